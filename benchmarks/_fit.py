@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
-from hippo.cost.calibration import CALIBRATION, RANGES, Calibration
+from hippo.cost.calibration import CALIBRATION, RANGES, Calibration, constant
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.score.cases import PublishedRun
-from hippo.score.published import comparison_key, predict, problem_of
+from hippo.score.published import comparison_key, predict, problem_of, reaching
 from hippo.simulate.fast import step_time
 from hippo.simulate.lower import lower
 
@@ -36,12 +36,6 @@ DIFFERENCE = 0.02  # of a logarithm, for the Jacobian
 INNER = 30  # reweightings per step
 
 Floats = NDArray[np.float64]
-
-
-def value(calibration: Calibration, name: str) -> float:
-    """The constant ``name``, ``generation.field`` for one of a GPU generation."""
-    family, _, field = name.rpartition(".")
-    return float(getattr(calibration.generations[family] if family else calibration, field))
 
 
 def changed(calibration: Calibration, values: Mapping[str, float]) -> Calibration:
@@ -67,7 +61,7 @@ class Row:
 
     def error(self, calibration: Calibration) -> float:
         """Logarithm of predicted over measured step time."""
-        cost = CostModel(self.problem, calibration)
+        cost = CostModel(self.problem, reaching(self.case, calibration))
         return math.log(step_time(lower(self.problem, self.plan, cost=cost)) / (self.case.measured_s or math.nan))
 
 
@@ -97,7 +91,7 @@ class Linear:
         errors = _errors(known, at)
         columns = []
         for name in RANGES:
-            moved = changed(at, {name: value(at, name) * math.exp(DIFFERENCE)})
+            moved = changed(at, {name: constant(at, name) * math.exp(DIFFERENCE)})
             columns.append((_errors(known, moved) - errors) / DIFFERENCE)
         return cls(known, at, errors, np.column_stack(columns))
 
@@ -108,7 +102,7 @@ class Linear:
         weights = np.tile(np.array([row.weight for row in self.rows]) * keep, 2)
         errors, jacobian = spread @ self.errors, spread @ self.jacobian
         low, high = (np.log([bound[side] for bound in RANGES.values()]) for side in (0, 1))
-        here = np.log([value(self.at, name) for name in RANGES])
+        here = np.log([constant(self.at, name) for name in RANGES])
         middle, half = (low + high) / 2, (high - low) / 2
         low, high = np.maximum(low - here, -longest), np.minimum(high - here, longest)
         step = np.zeros(len(here))
@@ -155,7 +149,7 @@ def loss(known: Sequence[Row], calibration: Calibration) -> float:
     pull = 0.0
     for name, (low, high) in RANGES.items():
         middle, half = math.log(low * high) / 2, math.log(high / low) / 2
-        pull += PULL * HUBER**2 * ((math.log(value(calibration, name)) - middle) / half) ** 2
+        pull += PULL * HUBER**2 * ((math.log(constant(calibration, name)) - middle) / half) ** 2
     return float(np.tile([row.weight for row in known], 2) @ robust) + pull
 
 

@@ -1,4 +1,4 @@
-"""How well the cost model predicts published runs: step time, order, memory, families left out of the fit (minutes).
+"""How well the cost model predicts published runs: step time, order, memory, families left out of the fit.
 
 Rows: `data/training_open.json`; its families: `data/README.md`.
 """
@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from _data import data  # type: ignore[import-not-found]
-from _fit import Linear, rows, without  # type: ignore[import-not-found]
-from hippo.cost.calibration import CALIBRATION
+from _fit import changed  # type: ignore[import-not-found]
+from hippo.cost.calibration import CALIBRATION, RANGES
 from hippo.score.cases import PublishedRun, load_cases
+from hippo.score.interval import held_out
 from hippo.score.published import Errors, Prediction, comparison_key, errors, predict, validate
 
 BY_ALL_THREE = ("korthikanti", "megatron-sc21-t1", "megatron-sc21-t2", "mt-nlg", "bigscience", "vtrain-multi")
@@ -101,15 +102,12 @@ def memory_lines(predictions: Sequence[Prediction], known: Mapping[str, Publishe
 
 def print_left_out(cases: Sequence[PublishedRun]) -> None:
     """Each family predicted with constants that were fitted without it."""
-    linear = Linear.around(rows(cases, CALIBRATION), CALIBRATION)
     keys = {case.id: comparison_key(case) for case in cases}
-    print(
-        "\nleft out: constants refitted without the family (two steps of benchmarks/_fit.py), then its rows predicted"
-    )
+    print("\nleft out: its rows predicted with constants fitted without the family (benchmarks/intervals.py --fit)")
     print(f"{'family':18s} {'rows':>5s} {'MAPE':>7s} {'median':>7s} {'bias':>7s} {'MAPE with it':>13s}")
     together = []
-    for family in dict.fromkeys(row.case.family for row in linear.rows):
-        constants = without(linear, family)
+    for family, values in held_out()["without"].items():
+        constants = changed(CALIBRATION, dict(zip(RANGES, values, strict=True)))
         members = [case for case in cases if case.family == family]
         found = [predict(case, calibration=constants) for case in members]
         together += found

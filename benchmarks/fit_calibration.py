@@ -7,8 +7,8 @@ Starts from the constants in use, so that a second run must find nothing better;
 from __future__ import annotations
 
 from _data import data  # type: ignore[import-not-found]
-from _fit import fit, value  # type: ignore[import-not-found]
-from hippo.cost.calibration import CALIBRATION, RANGES
+from _fit import fit  # type: ignore[import-not-found]
+from hippo.cost.calibration import CALIBRATION, RANGES, constant
 from hippo.score.cases import load_cases
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     print("loss after each accepted step: " + ", ".join(f"{each:.4f}" for each in losses))
     print(f"{'constant':40s} {'in use':>10s} {'fitted':>10s}   plausible")
     for name, (low, high) in RANGES.items():
-        print(f"{name:40s} {value(CALIBRATION, name):10.3g} {value(best, name):10.3g}   {low:g} to {high:g}")
+        print(f"{name:40s} {constant(CALIBRATION, name):10.3g} {constant(best, name):10.3g}   {low:g} to {high:g}")
 
 
 if __name__ == "__main__":

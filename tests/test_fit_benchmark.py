@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 from tests.scripts import script
 
-from hippo.cost.calibration import CALIBRATION, RANGES
+from hippo.cost.calibration import CALIBRATION, RANGES, constant
 from hippo.score.cases import PublishedRun, load_cases
 from hippo.score.published import predict
 
 _FIT = script("benchmarks/_fit.py")
-Linear, changed, fit, loss, rows, value, without = (
+Linear, changed, fit, loss, rows, without = (
     _FIT.Linear,
     _FIT.changed,
     _FIT.fit,
     _FIT.loss,
     _FIT.rows,
-    _FIT.value,
     _FIT.without,
 )
 
@@ -37,8 +36,8 @@ def cases(data: Path) -> list[PublishedRun]:
 
 def test_constants_by_name():
     moved = changed(CALIBRATION, {"k_half": 50.0, "hopper.gemm_efficiency": 0.9})
-    assert (value(moved, "k_half"), value(moved, "hopper.gemm_efficiency")) == (50.0, 0.9)
-    assert value(moved, "ampere.gemm_efficiency") == value(CALIBRATION, "ampere.gemm_efficiency")
+    assert (constant(moved, "k_half"), constant(moved, "hopper.gemm_efficiency")) == (50.0, 0.9)
+    assert constant(moved, "ampere.gemm_efficiency") == constant(CALIBRATION, "ampere.gemm_efficiency")
     assert CALIBRATION.k_half != 50.0
 
 
@@ -55,9 +54,9 @@ def test_a_wrong_constant_is_found_again(cases: list[PublishedRun]):
     found, losses = fit(cases, start, steps=2)
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.2 * losses[0]
-    assert value(found, "ampere.gemm_efficiency") == pytest.approx(true, rel=0.05)
+    assert constant(found, "ampere.gemm_efficiency") == pytest.approx(true, rel=0.05)
     for name, (low, high) in RANGES.items():
-        assert low * (1 - 1e-9) <= value(found, name) <= high * (1 + 1e-9)
+        assert low * (1 - 1e-9) <= constant(found, name) <= high * (1 + 1e-9)
 
 
 def test_a_family_left_out_does_not_pull(cases: list[PublishedRun]):
@@ -68,8 +67,8 @@ def test_a_family_left_out_does_not_pull(cases: list[PublishedRun]):
     ]
     fair, slow = (Linear.around(rows(each, CALIBRATION), CALIBRATION) for each in (cases, spoiled))
     name = "ampere.gemm_efficiency"
-    assert value(slow.solved(), name) < 0.95 * value(fair.solved(), name)
+    assert constant(slow.solved(), name) < 0.95 * constant(fair.solved(), name)
     one, other = (without(each, "korthikanti") for each in (fair, slow))
-    assert [value(one, each) for each in RANGES] == pytest.approx([value(other, each) for each in RANGES])
+    assert [constant(one, each) for each in RANGES] == pytest.approx([constant(other, each) for each in RANGES])
     kept = [row for row in slow.rows if row.case.family != "korthikanti"]
     assert loss(kept, one) <= loss(kept, CALIBRATION)

@@ -17,7 +17,13 @@ from .conftest import ROOT
 
 SOURCES = sorted((ROOT / "src" / "hippo").rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT / "src")) for path in SOURCES]
-STATES = {"PlanCache", "ConstructionState", "Renewal"}  # what grows during a run is no noun: one per run, never shared
+STATES = {
+    "PlanCache",
+    "ConstructionState",
+    "Renewal",
+    "Alternatives",
+    "Sweep",
+}  # what grows during a run is no noun: one per run, never shared
 POLICIES = ("flat_ppo.policy", "no_gnn.policy", "no_masks.policy", "no_multipliers.policy")
 LEARNED = {
     "src/hippo/network/hi_ppo/hi_ppo.policy",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.scripts import script
 
 import hippo
 from hippo.cli.main import COMMANDS
@@ -20,6 +21,7 @@ from hippo.schedule.replay import makespan
 
 from .conftest import ROOT
 
+ACCURACY = script("benchmarks/_readme.py")
 PAGE = (ROOT / "README.md").read_text()
 
 
@@ -84,6 +86,26 @@ def test_the_first_table_is_what_planning_says():
             f"{value:.{len(text.partition('.')[2])}f}" for value, text in zip(told, (step, price), strict=True)
         )
         assert (*shown, len(best.plan.domains), best.plan.gpus) == (step, price, int(domains), int(gpus)), name
+
+
+def test_the_sentence_below_the_first_table_follows_from_it():
+    rows = dict(
+        re.findall(r"^\| `(exact|single_domain)`[^|]*\| (hippo's own executor \|.*)\|$", PAGE, flags=re.MULTILINE)
+    )
+    crossing, alone = (
+        [float(value) for value in re.findall(r"[\d.]+", rows[name])[:4]] for name in ("exact", "single_domain")
+    )
+    less, gpus, money = 1 - crossing[0] / alone[0], crossing[2] / alone[2], crossing[3] / alone[3]
+    assert f"Crossing takes {less:.0%}".replace("%", " %") in PAGE
+    assert (
+        f"({crossing[0]:g} against {alone[0]:g} s), with {gpus:.1f} times the GPUs and {money:.1f} times the money"
+        in PAGE
+    )
+
+
+def test_what_is_said_of_accuracy_is_what_the_results_say():
+    """`python benchmarks/_readme.py` writes it."""
+    assert ACCURACY.filled(PAGE) == PAGE
 
 
 def test_the_table_names_planners():

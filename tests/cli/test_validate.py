@@ -65,12 +65,16 @@ def test_a_folder_of_known_files_and_what_is_not_there(hippo, few, tmp_path):
     assert answer.code == 0
     assert [path.rsplit("/", 1)[1] for path in answer.document["skipped_files"]] == [
         "geo_open.json",
+        "emulated_runs.csv",
         "pipemorph_measured_pipelines.csv",
     ]
     assert answer.document["unknown_columns"] == {}
     text = page.read_text()
     assert "korthikanti" in text
-    assert text.count("<tr>") == 1 + 2 + 1 + 6  # heads; the family and overall; its six rows, worst first
+    heads, groups, intervals, fitted, families, worst = 5, 1, 4, 27, 2, 3
+    assert text.count("<tr>") == heads + groups + intervals + fitted + families + worst
+    assert "one place, dense, ampere" in text
+    assert "Assumed: NCCL over a WAN was not measured" in text
     assert "skipped, not there" in text
     assert "skipped, not there" in hippo("validate", "--data", tmp_path).out
 

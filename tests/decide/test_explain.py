@@ -46,7 +46,7 @@ def explanations(worlds) -> str:
             told(
                 "a stage of twice the work: 27 s, of which it computes 24",
                 stage,
-                Context("exact", 0.0, local_sgd=allowed),
+                Context("exact", 0.0, local_sgd=allowed, local_sgd_searched=True),
             ),
             told("one domain alone: 24 s of computing", worlds.alone(), Context("single_domain")),
         ]

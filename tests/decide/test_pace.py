@@ -57,14 +57,15 @@ def test_a_slow_link_binds_and_is_the_bottleneck(worlds):
     game = worlds.across(send_s=10.0)
     # each way sends its 40 s one after the other; the last gradient must wait for the last activation
     assert binding(game, 0.5).subject == "bandwidth"
-    reason = bottleneck(game)
+    reason = bottleneck(game, binding(game, 0.5))
     assert reason.subject == "the link a <-> b"
     assert reason.slower_share == pytest.approx(5 / 62)  # 40 s there, 10 s back: 50 of the 62 s are messages
     assert reason.busy_share == pytest.approx(40 / game.step_time_s)
 
 
 def test_a_slow_stage_is_the_bottleneck(worlds):
-    reason = bottleneck(worlds.across(send_s=0.01, forward=(1.0, 2.0)))
+    game = worlds.across(send_s=0.01, forward=(1.0, 2.0))
+    reason = bottleneck(game, binding(game, 0.5))
     assert reason.subject == "stage 2 (layers 3-5 in b)"
     assert reason.slower_share == pytest.approx(0.1 * 24 / 27, rel=0.01)  # 24 of about 27 s are its own
 

@@ -53,6 +53,17 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "10 % faster, 7.0 % less.",
     ),
     (
+        Binding("bandwidth", 0.97, 0.0, 0.02, 0.0, 0.01, 0.1, 0.02, 0.03, 0.0),
+        "GPUs and links are matched, neither binds alone: 10 % quicker links would take 3.0 % off the step, quicker "
+        "GPUs 2.0 %. The busiest stage computes 97 % of the step; 2.0 % goes to waiting for bandwidth between domains "
+        "and 1.0 % to agreeing on gradients and the optimizer; 10 % of the fullest GPU's memory is free.",
+    ),
+    (
+        Bottleneck("stage 1 (layers 0-9 in a)", 0.03, 0.01, 0.97, alone=False),
+        "What tells most is stage 1 (layers 0-9 in a), busy 97 % of the step: 10 % slower, the step would take 3.0 % "
+        "longer; 10 % faster, 1.0 % less.",
+    ),
+    (
         LinkThreshold("the link a <-> b", "bandwidth", 0.5e9, 0.925e9, 0.05, 0.38, crossed=True),
         "Bandwidth of the link a <-> b is 4.00 Gbit/s, and 38 % of the step is waiting for it; from 7.40 Gbit/s on "
         "it would cost no more than 5.0 %.",
@@ -80,6 +91,11 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "The link a -> b carries 31,200 tokens/s at 4.00 Gbit/s, less than the 62,000 that the plan's "
         "GPUs compute without "
         "it: more domains only wait.",
+    ),
+    (
+        Capacity("the link a -> b", 0.5e9, 31_250, 12_500, 63_000, in_use=True, lost_share=0.19),
+        "The link a -> b carries 31,200 tokens/s at 4.00 Gbit/s; the GPUs of the plan compute 12,500: over the whole "
+        "step it would keep up, but 19 % of the step waits for what crosses late or all at once.",
     ),
     (
         Capacity("the link a -> b", 0.5e9, 31_250, 31_500, 63_000, in_use=True),
@@ -130,37 +146,67 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     ),
     (
         RunnerUp("pipeline across domains, a -> b", ("a", "b"), "pipeline across domains", 12.0, 1.5, 0.2),
-        "Runner-up: pipeline across domains, a -> b; 12.0 s and 1.50 USD egress a step, 20 % worse.",
+        "Runner-up: pipeline across domains, a -> b; 12.0 s and 1.50 USD egress a step, 20 % worse; found, not "
+        "searched to the end.",
     ),
     (
         Switch("the link a <-> b", "add c and d", "bandwidth", "Gbit/s", 4.0, 7.4, 1.85, verified=True),
-        "Above 7.40 Gbit/s on the link a <-> b (today 4.00) it pays to add c and d.",
+        "Above 7.40 Gbit/s on the link a <-> b (today 4.00) it pays to add c and d, both plans kept as they are.",
+    ),
+    (
+        Switch("all links", "add c", "bandwidth", "x", 1.0, 1.97, 1.97, True, planned_anew=True, low=1.9, high=2.05),
+        "Between 1.90 and 2.05 times today's bandwidth on all links it starts to pay to add c.",
+    ),
+    (
+        Switch("the link a <-> b", "leave out b", "bandwidth", "Gbit/s", 4.0, 2.0, 0.5, False, True, 4.0, 1.0),
+        "Somewhere between 4.00 and 1.00 Gbit/s on the link a <-> b (today 4.00) it starts to pay to leave out b; not "
+        "searched to the end.",
     ),
     (
         Switch("all links", "stay in a alone", "latency", "x", 1.0, 3.0, 3.0, verified=False),
         "Above 3.00 times today's latency on all links it pays to stay in a alone "
-        "(at the limit the two are too close to tell).",
+        "(at the limit the two are too close to tell), both plans kept as they are.",
     ),
     (
         NoSwitch("stay in a alone", ("bandwidth", "latency"), 100.0),
-        "No change of bandwidth or latency between 1/100 and 100 times today's makes it pay to stay in a alone.",
+        "No change of bandwidth or latency between 1/100 and 100 times today's makes it pay to stay in a alone, both "
+        "plans kept as they are.",
     ),
     (
-        RunnerUp("one domain, a", ("a",), "one domain", 8.0, 0.0, -0.2),
+        NoSwitch("add c", ("bandwidth",), 16.0, "", (1 / 16, 0.25, 4.0, 16.0)),
+        "No change of bandwidth between 1/16 and 16 times today's makes it pay to add c (planned anew at 1/16, 1/4, 4 "
+        "and 16 times).",
+    ),
+    (
+        NoSwitch("add c", ("bandwidth",), 16.0, "the link a <-> c", (16.0,), searched=False),
+        "No change of bandwidth on the link a <-> c up to 16 times today's makes it pay to add c (planned anew at 16 "
+        "times); not searched to the end.",
+    ),
+    (
+        NoSwitch("add c", ("bandwidth",), 16.0, searched=False),
+        "Whether a change of bandwidth between 1/16 and 16 times today's makes it pay to add c was not searched.",
+    ),
+    (
+        RunnerUp("one domain, a", ("a",), "one domain", 8.0, 0.0, -0.2, searched=True),
         "Runner-up: one domain, a; 8.00 s a step, 20 % better.",
     ),
     (
-        IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0),
+        IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0, searched=True),
         "Domain b (64 GPUs) stays idle: the best plan with it takes 12.0 s a step (20 % longer); a -> b "
         "carries 31,200 tokens/s, "
         "the GPUs in use compute 62,000 without it.",
+    ),
+    (
+        IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0),
+        "Domain b (64 GPUs) stays idle: a plan with it takes 12.0 s a step (20 % longer; found, not searched to the "
+        "end); a -> b carries 31,200 tokens/s, the GPUs in use compute 62,000 without it.",
     ),
     (
         IdleDomain("b", 1, None, 0.0, 9.0, None, 10.0),
         "Domain b (1 GPU) stays idle: no pair of links joins it to the domains in use.",
     ),
     (
-        LocalSgd("a | b", 500, 5.0, 0.5, "Its price is known."),
+        LocalSgd("a | b", 500, 5.0, 0.5, "Its price is known.", searched=True),
         "If local SGD were allowed (--allow-local-sgd): a | b; 5.00 s a step (50 % less). Its price is known.",
     ),
     (

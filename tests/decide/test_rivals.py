@@ -8,12 +8,13 @@ import pytest
 
 from hippo.decide.reasons import NoSwitch, RunnerUp, Switch
 from hippo.decide.rivals import (
+    Alternatives,
     Knob,
     Rivalry,
     advice,
     idle_domains,
     runner_up_reasons,
-    switches,
+    switches_as_they_are,
     threshold,
     told,
     value_from_scratch,
@@ -40,7 +41,7 @@ def contest(problem, winner, rival) -> Rivalry:
 
 def test_more_bandwidth_lets_the_pipeline_win(worlds):
     problem = problem_of(worlds, 1e8)
-    (reason,) = switches(contest(problem, worlds.alone_plan(WAVES), worlds.across_plan(WAVES)))
+    (reason,) = switches_as_they_are(contest(problem, worlds.alone_plan(WAVES), worlds.across_plan(WAVES)))
     assert isinstance(reason, Switch)  # all links together are the same two links, and are not told again
     assert (reason.subject, reason.quantity, reason.unit) == ("the link a <-> b", "bandwidth", "Gbit/s")
     assert reason.runner_up == "add b (pipeline across domains)"
@@ -65,12 +66,12 @@ def test_more_bandwidth_lets_the_pipeline_win(worlds):
     ],
 )
 def test_what_one_does_who_goes_over(worlds, here, there, words):
-    def game(names: str):
+    def plan(names: str) -> Plan:
         stage = worlds.across_plan().pipelines[0].stages[0]
         stages = tuple(replace(stage, domain=name) for name in names)
-        return replace(worlds.alone(), plan=Plan((Pipeline(stages, 4),), micro_batch=1))
+        return Plan((Pipeline(stages, 4),), micro_batch=1)
 
-    assert advice(Rivalry(game(here), game(there))) == words
+    assert advice(plan(here), plan(there)) == words
 
 
 def test_the_limit_of_a_world_solved_by_hand(worlds):
@@ -87,7 +88,7 @@ def test_the_limit_of_a_world_solved_by_hand(worlds):
 
 def test_less_bandwidth_or_more_latency_lets_one_domain_win(worlds):
     problem = problem_of(worlds, 1e9)
-    found = switches(contest(problem, worlds.across_plan(WAVES), worlds.alone_plan(WAVES)))
+    found = switches_as_they_are(contest(problem, worlds.across_plan(WAVES), worlds.alone_plan(WAVES)))
     assert all(isinstance(reason, Switch) and reason.verified for reason in found)
     assert all(reason.factor < 1 for reason in found if reason.quantity == "bandwidth")
 
@@ -95,7 +96,7 @@ def test_less_bandwidth_or_more_latency_lets_one_domain_win(worlds):
 def test_both_sides_of_a_threshold_scored_from_scratch(worlds):
     problem = problem_of(worlds, 1e8)
     across, alone = worlds.across_plan(WAVES), worlds.alone_plan(WAVES)
-    (limit,) = switches(contest(problem, alone, across))
+    (limit,) = switches_as_they_are(contest(problem, alone, across))
     for factor, pipeline_wins in ((limit.factor * 1.02, True), (limit.factor / 1.02, False)):
         changed = Knob("bandwidth", (0, 1)).changed(problem, factor)
         assert (evaluate(changed, across).step_time_s < evaluate(changed, alone).step_time_s) is pipeline_wins
@@ -114,7 +115,7 @@ def test_money_has_a_price_at_which_it_turns(worlds):
     across, alone = worlds.across_plan(WAVES), replace(worlds.alone_plan(WAVES), recompute="full")
     cheap, dear = evaluate(problem, alone), evaluate(problem, across)
     assert cheap.usd_per_step < dear.usd_per_step
-    found = switches(contest(problem, alone, across))
+    found = switches_as_they_are(contest(problem, alone, across))
     price = next(reason for reason in found if reason.quantity == "price")
     assert (price.unit, price.actual, price.verified) == ("USD/GB", 0.02, True)
     rent = dear.usd_per_step - dear.egress_usd_per_step
@@ -124,7 +125,7 @@ def test_money_has_a_price_at_which_it_turns(worlds):
 def test_what_never_wins_is_told(worlds):
     problem = problem_of(worlds, 1e9)
     slow = replace(worlds.alone_plan(WAVES), recompute="full")
-    (reason,) = switches(contest(problem, worlds.alone_plan(WAVES), slow))
+    (reason,) = switches_as_they_are(contest(problem, worlds.alone_plan(WAVES), slow))
     assert isinstance(reason, NoSwitch)
     assert reason.tried == ("bandwidth", "latency")
 
@@ -148,12 +149,12 @@ def test_runner_up_comes_with_its_switches(worlds):
     problem = problem_of(worlds, 1e8)
     across, alone = worlds.across_plan(WAVES), worlds.alone_plan(WAVES)
     winner, rival = judge(problem, alone), judge(problem, across)
-    first, *rest = runner_up_reasons(winner, [rival], baseline=None)
+    first, *rest = runner_up_reasons(Alternatives(winner, (rival,)))
     assert isinstance(first, RunnerUp)
     assert first.worse_share == pytest.approx(rival.step_time_s / winner.step_time_s - 1)
     assert rest
     # seen from the plan that loses, the same limit: what it needs to win
-    _, *back = runner_up_reasons(rival, [winner], baseline=None)
+    _, *back = runner_up_reasons(Alternatives(rival, (winner,)))
     assert [item.threshold for item in back] == [item.threshold for item in rest]
 
 
@@ -161,17 +162,18 @@ def test_an_idle_domain_says_what_its_link_carries(worlds):
     problem = problem_of(worlds, 1e8)
     across = worlds.across_plan(WAVES)
     game = judge(problem, worlds.alone_plan(WAVES))
-    (reason,) = idle_domains(game, [judge(problem, across)])
+    (reason,) = idle_domains(Alternatives(game, (judge(problem, across),)))
     assert (reason.subject, reason.gpus, reason.best_link) == ("b", 1, "a -> b")
     assert reason.best_link_tokens_per_s == pytest.approx(1e8 / (2 * 256))
     assert reason.best_with_it_s == pytest.approx(evaluate(problem, across).step_time_s)
-    assert idle_domains(judge(problem, across), []) == ()
+    assert not reason.searched  # nobody looked for a better one
+    assert idle_domains(Alternatives(judge(problem, across), ())) == ()
 
 
 def test_a_domain_without_links_is_idle_for_that_reason(worlds):
     problem = problem_of(worlds, 1e8)
     cut_off = replace(problem, cluster=replace(problem.cluster, links=()))
-    (reason,) = idle_domains(judge(cut_off, worlds.alone_plan(WAVES)), [])
+    (reason,) = idle_domains(Alternatives(judge(cut_off, worlds.alone_plan(WAVES)), ()))
     assert reason.best_link is None
     assert "no pair of links" in reason.sentence()
 

@@ -72,6 +72,57 @@ def test_a_delay_in_the_stream_queues_and_one_in_another_process_does_not(tmp_pa
     assert pipelines.step_seconds(queues) > 1.1 * pipelines.step_seconds(late)
 
 
+FOUR = {
+    "pp": "4",
+    "method": "1F1B",
+    "per_stage_FBW_ms": json.dumps({str(s): {"F": 10.0, "B": 11.0, "W": 9.0} for s in range(4)}),
+}
+
+
+def test_a_batched_send_to_stage_1_sleeps_where_the_link_behind_its_sender_is_slow(tmp_path: Path) -> None:
+    """The injector reads rank 1 of the communicator of all stages as the stage behind."""
+    last, first = read(tmp_path, FOUR | {"slow_links": "2_3"}, FOUR | {"slow_links": "0_1"})
+    no_mistake = pipelines.METHODS["1F1B"]._replace(batched=False)
+    seconds = [pipelines.step_seconds(case) for case in (last, first)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipelines, "METHODS", {"1F1B": no_mistake})
+        plain = [pipelines.step_seconds(case) for case in (last, first)]
+    assert seconds[0] > plain[0] + 3 * 0.05  # at every backward that stage 2 hands on but the first
+    assert seconds[1] == pytest.approx(plain[1])
+
+
+def test_a_message_by_cpu_takes_what_the_row_that_always_sends_so_takes_longer(tmp_path: Path) -> None:
+    alike = {"per_stage_FBW_ms": LOGGED, "global_batch": "8"}
+    gpu_only, always, slowed, unknown = read(
+        tmp_path,
+        alike | {"method": "ZB"},
+        alike | {"method": "ALL-CPU", "slow_links": "", "healthy_ms_iters5to7": "330"},
+        alike | {"method": "ZB-CPU", "delay_s": "0.001"},
+        alike | {"method": "ZB-CPU", "delay_s": "0.001", "global_batch": "4"},
+    )
+    assert [gpu_only.by_cpu_ratio, always.by_cpu_ratio] == pytest.approx([1.1, 1.1])
+    assert pipelines.step_seconds(always) == pytest.approx(0.33)
+    assert 0.33 <= pipelines.step_seconds(slowed) < 0.34
+    assert unknown.by_cpu_ratio == 1.0
+    assert pipelines.step_seconds(unknown) < 0.304
+
+
+def test_the_step_before_is_the_median_of_rows_that_then_ran_alike(tmp_path: Path) -> None:
+    alike = {"per_stage_FBW_ms": LOGGED}
+    steps = {"ZB": "300", "ZB-CPU": "310", "ZB-CPU-ReSchedule": "500", "1F1B": "400"}
+    cases = read(tmp_path, *(alike | {"method": name, "healthy_ms_iters5to7": step} for name, step in steps.items()))
+    assert [case.healthy_s for case in cases] == [0.31, 0.31, 0.31, 0.4]
+
+
+def test_work_waits_behind_a_send_that_sleeps(tmp_path: Path) -> None:
+    """A delay so short that the stream alone would hide a part of it."""
+    (case,) = read(tmp_path, {"method": "ZB", "per_stage_FBW_ms": LOGGED, "delay_s": "0.005"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipelines, "METHODS", {"ZB": pipelines.METHODS["ZB"]._replace(one_queue=False)})
+        hidden = pipelines.step_seconds(case)
+    assert pipelines.step_seconds(case) > hidden
+
+
 def test_pairs_are_methods_on_the_same_links_and_clear_by_three_deviations(tmp_path: Path) -> None:
     alike = {"per_stage_FBW_ms": LOGGED}
     report = validate(

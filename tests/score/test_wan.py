@@ -76,6 +76,7 @@ def test_instances_of_two_sizes_are_two_places(tmp_path: Path) -> None:
     assert case.cluster is not None
     sizes = [(each.nodes, each.gpus_per_node, each.inter_node_bytes_per_s) for each in case.cluster.domains]
     assert sizes == [(1, 4, 5e9 / 8), (4, 1, 1.25e9 / 8)]
+    assert case.cluster.domains[0].intra_node_bytes_per_s == case.gpu.nvlink_bytes_per_s  # by the data sheet
 
 
 def test_ranks_lie_in_order_or_shuffled_by_a_seed(tmp_path: Path) -> None:

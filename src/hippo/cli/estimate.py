@@ -92,7 +92,7 @@ def estimate(choice: Choice) -> None:
     figures = _figures(problem, plan)
     reasons = _shortfall(choice, degrees, figures)
     if choice.json:
-        print_document({**figures.document(problem), "reasons": reasons})
+        print_document({**figures.document(problem, plan), "reasons": reasons})
     else:
         _show(problem, plan, figures)
         for reason in reasons:
@@ -119,16 +119,19 @@ class Figures:
         """Bytes that the fullest GPU lacks."""
         return max(memory.peak_bytes for memory in self.memories) - self.usable_bytes
 
-    def document(self, problem: Problem) -> dict[str, object]:
+    def document(self, problem: Problem, plan: Plan) -> dict[str, object]:
         """The ``estimate --json`` document."""
         from hippo.cost.calibration import uncalibrated
+        from hippo.score.interval import NO_INTERVAL, interval_of
 
+        found = interval_of(problem, plan, self.score.step_time_s, in_one_place=True)
         return {
             "status": "feasible" if self.fit else "infeasible",
             "model": problem.model.name,
             "gpu": problem.cluster.gpu.name,
             "gpus": problem.cluster.gpus,
             "score": asdict(self.score),
+            **(NO_INTERVAL if found is None else found.document()),
             "fits": self.fit,
             "usable_bytes": self.usable_bytes,
             "missing_bytes": max(self.missing_bytes, 0.0),
@@ -152,7 +155,7 @@ def _show(problem: Problem, plan: Plan, figures: Figures) -> None:
     from hippo.report.terminal import figures_view, memory_view, question_view, stages_view
 
     print_view(question_view(problem))
-    print_view(figures_view(problem, plan, figures.score))
+    print_view(figures_view(problem, plan, figures.score, in_one_place=True))
     print_view(stages_view(plan, figures.costs))
     print_view(memory_view(plan, figures.memories, gpu_bytes=figures.usable_bytes))
 

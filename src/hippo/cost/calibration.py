@@ -65,6 +65,12 @@ class Calibration:
 CALIBRATION = Calibration()
 
 
+def constant(calibration: Calibration, name: str) -> float:
+    """A constant by name, ``generation.field`` for one of a generation of GPUs."""
+    generation, _, key = name.rpartition(".")
+    return float(getattr(calibration.generations[generation] if generation else calibration, key))
+
+
 def uncalibrated(problem: Problem) -> str | None:
     """What an answer rests on where nobody measured the family of the GPU, nor the user its layers; None: they did."""
     gpu = problem.cluster.gpu
@@ -107,3 +113,15 @@ RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
     }
 )
 """The constants that ``benchmarks/fit_calibration.py`` fits, and the range of each that is physically plausible."""
+
+BY_HAND: Mapping[str, str] = MappingProxyType(
+    {
+        "volta.*": "no published row of one place is of it",
+        "multiprocessors": "data sheets",
+        "ampere.attention_efficiency": "as FlashAttention-2 there: the rows of the time had no fused kernel",
+        "fragmentation": "the BigScience rows' memory",
+        "context_bytes": "the BigScience rows' memory",
+        "reserved_share": "the BigScience rows' memory",
+    }
+)
+"""The constants that no fit chose, and what they rest on."""

@@ -16,9 +16,9 @@ from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
 from hippo.decide.reasons import Dropped, Note
-from hippo.decide.rivals import improved
+from hippo.decide.rivals import Alternatives
 from hippo.decide.shortfall import shortfall
-from hippo.decide.wording import count, joining, percent, usd
+from hippo.decide.wording import Way, count, percent, usd, way_of
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.effort import Effort
@@ -182,10 +182,11 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)
         told = tuple(Note(decision.planner, note) for note in notes)
         return replace(decision, reasons=missing + told + dropped)
-    replanner = None if panel.replanner is None or not decision.runners_up else panel.replanner.of(problem, best.plan)
-    against = None if decision.baseline is None else decision.baseline.score
-    runners_up = improved(best, decision.runners_up, replanner, baseline=against)
-    decision = replace(decision, runners_up=runners_up)
+    replanner = None if panel.replanner is None else panel.replanner.of(problem)
+    against = None if decision.baseline is None else decision.baseline.best
+    others = Alternatives(best, decision.runners_up, replanner, against)
+    decision = replace(decision, runners_up=others.search())
+    local_sgd = if_allowed(decision, panel.local_sgd, seed, replanner=replanner)
     context = Context(
         planner=decision.planner,
         gap=decision.gap,
@@ -193,12 +194,13 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         prover=decision.prover,
         notes=notes,
         rejected=decision.rejected,
-        runners_up=decision.runners_up,
+        others=others,
         baseline=decision.baseline,
-        replanner=replanner,
-        local_sgd=if_allowed(decision, panel.local_sgd, seed),
+        local_sgd=local_sgd,
+        local_sgd_searched=replanner is not None,
     )
-    return replace(decision, reasons=explain(best, context) + dropped)
+    reasons = explain(best, context) + dropped
+    return replace(decision, reasons=reasons, runners_up=others.known, searched=frozenset(others.searched))
 
 
 class _Hearing:
@@ -397,11 +399,11 @@ def _runners_up(
     """The best sound plan of every other (way to join, set of domains) that any planner found, best first."""
     if chosen.plan is None:
         return ()
-    own = joining(chosen.plan), frozenset(chosen.plan.domains)
+    own = way_of(chosen.plan)
     handed = [plan for proposal in proposals for plan in proposal.runners_up]
-    best: dict[tuple[str, frozenset[str]], Judged] = {}
+    best: dict[Way, Judged] = {}
     for found in sound(problem, [*handed, *(proposal.best for proposal in proposals)]):
-        key = joining(found.plan), frozenset(found.plan.domains)
+        key = way_of(found.plan)
         if key == own:
             continue
         found = found.under(problem, baseline=baseline)

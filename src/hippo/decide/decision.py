@@ -8,12 +8,13 @@ from math import isfinite
 
 from hippo.cost.calibration import uncalibrated
 from hippo.decide.reasons import Reason
-from hippo.decide.wording import count, described, number, percent, seconds
+from hippo.decide.wording import Way, count, described, interval_text, number, percent, seconds
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem, told_runtime
 from hippo.records import Record
+from hippo.score.interval import NO_INTERVAL, NO_SPAN, assumed_span
 from hippo.score.judge import Judged
 from hippo.score.score import Score
 
@@ -50,6 +51,7 @@ class Row:
             "planner": self.planner,
             "status": self.status.value,
             "score": _score_document(self.score),
+            **_interval_document(self.best),
             "gap": self.gap,
             "planning_s": self.planning_s,
             "notes": list(self.notes),
@@ -99,6 +101,7 @@ class Decision:
     rows: tuple[Row, ...] = ()
     baseline: Baseline | None = None
     runners_up: tuple[Judged, ...] = ()  # best first, each joins domains in another way
+    searched: frozenset[Way] = frozenset()  # of their ways to join, those searched with the effort of the answer
     reasons_s: float = field(default=0.0, compare=False)  # CPU seconds of the reasons
 
     @property
@@ -165,9 +168,9 @@ class Decision:
         question = f"{problem.model.name} on {problem.cluster.name}"
         if self.plan is None or self.score is None:
             return f"{question}: no plan fits."
-        score = self.score
+        score, found = self.score, None if self.judged is None else self.judged.interval
         parts = [
-            f"{seconds(score.step_time_s)} a step",
+            f"{seconds(score.step_time_s)} a step" + ("" if found is None else f" ({interval_text(found)})"),
             f"{number(score.tokens_per_s)} tokens/s",
             f"MFU {percent(score.mfu)}",
             f"domains in use busy {percent(score.utilization)}",
@@ -178,11 +181,14 @@ class Decision:
 
     def document(self) -> dict[str, object]:
         """Keys of ``plan --json``: status, plan, score, gap, planning_s, planner, reasons, rejected and others."""
+        span = None if self.judged is None else assumed_span(self.problem, self.judged.plan)
         return {
             "status": self.status.value,
             "planner": self.planner,
             "plan": None if self.plan is None else plan_to_document(self.problem, self.plan),
             "score": _score_document(self.score),
+            **_interval_document(self.judged),
+            **(NO_SPAN if span is None else span.document()),
             "gap": self.gap,
             "lower_bound_s": self.lower_bound_s,
             "planning_s": self.planning_s,
@@ -199,6 +205,11 @@ class Decision:
 
 def _baseline_document(baseline: Baseline | None) -> dict[str, object] | None:
     return None if baseline is None else {"planner": baseline.planner, "score": _score_document(baseline.score)}
+
+
+def _interval_document(best: Judged | None) -> Mapping[str, object]:
+    found = None if best is None else best.interval
+    return NO_INTERVAL if found is None else found.document()
 
 
 def _score_document(score: Score | None) -> dict[str, float | None] | None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from hippo.decide.decision import Baseline
 from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivity
 from hippo.decide.reasons import Gap, LocalSgd, MemoryHeadroom, Reason, Rejected, RewardParts
-from hippo.decide.rivals import idle_domains, runner_up_reasons
+from hippo.decide.rivals import Alternatives, idle_domains, runner_up_reasons
 from hippo.decide.wording import described
 from hippo.planners.base import Proposal
-from hippo.planners.exact.replan import DomainReplanner
 from hippo.score.judge import Judged
 from hippo.simulate.costs import cost_model
 
@@ -26,10 +25,10 @@ class Context:
     prover: str = ""  # whose bound the gap rests on, where it is not the planner's own
     notes: tuple[str, ...] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)
-    runners_up: tuple[Judged, ...] = ()
+    others: Alternatives | None = None  # what else was possible; None: nothing else was looked for
     baseline: Baseline | None = None
-    replanner: DomainReplanner | None = None  # plans the same domains anew for other links
-    local_sgd: Proposal | None = None  # what the local-SGD planner gives where it is not allowed
+    local_sgd: Proposal | None = None  # what local SGD gives where it is not allowed,
+    local_sgd_searched: bool = False  # with the effort of the answer
 
 
 def explain(game: Judged, context: Context) -> tuple[Reason, ...]:
@@ -39,18 +38,18 @@ def explain(game: Judged, context: Context) -> tuple[Reason, ...]:
 
 def reasons_of(game: Judged, headroom: MemoryHeadroom, context: Context) -> tuple[Reason, ...]:
     """The same where ``headroom`` is known."""
-    reasons: list[Reason] = [binding(game, 1 - max(headroom.peak_bytes) / headroom.usable_bytes), bottleneck(game)]
+    binds = binding(game, 1 - max(headroom.peak_bytes) / headroom.usable_bytes)
+    reasons: list[Reason] = [binds, bottleneck(game, binds)]
     reasons += link_thresholds(game)
     reasons += capacities(game)
     reasons.append(Gap(context.prover or context.planner, context.gap, context.lower_bound_s, context.notes))
-    base_plan = None if context.baseline is None else context.baseline.plan
-    runners_up, replanner = context.runners_up, context.replanner
-    reasons += runner_up_reasons(game, runners_up, baseline=base_plan, replanner=replanner)
-    reasons += idle_domains(game, context.runners_up)
+    others = Alternatives(game, ()) if context.others is None else context.others
+    reasons += runner_up_reasons(others, game)
+    reasons += idle_domains(others, game)
     reasons.append(headroom)
     reasons += sensitivity(game)
     reasons += _reward(game, context.baseline)
-    reasons += _local_sgd(game, context.local_sgd)
+    reasons += _local_sgd(game, context)
     reasons += _rejected(context)
     return tuple(reasons)
 
@@ -87,12 +86,14 @@ def _reward(game: Judged, baseline: Baseline | None) -> list[Reason]:
     ]
 
 
-def _local_sgd(game: Judged, proposal: Proposal | None) -> list[Reason]:
+def _local_sgd(game: Judged, context: Context) -> list[Reason]:
+    proposal = context.local_sgd
     if proposal is None or proposal.plan is None or proposal.score is None or game.problem.allow_local_sgd:
         return []
     score, faster = proposal.score, 1 - proposal.score.step_time_s / game.step_time_s
     penalty = " ".join(note for note in proposal.notes if "penalty" in note)
-    return [LocalSgd(described(proposal.plan), proposal.plan.sync.every, score.step_time_s, faster, penalty)]
+    figures = proposal.plan.sync.every, score.step_time_s, faster, penalty, context.local_sgd_searched
+    return [LocalSgd(described(proposal.plan), *figures)]
 
 
 def _rejected(context: Context) -> list[Reason]:

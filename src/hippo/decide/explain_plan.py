@@ -8,7 +8,7 @@ from hippo.decide.choose import Panel, choose
 from hippo.decide.decision import Decision
 from hippo.decide.explain import Context, explain, memory_headroom
 from hippo.decide.reasons import Better, Reason, Violated
-from hippo.decide.rivals import improved
+from hippo.decide.rivals import Alternatives
 from hippo.decide.wording import described, gb
 from hippo.plan.check import Violation, check
 from hippo.plan.plan import Plan
@@ -44,14 +44,17 @@ def explain_plan(
     best = choose(problem, panel, stop, seed=seed, progress=progress)
     against = None if best.baseline is None else best.baseline.score
     given = judge(problem, plan).under(problem, baseline=against)
-    rivals = () if best.judged is None else (best.judged, *best.runners_up)
-    rivals = tuple(rival for rival in rivals if rival.plan != plan)
     gap = _gap(given, best)
     bound = best.lower_bound_s if gap is not None else None
     name, rejected = (best.planner, best.rejected) if best.plan == plan else (NAME, {})
-    anew = None if replanner is None or not rivals else replanner.of(problem, plan)
-    rivals = improved(given, rivals, anew, baseline=against)
-    context = Context(name, gap, bound, best.prover, (), rejected, rivals, best.baseline, anew)
+    anew = None if replanner is None or best.judged is None else replanner.of(problem)
+    base = None if best.baseline is None else best.baseline.best
+    answer = given
+    if best.judged is not None and worse_by(problem.objective, given.score, best.judged.score) >= 0:
+        answer = best.judged
+    others = Alternatives(answer, best.runners_up, anew, base)
+    rivals = tuple(each for each in (answer, *others.search()) if each.plan != plan)
+    context = Context(name, gap, bound, best.prover, (), rejected, others, best.baseline)
     too_much = _memory(given)
     reasons = (*too_much, *explain(given, context), *_better(best, given))
     return Decision(
@@ -67,6 +70,7 @@ def explain_plan(
         rows=best.rows,
         baseline=best.baseline,
         runners_up=rivals,
+        searched=frozenset(others.searched),
     )
 
 

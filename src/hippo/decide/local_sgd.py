@@ -1,7 +1,8 @@
 """What local SGD would give where it is not allowed: told beside the plan, never chosen unasked.
 
-The plans already found say it, so that nothing is planned twice: replicas of a data-parallel runner-up average every H
-steps instead of agreeing every step; the best plan of one domain is set up in every domain that can hold it.
+It is searched with the effort of the answer where the exact search is at hand. The plans already found may say more:
+replicas of a data-parallel runner-up average every H steps instead of agreeing every step; the best plan of one domain
+is set up in every domain that can hold it.
 """
 
 from __future__ import annotations
@@ -13,21 +14,31 @@ from hippo.decide.decision import Decision
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.planners.base import Planner, Proposal, Status, Stop
 from hippo.planners.baselines.diloco import NOTES, PERIOD
+from hippo.planners.effort import Effort
+from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, flaw, judge
 
 LIMIT_S = 0.5  # the most seconds for a planner of local SGD, where no plan found can be turned into such a one
 
 
-def if_allowed(decision: Decision, planner: Planner | None, seed: int) -> Proposal | None:
+def if_allowed(
+    decision: Decision, planner: Planner | None, seed: int, *, replanner: DomainReplanner | None = None
+) -> Proposal | None:
     """The quickest local-SGD plan, scored by the judge; None: no planner named, local SGD allowed anyway, or none fits.
 
-    ``planner`` is asked only where no plan of the decision can be turned into a local-SGD plan.
+    ``replanner`` searches with the effort of the answer; ``planner`` is asked where there is none, and no plan of the
+    decision can be turned into a local-SGD plan.
     """
     if planner is None or decision.problem.allow_local_sgd:
         return None
     allowed = replace(decision.problem, allow_local_sgd=True)
-    sound = [plan for plan in dict.fromkeys(_turned(decision)) if flaw(allowed, plan) is None]
+    found = () if replanner is None else replanner.plans(allowed, Effort(), local_sgd=True)
+    sound = [
+        plan
+        for plan in dict.fromkeys((*_turned(decision), *(plan for _, plan in found)))
+        if flaw(allowed, plan) is None
+    ]
     if not sound:
         proposal = planner.propose(allowed, Stop(LIMIT_S), seed=seed)
         if proposal.best is None or flaw(allowed, proposal.best) is not None:

@@ -81,17 +81,22 @@ def binding(game: Judged, free_memory_share: float) -> Binding:
     )
 
 
-def bottleneck(game: Judged, candidates: int = 4) -> Bottleneck:
-    """The stage or link whose slowing by 10 % lengthens the step most, among the busiest of each; ties: the busier."""
-    total, found = game.step_time_s, []
-    for rank in np.argsort(-game.timeline.rank_busy_s, kind="stable")[:candidates]:
+def bottleneck(game: Judged, binds: Binding, candidates: int = 4) -> Bottleneck:
+    """The stage or link whose slowing by 10 % lengthens the step most, among the busiest of each; ties: the busier.
+
+    Where links alone bind it is one of them, and where they do not, a stage.
+    """
+    total, alone, found = game.step_time_s, not binds.matched, []
+    linked = binds.subject in ("bandwidth", "latency")
+    busiest = np.argsort(-game.timeline.rank_busy_s, kind="stable")[: 0 if alone and linked else candidates]
+    for rank in busiest:
         slower, faster = (time_with_rank(game, int(rank), factor) for factor in (1 + STEP, 1 - STEP))
         busy = float(game.timeline.rank_busy_s[rank]) / total
-        found.append(Bottleneck(rank_name(game, int(rank)), slower / total - 1, 1 - faster / total, busy))
-    for links in game.pairs_used[:candidates]:
+        found.append(Bottleneck(rank_name(game, int(rank)), slower / total - 1, 1 - faster / total, busy, alone))
+    for links in game.pairs_used[: 0 if alone and not linked else candidates]:
         slower, faster = (time_with(game, links, bandwidth=1 / factor) for factor in (1 + STEP, 1 - STEP))
         name, busy = link_name(game.problem.cluster, links), max(link_busy_share(game, link) for link in links)
-        found.append(Bottleneck(name, slower / total - 1, 1 - faster / total, busy))
+        found.append(Bottleneck(name, slower / total - 1, 1 - faster / total, busy, alone))
     return max(found, key=lambda item: (round(item.slower_share, 6), item.busy_share))
 
 
@@ -185,7 +190,9 @@ def _used_capacity(game: Judged, link: int) -> Capacity:
     per_token = float(game.timeline.link_bytes[link]) / game.problem.workload.tokens_per_step
     used, everything = gpu_tokens_per_s(game)
     wire = rate / game.problem.cluster.links[link].goodput
-    return Capacity(link_name(game.problem.cluster, (link,)), wire, rate / per_token, used, everything, True)
+    both = next(links for links in game.pairs_used if link in links)
+    lost = max(1 - time_with(game, both, bandwidth=AT_ITS_BEST) / game.step_time_s, 0.0)
+    return Capacity(link_name(game.problem.cluster, (link,)), wire, rate / per_token, used, everything, True, lost)
 
 
 def activation_tokens_per_s(hidden: int, bandwidth_bytes_per_s: float) -> float:

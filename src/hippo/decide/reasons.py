@@ -79,10 +79,15 @@ class Binding(Reason):
         )
         shares = f"the busiest stage computes {percent(self.compute_share)} of the step{lost and f'; {lost}'}"
         memory = f"{percent(self.free_memory_share)} of the fullest GPU's memory is free"
-        binds = f"{_BINDING[self.subject]} binds"
-        if max(self.compute_gain_share, self.bandwidth_gain_share, self.latency_gain_share) < MATCHED:
-            binds = "GPUs and links are matched, neither binds alone"
+        matched = "GPUs and links are matched, neither binds alone"
+        binds = matched if self.matched else f"{_BINDING[self.subject]} binds"
         return f"{binds}: {self._gains()}. {capital(shares)}; {memory}."
+
+    @property
+    def matched(self) -> bool:
+        """Whether nothing binds alone: more of anything gives little, or more of links where a stage hardly waits."""
+        little = max(self.compute_gain_share, self.bandwidth_gain_share, self.latency_gain_share) < MATCHED
+        return little or (self.subject in ("bandwidth", "latency") and self.compute_share > HARDLY_WAITS)
 
     def _gains(self) -> str:
         """What 10 % more of what binds gives, against 10 % more of the rest."""
@@ -99,6 +104,9 @@ class Binding(Reason):
 
 MATCHED = 0.02
 """Nothing binds alone where 10 % more of anything takes less than this share off the step."""
+
+HARDLY_WAITS = 0.9
+"""Links do not bind alone where the busiest stage computes more than this share of the step."""
 
 _BINDING = {
     "compute": "Compute",
@@ -117,10 +125,12 @@ class Bottleneck(Reason):
     slower_share: float  # how much longer the step gets when it takes 10 % longer
     faster_share: float  # how much shorter when it takes 10 % less
     busy_share: float  # of the step, from the timeline
+    alone: bool = True  # False: nothing binds alone, this is what tells most
 
     def _said(self) -> str:
+        head = f"{'The bottleneck is' if self.alone else 'What tells most is'} {self.subject}"
         return (
-            f"The bottleneck is {self.subject}, busy {percent(self.busy_share)} of the step: 10 % slower, the step "
+            f"{head}, busy {percent(self.busy_share)} of the step: 10 % slower, the step "
             f"would take {percent(self.slower_share)} longer; 10 % faster, {percent(self.faster_share)} less."
         )
 
@@ -159,6 +169,7 @@ class Capacity(Reason):
     used_tokens_per_s: float  # what the GPUs of the plan compute when nothing waits for links
     all_tokens_per_s: float  # what all GPUs of the cluster would compute at the same efficiency
     in_use: bool
+    lost_share: float = 0.0  # of the step, against the bandwidth of this link, both ways, at its best
 
     def _said(self) -> str:
         link, used = number(self.link_tokens_per_s), number(self.used_tokens_per_s)
@@ -167,6 +178,9 @@ class Capacity(Reason):
         if self.in_use:
             close = abs(self.link_tokens_per_s / self.used_tokens_per_s - 1) < 0.02
             verdict = "the two match" if close else "the GPUs wait for it" if less else "it keeps up"
+            if not less and self.lost_share >= MATCHED:  # bytes of a whole step, of which some come all at once
+                late = f"{percent(self.lost_share)} of the step waits for what crosses late or all at once"
+                verdict = f"over the whole step it would keep up, but {late}"
             return f"{head}; the GPUs of the plan compute {used}: {verdict}."
         if less:
             return f"{head}, less than the {used} that the plan's GPUs compute without it: more domains only wait."
@@ -271,6 +285,10 @@ class RewardParts(Reason):
         )
 
 
+NOT_SEARCHED = "; found, not searched to the end"
+"""Of what was not looked for with the effort of the answer."""
+
+
 @dataclass(frozen=True)
 class RunnerUp(Reason):
     """The best plan of another way to join domains; ``subject`` describes it."""
@@ -281,12 +299,13 @@ class RunnerUp(Reason):
     step_time_s: float
     egress_usd_per_step: float
     worse_share: float  # by the objective: (its value - the plan's) / the plan's; rewards: the difference
+    searched: bool = False  # with the effort of the answer; else found on the way
 
     def _said(self) -> str:
         egress = f" and {number(self.egress_usd_per_step)} USD egress" if self.egress_usd_per_step > 0 else ""
         side = "worse" if self.worse_share >= 0 else "better"
         figures = f"{seconds(self.step_time_s)}{egress} a step, {percent(abs(self.worse_share))} {side}"
-        return f"Runner-up: {self.subject}; {figures}."
+        return f"Runner-up: {self.subject}; {figures}{'' if self.searched else NOT_SEARCHED}."
 
 
 @dataclass(frozen=True)
@@ -294,9 +313,10 @@ class Switch(Reason):
     """What would have to change for a runner-up to win; ``subject`` is what changes: a link, or all links.
 
     ``runner_up`` says what one would then do: ``add c``, ``stay in a``, ``leave out b``.
-    ``actual`` and ``threshold`` are in ``unit`` (``x``: times today's value). ``verified``: both plans were scored
-    from scratch on either side of the threshold, and the winner changed. ``planned_anew``: over the same domains, for
-    every change; otherwise both plans stay as they are.
+    ``actual``, ``threshold``, ``low`` and ``high`` are in ``unit`` (``x``: times today's value); ``low`` is nearer to
+    today. ``planned_anew``: whole plans were made for the changed problem, the one at ``low`` does not do as the
+    runner-up, the one at ``high`` does; otherwise both plans stay as they are. ``verified``: the ends are as close as
+    asked, or both plans were scored from scratch on either side of the threshold, and the winner changed.
     """
 
     kind: ClassVar[str] = "switch"
@@ -308,8 +328,12 @@ class Switch(Reason):
     factor: float  # threshold / actual
     verified: bool
     planned_anew: bool = False
+    low: float = 0.0
+    high: float = 0.0
 
     def _said(self) -> str:
+        if self.planned_anew:
+            return self._between()
         side = "Above" if self.factor > 1 else "Below"
         if self.unit == "x":
             limit = f"{side} {number(self.threshold)} times today's {self.quantity} on {self.subject}"
@@ -317,7 +341,17 @@ class Switch(Reason):
             of = "" if self.quantity == "bandwidth" else f" {self.quantity}"
             limit = f"{side} {number(self.threshold)} {self.unit}{of} on {self.subject} (today {number(self.actual)})"
         doubt = "" if self.verified else " (at the limit the two are too close to tell)"
-        return f"{limit} it pays to {self.runner_up}{doubt}."
+        return f"{limit} it pays to {self.runner_up}{doubt}, both plans kept as they are."
+
+    def _between(self) -> str:
+        ends = f"between {number(self.low)} and {number(self.high)}"
+        if self.unit == "x":
+            limits = f"{ends} times today's {self.quantity} on {self.subject}"
+        else:
+            limits = f"{ends} {self.unit} on {self.subject} (today {number(self.actual)})"
+        if self.verified:
+            return f"{capital(limits)} it starts to pay to {self.runner_up}."
+        return f"Somewhere {limits} it starts to pay to {self.runner_up}; not searched to the end."
 
 
 @dataclass(frozen=True)
@@ -327,11 +361,34 @@ class NoSwitch(Reason):
     kind: ClassVar[str] = "no_switch"
     tried: tuple[str, ...]
     within: float  # times today's value, up and down
+    on: str = ""  # the link that changes; empty: all
+    planned_at: tuple[
+        float, ...
+    ] = ()  # times today's value: whole plans were made there; empty: plans stay as they are
+    searched: bool = True
 
     def _said(self) -> str:
-        widest = f"{self.within:g}"
-        changes = f"No change of {listed(self.tried, 'or')} between 1/{widest} and {widest} times today's"
-        return f"{changes} makes it pay to {self.subject}."
+        widest, what = f"{self.within:g}", f"{listed(self.tried, 'or')}{self.on and f' on {self.on}'}"
+        if not self.planned_at:
+            change = f"between 1/{widest} and {widest} times today's"
+            if not self.searched:
+                return f"Whether a change of {what} {change} makes it pay to {self.subject} was not searched."
+            return f"No change of {what} {change} makes it pay to {self.subject}, both plans kept as they are."
+        low, high = min(self.planned_at), max(self.planned_at)
+        limits = f"between {_times(low)} and {_times(high)} times today's"
+        if low > 1 or high < 1:
+            limits = f"up to {_times(high)} times today's" if low > 1 else f"down to {_times(low)} of today's"
+        few = listed([_times(each) for each in self.planned_at])
+        planned = (
+            f"planned anew at {few} times" if len(self.planned_at) < 6 else f"planned {len(self.planned_at)} times"
+        )
+        end = "" if self.searched else "; not searched to the end"
+        return f"No change of {what} {limits} makes it pay to {self.subject} ({planned}){end}."
+
+
+def _times(factor: float) -> str:
+    """``16``, ``1/4``, ``2.05``."""
+    return f"{factor:.3g}" if factor >= 1 else f"1/{1 / factor:.3g}"
 
 
 @dataclass(frozen=True)
@@ -345,6 +402,7 @@ class IdleDomain(Reason):
     needed_tokens_per_s: float  # what the GPUs in use compute when nothing waits for links
     best_with_it_s: float | None  # step time of the best plan found that uses it
     step_time_s: float
+    searched: bool = False  # with the effort of the answer, over every set of domains that could hold a better one
 
     def _said(self) -> str:
         head = f"Domain {self.subject} ({count(self.gpus, 'GPU')}) stays idle"
@@ -356,9 +414,10 @@ class IdleDomain(Reason):
             return f"{head}: {carries}, {needs}."
         change = self.best_with_it_s / self.step_time_s - 1
         slower = f"{percent(abs(change))} {'longer' if change >= 0 else 'shorter'}"
-        return (
-            f"{head}: the best plan with it takes {seconds(self.best_with_it_s)} a step ({slower}); {carries}, {needs}."
-        )
+        best = f"the best plan with it takes {seconds(self.best_with_it_s)} a step ({slower})"
+        if not self.searched:
+            best = f"a plan with it takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"
+        return f"{head}: {best}; {carries}, {needs}."
 
 
 @dataclass(frozen=True)
@@ -370,12 +429,13 @@ class LocalSgd(Reason):
     step_time_s: float
     faster_share: float
     penalty: str  # as published, with its source
+    searched: bool = False  # with the effort of the answer
 
     def _said(self) -> str:
         gain = f"{percent(abs(self.faster_share))} {'less' if self.faster_share >= 0 else 'more'}"
         return (
             f"If local SGD were allowed (--allow-local-sgd): {self.subject}; {seconds(self.step_time_s)} a step "
-            f"({gain}). {self.penalty}"
+            f"({gain}{'' if self.searched else NOT_SEARCHED}). {self.penalty}"
         )
 
 

@@ -1,37 +1,52 @@
 """What else was possible: the runners-up, what would have to change for one to win, idle domains, local SGD.
 
-A threshold keeps both plans as they are and changes one thing: bandwidth, latency or price, of one link or of all. It
-is found by bisection on the simulator and confirmed by scoring both plans from scratch on either side. Where a
-``DomainReplanner`` is at hand, both are planned anew for every change instead, over the domains they use.
+Each alternative is searched as the answer was, from the answer's own tables (``DomainReplanner``), while the effort
+lasts; what was found without that says so. A threshold is an interval: at one end the plan of the whole changed problem
+does as today, or at least not as the rival, at the other it does as the rival. Without a ``DomainReplanner``, and
+where the objective is not time, both plans stay as they are, and the limit is found by bisection on the simulator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from math import inf, isfinite, log
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from itertools import pairwise
+from math import exp, inf, log
 
 import numpy as np
 
 from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, pair_rate_bytes_per_s
 from hippo.decide.reasons import IdleDomain, NoSwitch, Reason, RunnerUp, Switch
-from hippo.decide.what_if import Links, changed_links, crossing, scaled_link, sign_change, time_with_links
-from hippo.decide.wording import described, joining, listed
+from hippo.decide.what_if import Links, changed_links, crossing, scaled_link, time_with_links
+from hippo.decide.wording import Way, described, joining, listed, way_of
 from hippo.plan.plan import Plan
-from hippo.planners.exact.replan import DomainReplanner, joining_of
-from hippo.planners.exact.ways import Groups
+from hippo.planners.effort import Effort
+from hippo.planners.exact.replan import DomainReplanner
+from hippo.planners.exact.space import Only
+from hippo.planners.exact.thrift import EQUAL
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, evaluate, flaw, judge
-from hippo.score.score import Score, objective_value, worse_by
+from hippo.score.score import objective_value, worse_by
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 
 WIDEST = 30.0  # thresholds are looked for within this factor either way
 TOLERANCE = 0.005
-WIDEST_ANEW = 16.0  # the same where both are planned anew, which takes longer
-TOLERANCE_ANEW = 0.02
-CONFIRM = 1.03  # a threshold is confirmed by scoring 3 % on either side of it
+CONFIRM = 1.03  # a threshold of plans that stay as they are is confirmed by scoring 3 % on either side of it
+WIDEST_ANEW = 16.0  # the same factor where whole plans are made for it,
+ENDS = (WIDEST_ANEW, 1 / WIDEST_ANEW, WIDEST_ANEW**0.5, WIDEST_ANEW**-0.5)  # at these before it is said that none wins
+WIDTH = 1.1  # most that the ends of an interval may differ
+MORE = 4.0  # times today's bandwidth: what plans do there is told before other runners-up
+STEPS = 16  # of the factors either way at which known plans are compared, to guess where an interval may lie
+POOLED = 3  # plans of every factor that are compared at the others
+SAFE = 1.045  # an interval is looked for this far on either side of the guess: a little less than half of WIDTH
+WORK_S = 14.0  # of searches that all sentences of one answer may take, as ``planners.effort`` counts
+FOR_OTHERS = 0.3  # share of it after which ways that are not told are left as they were found
+HOPELESS = 1.5  # times the worth of the answer from which on another way is not searched, unless it is told
+MOST_OF_A_WAY = 8  # whole plans made for one interval
+MOST_SETS = 4  # of domains that are searched for one idle domain
+SAME = 1e-4  # shares of time and price within which plans are as good: domains may be alike
 
 
 @dataclass(frozen=True)
@@ -52,56 +67,308 @@ class Knob:
 
         return changed_links(problem, change)
 
+    def factors(self, game: Judged, factor: float) -> dict[str, np.ndarray]:
+        """What ``time_with_links`` takes, (E,)."""
+        size = len(game.program.link_latency_s)
+        factors = np.ones(size)
+        factors[list(self.links or range(size))] = factor
+        return {self.quantity: factors}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Between ``low`` and ``high``, factors, the first nearer to 1, it starts to pay to go over; ``settled``: they are
+    as close as asked. ``high`` None: at no factor that was ``tried``."""
+
+    low: float
+    high: float | None
+    settled: bool
+    tried: tuple[float, ...] = ()
+
+
+@dataclass(eq=False)
+class Alternatives:
+    """What else was possible beside the ``answer`` to a problem, searched while the ``effort`` lasts.
+
+    ``known``: the best plans of other ways to join domains that the planners handed over, best first.
+    """
+
+    answer: Judged
+    known: tuple[Judged, ...]
+    replanner: DomainReplanner | None = None
+    baseline: Judged | None = None
+    effort: Effort = field(default_factory=lambda: Effort(WORK_S))  # no search begins once it is spent
+    searched: set[Way] = field(default_factory=set)  # of ``known``, those that were searched like the answer
+    _sets: set[Only] = field(default_factory=set)
+    _sweeps: dict[Knob, Sweep] = field(default_factory=dict)
+
+    @cached_property
+    def foreign(self) -> tuple[Plan, ...]:
+        """Plans that the searches do not play by themselves: other planners', and orders made for the answer."""
+        first = frozenset() if self.replanner is None else self.replanner.first
+        return tuple(each.plan for each in (self.answer, *self.known) if each.plan not in first)
+
+    @property
+    def problem(self) -> Problem:
+        """What was asked."""
+        return self.answer.problem
+
+    @property
+    def anew(self) -> DomainReplanner | None:
+        """Who makes whole plans of changed problems; None: plans stay as they are."""
+        objective = self.problem.objective
+        return self.replanner if objective.name == "time" and objective.balance_delta is None else None
+
+    def search(self) -> tuple[Judged, ...]:
+        """The known plans, best first, after a search of every idle domain, of the plans told, and of the others."""
+        for domain in self.problem.cluster.domains:
+            if domain.name not in self.answer.plan.domains:
+                self.best_with(domain.name)
+        at = self.problem.cluster.domain_index
+        for name in self.answer.plan.domains if len(self.answer.plan.domains) > 1 else ():
+            self.over(Only(frozenset({at[name]}), 1))
+        for _ in range(MOST_SETS):  # a search may find another plan to be told
+            for other in self.told(self.answer):
+                self.over(self._only(other.plan))
+        for other in self.known:
+            if not self.effort.over(FOR_OTHERS) and _value(other) < HOPELESS * _value(self.answer):
+                self.over(self._only(other.plan))
+        return self.known
+
+    def over(self, only: Only, *, below: float = inf) -> bool:
+        """Searches plans over a set of domains, only what is worth less than ``below``; whether that was done, now or
+        before."""
+        if only not in self._sets:
+            if self.replanner is None or self.effort.over():
+                return False
+            self._sets.add(only)
+            for _, plan in self.replanner.plans(self._planned, self.effort, only, below=below):
+                self._learn(plan)
+            if below == inf:
+                self.searched |= {way_of(each.plan) for each in self.known if self._only(each.plan) == only}
+        return True
+
+    @property
+    def _planned(self) -> Problem:
+        """The problem as it is searched: no search weighs objectives."""
+        objective = self.problem.objective
+        weighed = objective.name == "weighted"
+        return replace(self.problem, objective=replace(objective, name="time")) if weighed else self.problem
+
+    def _only(self, plan: Plan) -> Only:
+        at = self.problem.cluster.domain_index
+        groups = len({pipeline.domains for pipeline in plan.pipelines})
+        return Only(frozenset(at[name] for name in plan.domains), groups)
+
+    def _learn(self, plan: Plan) -> None:
+        """Takes in a plan where it is the best of its way to join."""
+        if way_of(plan) == way_of(self.answer.plan) or flaw(self.problem, plan) is not None:
+            return
+        base = None if self.baseline is None else self.baseline.score
+        found = judge(self.problem, plan).under(self.problem, baseline=base)
+        others = [each for each in self.known if way_of(each.plan) != way_of(plan)]
+        same = [each for each in self.known if way_of(each.plan) == way_of(plan)]
+        self.known = tuple(sorted([*others, min([*same, found], key=_value)], key=self._rank))
+
+    def _rank(self, found: Judged) -> tuple[float, int, int]:
+        """Its worth; among equals those come first that use few domains which the answer does not, then by place."""
+        at, mine = self.problem.cluster.domain_index, self.answer.plan.domains
+        new = [name not in mine for name in found.plan.domains]
+        return float(f"{_value(found):.6g}"), sum(new), min(at[name] for name in found.plan.domains)
+
+    def told(self, game: Judged) -> list[Judged]:
+        """The plans told beside ``game``: see the function ``told``."""
+        every = sorted((self.answer, *self.known), key=self._rank)
+        rivals = [each for each in every if each.plan != game.plan and not self._twin(each, game)]
+        likely: frozenset[Way] = frozenset()
+        if self.anew is not None and self.sweep(Knob("bandwidth")).plan(MORE):
+            likely = self.sweep(Knob("bandwidth")).points[MORE]
+        return told(game.plan, rivals, likely)
+
+    def _twin(self, one: Judged, other: Judged) -> bool:
+        """Whether two plans do the same, each in domains of its own that are alike."""
+        kinds = [sorted(self.problem.cluster.domain(name).nodes for name in each.plan.domains) for each in (one, other)]
+        same = abs(_value(one) - _value(other)) <= SAME * abs(_value(other))
+        return same and joining(one.plan) == joining(other.plan) and kinds[0] == kinds[1]
+
+    def best_with(self, name: str) -> tuple[Judged | None, bool]:
+        """The best plan that uses this domain, and whether every set of domains that could hold a better one was
+        searched."""
+        whole = self.replanner is not None
+        near = [frozenset(each.plan.domains) for each in (self.answer, *self.known)]
+        sets = () if self.replanner is None else self.replanner.sets_with(name, near)
+        for done, (bound, only) in enumerate(sets):
+            best = self._best_with(name)
+            least = inf if best is None else _value(best)
+            if bound >= least:
+                break
+            if done >= MOST_SETS or not self.over(only, below=least if only.groups is None else inf):
+                whole = False
+                break
+        return self._best_with(name), whole
+
+    def _best_with(self, name: str) -> Judged | None:
+        return min((each for each in self.known if name in each.plan.domains), key=_value, default=None)
+
+    def sweep(self, knob: Knob) -> Sweep:
+        """Whole plans with this knob changed."""
+        if knob not in self._sweeps:
+            self._sweeps[knob] = Sweep(self, knob)
+        return self._sweeps[knob]
+
+
+def _value(found: Judged) -> float:
+    return objective_value(found.problem.objective, found.score)
+
+
+@dataclass(eq=False)
+class Sweep:
+    """Whole plans of a problem whose links are changed by one knob, at several factors."""
+
+    others: Alternatives
+    knob: Knob
+    points: dict[float, frozenset[Way]] = field(default_factory=dict)  # factor to what its plan does, or any as good
+    _pool: dict[Plan, Judged] = field(default_factory=dict)  # plans found anywhere, under the links of today
+    _times: dict[tuple[Plan, float], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        others = self.others
+        self.points[1.0] = frozenset({way_of(others.answer.plan)})
+        self._pool |= {each.plan: each for each in (others.answer, *others.known)}
+
+    def plan(self, factor: float) -> bool:
+        """Makes the plan at a factor; False: no plans are left."""
+        if factor in self.points:
+            return True
+        others = self.others
+        if others.anew is None or others.effort.over():
+            return False
+        changed = self.knob.changed(others.problem, factor)
+        found = list(others.anew.plans(changed, others.effort))
+        known = (judge(changed, plan) for plan in others.foreign if flaw(changed, plan) is None)
+        found = sorted([*found, *((each.step_time_s, each.plan) for each in known)], key=lambda item: item[0])
+        close = [plan for seconds, plan in found if seconds <= found[0][0] * (1 + 2 * EQUAL)]
+        scores = [(evaluate(changed, plan), plan) for plan in close]
+        self.points[factor] = best_ways([(score.step_time_s, score.usd_per_step, plan) for score, plan in scores])
+        for _, plan in found[:POOLED]:
+            if plan not in self._pool:
+                self._pool[plan] = judge(others.problem, plan)
+        return True
+
+    def _goes(self, factor: float, way: Way, found: frozenset[Way] | None = None) -> bool:
+        """Whether the plan at a factor is of this way, and no plan of today's is as good."""
+        ways = self.points[factor] if found is None else found
+        return way in ways and way_of(self.others.answer.plan) not in ways
+
+    def interval(self, way: Way, ends: Sequence[float] = ENDS) -> Interval:
+        """Where plans start to be of this way, nearest to today; looked for up to these ``ends``."""
+        low, high, missed = min((1.0, *ends)), max((1.0, *ends)), False
+        for _ in range(MOST_OF_A_WAY):
+            bracket = self._bracket(way, low, high)
+            if bracket is not None and abs(log(bracket[1] / bracket[0])) <= log(WIDTH) + 1e-9:
+                return Interval(*bracket, settled=True, tried=self._tried)
+            if bracket is None:
+                target = self._likely(way, low, high, ends)
+            else:
+                target = (bracket[0] * bracket[1]) ** 0.5 if missed else self._between(way, *bracket)
+            if target is None:
+                return Interval(1.0, None, settled=True, tried=self._tried)
+            guess = self._guess(target, way)
+            if not self.plan(target):
+                break
+            missed = guess != self._goes(target, way)
+        bracket = self._bracket(way, low, high)
+        if bracket is None:
+            return Interval(1.0, None, settled=all(end in self.points for end in ends), tried=self._tried)
+        return Interval(*bracket, settled=False, tried=self._tried)
+
+    @property
+    def _tried(self) -> tuple[float, ...]:
+        return tuple(sorted(each for each in self.points if each != 1.0))
+
+    def _bracket(self, way: Way, low: float, high: float) -> tuple[float, float] | None:
+        """The factor of this way nearest to today, and the one before it, which is not; None: there is none."""
+        hits = [factor for factor in self.points if self._goes(factor, way) and low <= factor <= high]
+        if not hits:
+            return None
+        nearest = min(hits, key=lambda factor: abs(log(factor)))
+        side = [each for each in self.points if abs(log(each)) < abs(log(nearest)) and log(each) * log(nearest) >= 0]
+        return max(side, key=lambda each: abs(log(each))), nearest
+
+    def _between(self, way: Way, inner: float, outer: float) -> float:
+        """Where to plan next inside a bracket: on either side of where the known plans change over, else its middle."""
+        a, b, safe = log(inner), log(outer), log(SAFE) * (1 if outer > inner else -1)
+        guess = self._turn(way, inner, outer)
+        middle = 0.5 * (a + b)
+        if guess is None:
+            return exp(middle)
+        inside = (each for each in (guess + safe, guess - safe) if min(abs(each - a), abs(each - b)) > abs(safe) / 2)
+        return exp(next((each for each in inside if min(a, b) < each < max(a, b)), middle))
+
+    def _turn(self, way: Way, inner: float, outer: float) -> float | None:
+        """Logarithm of the factor from which on the known plans go this way; None: they do so on both sides, or on
+        neither."""
+        if self._guess(inner, way) or not self._guess(outer, way):
+            return None
+        found = crossing(lambda factor: self._guess(factor, way), start=inner, end=outer, tolerance=0.01)
+        return None if found is None else log(found)
+
+    def _likely(self, way: Way, low: float, high: float, ends: Sequence[float]) -> float | None:
+        """Where known plans go this way, nearest to today, away from what is planned; then the ends; None: all are."""
+        grid = np.exp(np.linspace(0.0, log(WIDEST_ANEW), STEPS + 1))
+        for before, here in pairwise(grid.tolist()):
+            for inner, outer in ((before, here), (1 / before, 1 / here)):
+                if low <= outer <= high and not self._near(outer) and self._guess(outer, way):
+                    turn = self._turn(way, inner, outer)
+                    safe = log(SAFE) if outer > 1 else -log(SAFE)
+                    target = outer if turn is None else exp(turn + safe)
+                    return target if low <= target <= high and not self._near(target) else outer
+        return next((end for end in ends if end not in self.points), None)
+
+    def _near(self, factor: float) -> bool:
+        return any(abs(log(factor / each)) < 0.5 * log(WIDTH) for each in self.points)
+
+    def _guess(self, factor: float, way: Way) -> bool:
+        """``_goes`` by the best of the known plans, as they are."""
+        rows = []
+        for plan, game in self._pool.items():
+            if (plan, factor) not in self._times:
+                self._times[plan, factor] = time_with_links(game, **self.knob.factors(game, factor))
+            seconds, score = self._times[plan, factor], game.score
+            rent = (score.usd_per_step - score.egress_usd_per_step) * seconds / score.step_time_s
+            rows.append((seconds, rent + score.egress_usd_per_step, plan))
+        return self._goes(factor, way, best_ways(rows))
+
+
+def best_ways(rows: Sequence[tuple[float, float, Plan]]) -> frozenset[Way]:
+    """Of (seconds, USD, plan) the ways of the cheapest of those that are as quick as the quickest, and of any as
+    good."""
+    quickest = min(row[0] for row in rows)
+    equal = [row for row in rows if row[0] <= quickest * (1 + EQUAL)]
+    seconds, usd, _ = min(equal, key=lambda row: (row[1], row[0]))
+    limits = seconds * (1 + SAME), usd * (1 + SAME)
+    return frozenset(way_of(plan) for own_s, price, plan in equal if own_s <= limits[0] and price <= limits[1])
+
 
 @dataclass(frozen=True, eq=False)
 class Rivalry:
-    """The chosen plan against one runner-up of the same problem; with a ``replanner``, domains against domains."""
+    """The chosen plan against one runner-up of the same problem, both as they are."""
 
     winner: Judged
     rival: Judged
     baseline: Plan | None = None
-    replanner: DomainReplanner | None = None
-
-    @cached_property
-    def joinings(self) -> tuple[Groups, Groups] | None:
-        """The domains of the rival and of the winner, where both are planned anew; None: the plans stay as they are."""
-        problem = self.winner.problem
-        if self.replanner is None or problem.objective.name != "time" or problem.objective.balance_delta is not None:
-            return None
-        rival, winner = (joining_of(problem, game.plan) for game in (self.rival, self.winner))
-        return None if rival is None or winner is None else (rival, winner)
-
-    def lead(self, knob: Knob, factor: float, *, played_too: bool = False) -> float:
-        """Logarithm of the rival's step time over the winner's, both planned anew with the knob at ``factor``.
-
-        By the bounds of the search, or as the best plans play.
-        """
-        assert self.joinings is not None
-        assert self.replanner is not None
-        changed = knob.changed(self.winner.problem, factor)
-        seconds = self.replanner.step_time_s if played_too else self.replanner.bound_s
-        rival, winner = (seconds(changed, joining) for joining in self.joinings)
-        return log(rival / winner) if isfinite(rival) and isfinite(winner) else inf if isfinite(winner) else -inf
 
     def rival_wins(self, knob: Knob, factor: float) -> bool:
         """Whether the rival is better when the knob is multiplied by ``factor``; quick for the objective ``time``."""
         if self.winner.problem.objective.name != "time":
             return self.rival_wins_from_scratch(knob, factor)
-        size = len(self.winner.program.link_latency_s)
-        factors = np.ones(size)
-        factors[list(knob.links or range(size))] = factor
-        times = [time_with_links(game, **{knob.quantity: factors}) for game in (self.rival, self.winner)]
+        times = [time_with_links(game, **knob.factors(game, factor)) for game in (self.rival, self.winner)]
         return times[0] < times[1]
 
     def rival_wins_from_scratch(self, knob: Knob, factor: float) -> bool:
-        """The same by scoring both plans, or playing the new ones, under the changed problem."""
+        """The same by scoring both plans under the changed problem."""
         changed = knob.changed(self.winner.problem, factor)
-        if self.joinings is not None and self.replanner is not None:
-            rival, winner = (self.replanner.step_time_s(changed, joining) for joining in self.joinings)
-        else:
-            rival, winner = (
-                value_from_scratch(changed, game.plan, self.baseline) for game in (self.rival, self.winner)
-            )
+        rival, winner = (value_from_scratch(changed, game.plan, self.baseline) for game in (self.rival, self.winner))
         return rival < winner
 
 
@@ -113,55 +380,78 @@ def value_from_scratch(problem: Problem, plan: Plan, baseline: Plan | None) -> f
     return objective_value(problem.objective, evaluate(problem, plan, baseline=reference))
 
 
-def runner_up_reasons(
-    game: Judged,
-    runners_up: Sequence[Judged],
-    *,
-    baseline: Plan | None,
-    replanner: DomainReplanner | None = None,
-) -> tuple[Reason, ...]:
-    """The runners-up told, each followed by what would have to change for it to win (or, where it wins, to lose)."""
+def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple[Reason, ...]:
+    """The runners-up told, each followed by what would have to change for it to win.
+
+    ``game``: the plan that they stand beside, where it is not the answer; one that is better than it says what would
+    have to change for ``game`` to win.
+    """
     reasons: list[Reason] = []
-    for other in told(game.plan, runners_up):
+    game = others.answer if game is None else game
+    for other in others.told(game):
         plan, theirs = other.plan, other.score
         worse, usd = worse_by(game.problem.objective, theirs, game.score), theirs.egress_usd_per_step
-        reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse))
+        searched = way_of(plan) in others.searched or other is others.answer
+        reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse, searched))
         pair = (game, other) if worse >= 0 else (other, game)
-        reasons += switches(Rivalry(*pair, baseline, replanner))
+        reasons += switches(others, *pair)
     return tuple(reasons)
 
 
-def told(plan: Plan, runners_up: Sequence[Judged]) -> list[Judged]:
-    """The best runner-up, and where the plan crosses the best of the other sort: that stays in a domain, or crosses."""
+def told(plan: Plan, runners_up: Sequence[Judged], likely: frozenset[Way] = frozenset()) -> list[Judged]:
+    """The best runner-up, and where the plan crosses the best of the other sort: that stays in a domain, or crosses.
+
+    Of the latter one of the ``likely`` ways, where there is one: what plans with more bandwidth do.
+    """
     first, rest = list(runners_up[:1]), list(runners_up[1:])
-    if len(plan.domains) == 1 or not first:
-        return first + rest[:1]
-    alone = len(first[0].plan.domains) == 1
-    other = [item for item in rest if (len(item.plan.domains) == 1) != alone]
-    return first + (other or rest)[:1]
+    if len(plan.domains) > 1 and first:
+        alone = len(first[0].plan.domains) == 1
+        rest = [item for item in rest if (len(item.plan.domains) == 1) != alone] or rest
+    return first + ([item for item in rest if way_of(item.plan) in likely] or rest)[:1]
 
 
-def improved(
-    winner: Judged, runners_up: Sequence[Judged], replanner: DomainReplanner | None, *, baseline: Score | None = None
-) -> tuple[Judged, ...]:
-    """The runners-up, of which those told are planned anew where that is better; the best first."""
-    if replanner is None:
-        return tuple(runners_up)
-    problem, better = winner.problem, dict[Plan, Judged]()
-    timed = replace(problem, objective=replace(problem.objective, name="time"))
-    for other in told(winner.plan, runners_up):
-        groups = joining_of(problem, other.plan)
-        anew = None if groups is None else replanner.plan(timed, groups)
-        if anew is not None and anew != winner.plan and flaw(problem, anew) is None:
-            found = judge(problem, anew).under(problem, baseline=baseline)
-            if worse_by(problem.objective, found.score, other.score) < 0:
-                better[other.plan] = found
-    every = [better.get(item.plan, item) for item in runners_up]
-    return tuple(sorted(every, key=lambda item: objective_value(problem.objective, item.score)))
+def switches(others: Alternatives, winner: Judged, rival: Judged) -> tuple[Reason, ...]:
+    """Where it starts to pay to do as the rival: of all links together, and of the link that tells most."""
+    if others.anew is None or way_of(rival.plan) == way_of(others.answer.plan):
+        return switches_as_they_are(Rivalry(winner, rival, None if others.baseline is None else others.baseline.plan))
+    told, links = [], _links_apart(winner, rival)
+    if len(winner.pairs_used) + len(rival.pairs_used) != 1:  # else all links together would say the same again
+        told.append(_between(others, winner, rival, Knob("bandwidth"), ENDS))
+    ends = tuple(end for end in ENDS if links and (end > 1) == (links[0] in rival.links_used))[:1]
+    if links:
+        told.append(_between(others, winner, rival, Knob("bandwidth", links), ends))
+    return tuple(told)
 
 
-def switches(contest: Rivalry) -> tuple[Reason, ...]:
-    """The smallest change of one link, and of all links, that let the rival win; ``NoSwitch`` where none does."""
+def _links_apart(winner: Judged, rival: Judged) -> Links:
+    """The links between two domains that the rival loads most, or the winner, and the other does not use; else none."""
+    for mine, theirs in ((rival.pairs_used, winner.pairs_used), (winner.pairs_used, rival.pairs_used)):
+        apart = [links for links in mine if links not in theirs]
+        if apart:
+            return apart[0]
+    return ()
+
+
+def _between(others: Alternatives, winner: Judged, rival: Judged, knob: Knob, ends: Sequence[float]) -> Reason:
+    """What the whole plans at several factors of the knob say of going over to the rival."""
+    found = others.sweep(knob).interval(way_of(rival.plan), ends)
+    subject, todo = _subject(winner, knob), advice(winner.plan, rival.plan)
+    if found.high is None:
+        on = subject if knob.links else ""
+        return NoSwitch(todo, (knob.quantity,), WIDEST_ANEW, on, found.tried, found.settled)
+    actual, unit = _actual(knob, winner, rival)
+    factor = (found.low * found.high) ** 0.5
+    limits = actual * factor, factor, found.settled, True, actual * found.low, actual * found.high
+    return Switch(subject, todo, knob.quantity, unit, actual, *limits)
+
+
+def _subject(game: Judged, knob: Knob) -> str:
+    return link_name(game.problem.cluster, knob.links) if knob.links else "all links"
+
+
+def switches_as_they_are(contest: Rivalry) -> tuple[Reason, ...]:
+    """The smallest change of one link, and of all links, that let the rival win as it is; ``NoSwitch`` where none
+    does."""
     found = [(knob, factor) for knob in _knobs(contest) if (factor := threshold(contest, knob)) is not None]
     every = [item for item in found if not item[0].links]
     single = sorted((item for item in found if item[0].links), key=lambda item: abs(log(item[1])))[:1]
@@ -169,12 +459,11 @@ def switches(contest: Rivalry) -> tuple[Reason, ...]:
     if told:
         return tuple(_switch(contest, knob, factor) for knob, factor in told)
     tried = tuple(sorted({knob.quantity for knob in _knobs(contest)}))
-    return (NoSwitch(advice(contest), tried, WIDEST if contest.joinings is None else WIDEST_ANEW),)
+    return (NoSwitch(advice(contest.winner.plan, contest.rival.plan), tried, WIDEST),)
 
 
-def advice(contest: Rivalry) -> str:
+def advice(winner: Plan, rival: Plan) -> str:
     """What one does who goes over to the rival, after ``it pays to``: ``add c``, ``stay in a``, ``leave out b``."""
-    winner, rival = contest.winner.plan, contest.rival.plan
     here, there = winner.domains, rival.domains
     more, less = ([name for name in one if name not in other] for one, other in ((there, here), (here, there)))
     way = "" if joining(rival) == joining(winner) else f" ({joining(rival)})"
@@ -188,76 +477,42 @@ def advice(contest: Rivalry) -> str:
 
 def _knobs(contest: Rivalry) -> tuple[Knob, ...]:
     """What is tried: all links together, and those between each two domains that either plan loads most."""
-    anew = contest.joinings is not None
-    quantities = ["bandwidth"] if anew else ["bandwidth", "latency"]
+    quantities = ["bandwidth", "latency"]
     if contest.winner.problem.objective.name != "time":
         quantities.append("price")
     rival, winner = contest.rival.pairs_used, contest.winner.pairs_used
-    if anew:  # a link that both use helps both: all links together say that
-        both = set(rival) & set(winner)
-        rival, winner = (tuple(links for links in one if links not in both) for one in (rival, winner))
-    most = 1 if anew else 3
-    loaded = dict.fromkeys((*rival[:most], *winner[:most]))
-    if len(contest.rival.pairs_used) + len(contest.winner.pairs_used) == 1:
+    loaded = dict.fromkeys((*rival[:3], *winner[:3]))
+    if len(rival) + len(winner) == 1:
         quantities.remove("bandwidth")  # one link is all they use: all links together would say the same again
     return tuple(Knob(name) for name in quantities) + tuple(Knob("bandwidth", links) for links in loaded)
 
 
 def threshold(contest: Rivalry, knob: Knob) -> float | None:
-    """Factor nearest to 1 at which the rival starts to win, or None."""
-    if contest.joinings is not None:
-        return _nearest([_turn(contest, knob, end) for end in _ends_anew(contest, knob)])
+    """Factor nearest to 1 at which the rival, as it is, starts to win, or None."""
 
     @cache
     def wins(factor: float) -> bool:
         return contest.rival_wins(knob, factor)
 
-    return _nearest([crossing(wins, start=1.0, end=end, tolerance=TOLERANCE) for end in (WIDEST, 1 / WIDEST)])
-
-
-def _turn(contest: Rivalry, knob: Knob, end: float) -> float | None:
-    """Factor towards ``end`` at which the rival planned anew takes the lead: by bounds, then as played there."""
-    by_bound = cache(partial(contest.lead, knob))
-    found = sign_change(by_bound, end=end, tolerance=TOLERANCE_ANEW)
-    if found is None:
-        return None
-    offset = contest.lead(knob, found, played_too=True) - by_bound(found)
-    if not isfinite(offset) or abs(offset) < TOLERANCE_ANEW / 4:
-        return found
-    return sign_change(lambda factor: by_bound(factor) + offset, end=end, tolerance=TOLERANCE_ANEW)
-
-
-def _nearest(factors: list[float | None]) -> float | None:
-    return min((factor for factor in factors if factor is not None), key=lambda factor: abs(log(factor)), default=None)
-
-
-def _ends_anew(contest: Rivalry, knob: Knob) -> tuple[float, ...]:
-    """How far the knob is turned where both are planned anew: only the way that can help the rival.
-
-    More bandwidth helps whoever uses the link; where both do, whoever uses more domains.
-    """
-    uses = [bool(knob.links) and set(knob.links) <= set(game.links_used) for game in (contest.rival, contest.winner)]
-    more = [len(game.plan.domains) for game in (contest.rival, contest.winner)] if uses[0] == uses[1] else uses
-    up, down = WIDEST_ANEW, 1 / WIDEST_ANEW
-    return (up,) if more[0] > more[1] else (down,) if more[0] < more[1] else (up, down)
+    found = [crossing(wins, start=1.0, end=end, tolerance=TOLERANCE) for end in (WIDEST, 1 / WIDEST)]
+    return min((each for each in found if each is not None), key=lambda factor: abs(log(factor)), default=None)
 
 
 def _switch(contest: Rivalry, knob: Knob, factor: float) -> Switch:
     """The threshold in the unit of the link, confirmed on both sides by scoring from scratch."""
-    beyond = factor * CONFIRM if factor > 1 else factor / CONFIRM
-    before = factor / CONFIRM if factor > 1 else factor * CONFIRM
-    verified = contest.rival_wins_from_scratch(knob, beyond) and not contest.rival_wins_from_scratch(knob, before)
-    actual, unit = _actual(contest, knob)
-    subject = link_name(contest.winner.problem.cluster, knob.links) if knob.links else "all links"
-    anew = contest.joinings is not None
-    return Switch(subject, advice(contest), knob.quantity, unit, actual, actual * factor, factor, verified, anew)
+    low, high = (factor / CONFIRM, factor * CONFIRM)[:: 1 if factor > 1 else -1]
+    verified = contest.rival_wins_from_scratch(knob, high) and not contest.rival_wins_from_scratch(knob, low)
+    actual, unit = _actual(knob, contest.winner, contest.rival)
+    subject, todo = _subject(contest.winner, knob), advice(contest.winner.plan, contest.rival.plan)
+    limits = actual * factor, factor, verified, False, actual * low, actual * high
+    return Switch(subject, todo, knob.quantity, unit, actual, *limits)
 
 
-def _actual(contest: Rivalry, knob: Knob) -> tuple[float, str]:
+def _actual(knob: Knob, winner: Judged, rival: Judged) -> tuple[float, str]:
     """Today's value of the knob and its unit; of all links together only where they are alike, else 1 (times today)."""
-    links = contest.winner.problem.cluster.links
+    links = winner.problem.cluster.links
     if knob.links and knob.quantity == "bandwidth":
-        game = contest.rival if knob.links[0] in contest.rival.links_used else contest.winner
+        game = rival if knob.links[0] in rival.links_used else winner
         return gbps_from_bytes_per_s(pair_rate_bytes_per_s(game, knob.links) / links[knob.links[0]].goodput), "Gbit/s"
     values = {_in_unit(links[link], knob.quantity) for link in knob.links or range(len(links))}
     return next(iter(values)) if len(values) == 1 else (1.0, "x")
@@ -273,8 +528,9 @@ def _in_unit(link: Link, quantity: str) -> tuple[float, str]:
     return (1.0, "x") if shared is None else (gbps_from_bytes_per_s(shared), "Gbit/s")
 
 
-def idle_domains(game: Judged, runners_up: Sequence[Judged]) -> tuple[IdleDomain, ...]:
+def idle_domains(others: Alternatives, game: Judged | None = None) -> tuple[IdleDomain, ...]:
     """Every domain the plan leaves idle: its best link to the domains in use, and the best plan found that uses it."""
+    game = others.answer if game is None else game
     problem, used = game.problem, set(game.plan.domains)
     needed, _ = gpu_tokens_per_s(game)
     reasons = []
@@ -282,10 +538,12 @@ def idle_domains(game: Judged, runners_up: Sequence[Judged]) -> tuple[IdleDomain
         if domain.name in used:
             continue
         link, rate = _best_link(problem, domain.name, used)
-        with_it = [other.step_time_s for other in runners_up if domain.name in other.plan.domains]
-        carried = activation_tokens_per_s(problem.model.hidden, rate)
-        best = min(with_it, default=None)
-        reasons.append(IdleDomain(domain.name, domain.gpus, link, carried, needed, best, game.step_time_s))
+        best, searched = others.best_with(domain.name)
+        carried, with_it = (
+            activation_tokens_per_s(problem.model.hidden, rate),
+            None if best is None else best.step_time_s,
+        )
+        reasons.append(IdleDomain(domain.name, domain.gpus, link, carried, needed, with_it, game.step_time_s, searched))
     return tuple(reasons)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import floor, isinf, log10
 
 from hippo.plan.plan import Pipeline, Plan
+from hippo.score.interval import LEVEL, StepInterval
 from hippo.units import gbps_from_bytes_per_s
 
 _SECONDS = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (1e-6, "us", 1e6))
@@ -26,6 +27,17 @@ def seconds(value: float, digits: int = 3) -> str:
         if abs(value) >= least:
             return f"{number(value * factor, digits)} {unit}"
     return "0 s" if value == 0 else f"{number(value * 1e6)} us"
+
+
+def between(low: float, high: float) -> str:
+    """Two times with their unit, once where it is the same: ``101 to 124 s``."""
+    first, last = seconds(low), seconds(high)
+    return f"{first.rpartition(' ')[0] if first.split()[-1] == last.split()[-1] else first} to {last}"
+
+
+def interval_text(found: StepInterval) -> str:
+    """``90 %: 101 to 124 s``, and where nobody measured that they do ``if links fill``."""
+    return f"{percent(LEVEL)}: {between(found.low_s, found.high_s)}{' if links fill' if found.assumed else ''}"
 
 
 def usd(amount: float) -> str:
@@ -78,6 +90,15 @@ def joining(plan: Plan) -> str:
     if across and replicated:
         return f"{agree} between groups, pipeline inside each"
     return "pipeline across domains" if across else f"{agree} across domains"
+
+
+Way = tuple[str, frozenset[str]]
+"""How domains are joined (``joining``), and which."""
+
+
+def way_of(plan: Plan) -> Way:
+    """The way a plan joins domains: plans of one way are told as one, by the best of them."""
+    return joining(plan), frozenset(plan.domains)
 
 
 def described(plan: Plan) -> str:

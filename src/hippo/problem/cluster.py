@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf, isinf
 from types import MappingProxyType
 
 from hippo.problem.transport import Transport
@@ -133,9 +134,19 @@ class Cluster:
         return sum(domain.gpus for domain in self.domains)
 
     def under(self, transport: Transport) -> Cluster:
-        """The cluster with links that carry what a transport gets through them; itself where they do already."""
-        goodput, overhead_s = transport.goodput, transport.overhead_s
-        if all((link.goodput, link.overhead_s) == (goodput, overhead_s) for link in self.links):
+        """The cluster with links that carry what a transport gets through them; itself where they do already.
+
+        A window that is not endless bounds what a node sends over a link: a flow a GPU, a window a round trip.
+        """
+        goodput, overhead_s, window = transport.goodput, transport.overhead_s, transport.window_bytes
+        if isinf(window) and all((link.goodput, link.overhead_s) == (goodput, overhead_s) for link in self.links):
             return self
-        links = tuple(replace(link, goodput=goodput, overhead_s=overhead_s) for link in self.links)
-        return replace(self, links=links)
+
+        def carried(link: Link) -> Link:
+            most = inf if link.per_node_bytes_per_s is None else link.per_node_bytes_per_s
+            if link.latency_s > 0:
+                most = min(most, self.domain(link.source).gpus_per_node * window / (2 * link.latency_s))
+            capped = None if isinf(most) else most
+            return replace(link, goodput=goodput, overhead_s=overhead_s, per_node_bytes_per_s=capped)
+
+        return replace(self, links=tuple(map(carried, self.links)))

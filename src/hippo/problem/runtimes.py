@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from hippo.errors import UnknownNameError
 from hippo.problem.model import Model
-from hippo.problem.transport import HIPPO, IDEAL, NCCL, TORCH, Transport
+from hippo.problem.transport import HIPPO, IDEAL, NCCL, STOCK_WINDOW_BYTES, TORCH, Transport
 
 RECOMPUTE = ("none", "selective", "full")
 SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
@@ -32,6 +32,15 @@ class Messages:
     calls: str = "free"  # they go when they are made, receives are posted ahead; coupled, apart, late, stream
     sender: str = "taken"  # when the sender's part is over: taken, by its receiver, or met: the receiver is there
     notice: bool = False  # whether the receiver's word that it is there comes back over the link, behind what it sent
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of what is assumed of a runtime over a WAN."""
+
+    told: str
+    transport: Transport
+    sum_turn_bytes: float = inf  # as of ``Runtime``
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ class Runtime:
     transport: Transport = IDEAL
     messages: Messages = Messages()
     assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
+    ends: tuple[End, ...] = ()  # of what is assumed: the slow one and the fast one
 
     def all_reduces(self, sharding: str) -> tuple[str, ...]:
         """Ways in which replicas of several domains can sum, the one that sends less first."""
@@ -74,6 +84,11 @@ NCCL_ASSUMED = "NCCL over a WAN was not measured: it is taken to fill links as T
 NCCL_TURN_BYTES = 2 * 4 * 2**20 / 2
 """Two channels, each with half of its buffer of 4 MiB (``collectives.h``: ``ALLREDUCE_CHUNKSTEPS`` 4 of ``NCCL_STEPS``
 8). How many channels NCCL takes between hosts without RDMA is an assumption."""
+_STOCK = "a flow a GPU with the kernel's stock buffers"
+_NCCL_ENDS = (
+    End(f"{_STOCK}, one channel", replace(NCCL, window_bytes=STOCK_WINDOW_BYTES), NCCL_TURN_BYTES / 2),
+    End("full links, sums in one turn", NCCL),
+)
 _ONE_MESH = Runtime(
     uniform_tp_dp=True,
     uniform_cuts_across_replicas=True,
@@ -110,6 +125,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             transport=NCCL,
             messages=Messages("coupled"),
             assumed=(NCCL_ASSUMED,),
+            ends=_NCCL_ENDS,
         ),
         "torch": replace(
             _ONE_MESH,
@@ -123,6 +139,10 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             transport=TORCH,
             messages=Messages("late", sender="met", notice=True),
             assumed=("between domains torch is taken to run gloo, as it was measured in the emulator",),
+            ends=(
+                End(_STOCK, replace(TORCH, window_bytes=STOCK_WINDOW_BYTES)),
+                End("no time for gloo's copies and wake-ups", replace(TORCH, overhead_s=0.0)),
+            ),
         ),
         "deepspeed": replace(
             _ONE_MESH,
@@ -143,6 +163,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             transport=NCCL,
             messages=Messages("apart"),
             assumed=(NCCL_ASSUMED,),
+            ends=_NCCL_ENDS,
         ),
         "ideal": Runtime(),
     }
@@ -150,19 +171,34 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
 """Runtimes by the name that ``--runtime`` takes."""
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType({"any": "ideal"})
+AT_END: Mapping[str, Runtime] = MappingProxyType(
+    {
+        f"{name}:{side}": replace(
+            runtime,
+            told=f"{runtime.told}, {end.told}",
+            transport=end.transport,
+            sum_turn_bytes=end.sum_turn_bytes,
+            ends=(),
+        )
+        for name, runtime in RUNTIMES.items()
+        for side, end in zip(("slow", "fast"), runtime.ends, strict=False)
+    }
+)
+"""Runtimes at an end of what is assumed of them: ``megatron:slow``. A plan is played under both, none is asked for."""
 
 
 def name_of(name: str, *, source: str = "--runtime") -> str:
     """The name that a runtime has here; ``UnknownNameError`` lists them."""
     found = OTHER_NAMES.get(name, name)
-    if found not in RUNTIMES:
+    if found not in RUNTIMES and found not in AT_END:
         raise UnknownNameError("runtime", str(name)[:60], RUNTIMES, source=source)
     return found
 
 
 def runtime_of(name: str) -> Runtime:
     """A runtime by name; raises as ``name_of``."""
-    return RUNTIMES[name_of(name)]
+    found = name_of(name)
+    return RUNTIMES[found] if found in RUNTIMES else AT_END[found]
 
 
 def tp_refusal(model: Model, tp: int, rules: Runtime) -> str | None:

@@ -29,8 +29,9 @@ def sentence(document: Mapping[str, Any]) -> str:
     """Median and prediction in a sentence."""
     measured, predicted = document["median_step_s"], document["predicted_step_s"]
     network = "over the emulated WAN" if document["emulated"] else "on this machine's loopback, no WAN between domains"
+    processes = f"{document['processes']} {'process' if document['processes'] == 1 else 'processes'}"
     return (
-        f"{document['processes']} processes {network}: {number(measured, 4)} s a step (median without the first), "
+        f"{processes} {network}: {number(measured, 4)} s a step (median without the first), "
         f"predicted {number(predicted, 4)} s, {measured / predicted - 1:+.1%}."
     )
 
@@ -63,8 +64,11 @@ def _table(document: Mapping[str, Any]) -> Table:
     titles += ["in one process", "difference"] if reference else []
     for title in titles:
         table.add_column(title, justify="right")
-    steps = document["measured_step_s"]
+    steps, before = document["measured_step_s"], -1
     for index in _shown(len(steps)):
+        if index > before + 1:
+            table.add_row("..")
+        before = index
         seconds, predicted = steps[index], _expected_s(document, document["first_step"] + index)
         row = [
             str(document["first_step"] + index),

@@ -9,6 +9,7 @@ from hippo.cost.stage import StageMemory
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.pareto import front_of
 from hippo.decide.reasons import Reason
+from hippo.decide.wording import Way
 from hippo.plan.plan import Plan, Stage
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
@@ -38,6 +39,7 @@ class PlanStory:
     reasons: tuple[Reason, ...] = ()
     rows: tuple[Row, ...] = ()  # every planner that ran; empty or one row: nothing to compare
     runners_up: Scored = ()  # best first, each joins domains in another way
+    searched: frozenset[Way] = frozenset()  # of their ways, those searched with the effort of the plan
     front: Scored = ()  # over step time, utilisation and egress; empty: nothing to trade
     beaten: Scored = ()  # plans that were looked at and are beaten by one of the front in all three
     cut_short: str = ""  # a sentence where the limit left something undone
@@ -108,6 +110,7 @@ def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Pla
         reasons=decision.reasons,
         rows=_rows(decision.rows, decision.baseline),
         runners_up=tuple((other.plan, other.score) for other in decision.runners_up),
+        searched=decision.searched,
         front=kept,
         beaten=tuple(item for item in known if item not in kept),
     )

@@ -20,11 +20,11 @@ from rich.text import Text
 from hippo.cost.stage import StageCost, StageMemory
 from hippo.decide.decision import Decision, Row
 from hippo.decide.reasons import Reason
-from hippo.decide.wording import count, joining, number, percent, seconds
+from hippo.decide.wording import between, count, joining, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
-from hippo.report.fitted import FittedTable, Trimmed, column
+from hippo.report.fitted import Column, FittedTable, Trimmed, column
 from hippo.report.panels.reasons import reason_groups
 from hippo.report.text import (
     NOTHING,
@@ -40,6 +40,8 @@ from hippo.report.text import (
     usd,
     versus,
 )
+from hippo.score.interval import LEVEL, assumed_span
+from hippo.score.judge import Judged
 from hippo.score.score import Score
 
 ROOM_FOR_LABELS = 80
@@ -72,13 +74,13 @@ def question_view(problem: Problem, *, runtime: bool = True) -> RenderableType:
     return Trimmed(Group(title, Text(question_line(problem, runtime=runtime), style="dim")))
 
 
-def figures_view(problem: Problem, plan: Plan, score: Score) -> RenderableType:
-    """The headline figures, a line each: name, value, remark."""
+def figures_view(problem: Problem, plan: Plan, score: Score, *, in_one_place: bool = False) -> RenderableType:
+    """The headline figures, a line each: name, value, remark; ``in_one_place``: as of ``interval_of``."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(justify="right", style="bold", no_wrap=True)
     grid.add_column(style="dim")
-    for name, value, remark in headline_figures(problem, plan, score):
+    for name, value, remark in headline_figures(problem, plan, score, in_one_place=in_one_place):
         grid.add_row(Text(name), Text(value), Text(remark))
     return Trimmed(grid)
 
@@ -158,6 +160,7 @@ def comparison_view(rows: Sequence[Row], *, best: str | None = None) -> Renderab
             column("planner", (row.planner for row in ordered), right=False),
             column("status", (_status(row) for row in ordered), rank=5, right=False),
             column("step time", (_of(row, lambda s: seconds(s.step_time_s)) for row in ordered)),
+            *_interval_column([row.best for row in ordered], rank=9),
             column("vs best", (_of(row, lambda s: versus(s.step_time_s, quickest)) for row in ordered), rank=1),
             column("busy", (_of(row, lambda s: percent(s.utilization)) for row in ordered), rank=3),
             column("MFU", (_of(row, lambda s: percent(s.mfu)) for row in ordered), rank=7),
@@ -186,6 +189,8 @@ def runtimes_view(decisions: Sequence[Decision]) -> RenderableType:
             column("runtime", (decision.problem.runtime for decision in decisions), right=False),
             column("which is", (decision.problem.rules.told for decision in decisions), rank=4, right=False),
             column("step time", told(lambda score: seconds(score.step_time_s))),
+            *_interval_column([decision.judged for decision in decisions], rank=7),
+            column("as assumed", map(_span_cell, decisions), rank=8),
             column("gap", (gap_text(decision.gap) if decision.plan else NOTHING for decision in decisions), rank=5),
             column("domains", (NOTHING if plan is None else str(len(plan.domains)) for plan in plans)),
             column("GPUs", (NOTHING if plan is None else f"{plan.gpus:,}" for plan in plans), rank=2),
@@ -197,6 +202,18 @@ def runtimes_view(decisions: Sequence[Decision]) -> RenderableType:
     assumed = [f"{each.problem.runtime}: {one}" for each in decisions for one in each.problem.rules.assumed]
     cut = [f"{each.problem.runtime}: {each.cut_short}" for each in decisions if each.cut_short]
     return Group(table, reasons_view(assumed, title="Assumed"), reasons_view(cut, title="Not to the end"))
+
+
+def _interval_column(rows: Sequence[Judged | None], *, rank: int) -> list[Column]:
+    """Between what measured steps are expected to lie; no column where no step has an interval."""
+    found = [None if best is None else best.interval for best in rows]
+    told = [NOTHING if each is None else between(each.low_s, each.high_s) for each in found]
+    return [column(percent(LEVEL), told, rank=rank)] if any(found) else []
+
+
+def _span_cell(decision: Decision) -> str:
+    found = None if decision.plan is None else assumed_span(decision.problem, decision.plan)
+    return NOTHING if found is None else between(found.fast_s, found.slow_s)
 
 
 def _of(row: Row, tell: Callable[[Score], str]) -> str:
@@ -253,6 +270,8 @@ def simulation_view(document: Mapping[str, object]) -> RenderableType:
         value = document.get(key)
         if isinstance(value, int | float):
             grid.add_row(name, seconds(float(value)))
+    if isinstance(ends := document.get("step_time_interval_s"), list):
+        grid.add_row(percent(LEVEL), between(*map(float, ends)))
     parts: list[RenderableType] = [grid]
     parts += _pairs(document.get("utilization"), "domain", "busy", percent)
     parts += _pairs(document.get("gb_per_step"), "link", "GB a step", number)

@@ -9,9 +9,10 @@ from itertools import groupby
 from hippo.cost.calibration import uncalibrated
 from hippo.decide import wording
 from hippo.decide.decision import Row
-from hippo.decide.wording import count, gb, number, percent, seconds
+from hippo.decide.wording import between, count, gb, interval_text, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
+from hippo.score.interval import assumed_span, interval_of
 from hippo.score.score import Score
 
 NOTHING = "–"
@@ -126,21 +127,28 @@ def stage_name(stage: Stage) -> str:
     return f"{stage.domain}, " + (f"layer {start}" if stop - start == 1 else f"layers {start}-{stop - 1}")
 
 
-def headline_figures(problem: Problem, plan: Plan, score: Score) -> tuple[tuple[str, str, str], ...]:
-    """(name, value, remark) of the figures that head a report."""
+def headline_figures(
+    problem: Problem, plan: Plan, score: Score, *, in_one_place: bool = False
+) -> tuple[tuple[str, str, str], ...]:
+    """(name, value, remark) of the figures that head a report; ``in_one_place``: as of ``interval_of``."""
     egress = usd(score.egress_usd_per_step) + " egress" if score.egress_usd_per_step > 0 else "no egress"
     gpus = f"on {plan.gpus:,} of {problem.cluster.gpus:,} GPUs"
     memory = f"of {gb(problem.cluster.gpu.memory_bytes)} on the fullest GPU"
     all_domains = len(plan.domains) == len(problem.cluster.domains)
     spread = "all domains in use" if all_domains else f"{percent(score.utilization_all)} over all domains"
+    tokens = f"{short_count(problem.workload.tokens_per_step)} tokens a step"
+    found = interval_of(problem, plan, score.step_time_s, in_one_place=in_one_place)
+    span = assumed_span(problem, plan)
+    ends = () if span is None else (("as assumed", between(span.fast_s, span.slow_s), f"{span.fast}; {span.slow}"),)
     return (
-        ("step time", seconds(score.step_time_s), f"{short_count(problem.workload.tokens_per_step)} tokens a step"),
+        ("step time", seconds(score.step_time_s), tokens if found is None else f"({interval_text(found)}), {tokens}"),
         ("tokens/s", number(score.tokens_per_s), gpus),
         ("MFU", percent(score.mfu), "of the GPUs' peak"),
         ("domains busy", percent(score.utilization), spread),
         ("peak memory", f"{number(score.peak_memory_gb)} GB", memory),
         ("cost a step", usd(score.usd_per_step), egress),
         ("between domains", f"{number(score.cross_domain_gb_per_step)} GB", "sent each step"),
+        *ends,
     )
 
 

@@ -21,6 +21,7 @@ from hippo.plan.check import check
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.problem import Problem
 from hippo.schedule.schedule import order_of
+from hippo.score.interval import StepInterval, interval_of
 from hippo.score.score import Score, reward
 from hippo.simulate.costs import cost_model, costs
 from hippo.simulate.lower import lower
@@ -57,6 +58,11 @@ class Judged:
 
             object.__setattr__(self, "played", play(self.program))
         return cast(Timeline, self.played)
+
+    @property
+    def interval(self) -> StepInterval | None:
+        """Where a measured step is expected to lie; None: no family holds it."""
+        return interval_of(self.problem, self.plan, self.step_time_s)
 
     @property
     def flaw(self) -> str | None:

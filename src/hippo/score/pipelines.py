@@ -1,14 +1,21 @@
 """Measured pipelines with slow links: rows in the form of ``pipemorph_measured_pipelines.csv``.
 
 The seconds of F, B and W are inputs: their ratios are the medians of what the rows of the same model log, their sum is
-the one with which the row's own step before its links were slowed (``healthy_ms_iters5to7``) is met. Of the slowed
-step nothing is used. Some rows log 10 ms for every F, B and W, the start value of the authors' planner: they count as
-not logged.
+the one with which the step before links were slowed (``healthy_ms_iters5to7``, median of the rows that then ran alike)
+is met. Of the slowed step nothing is used. Some rows log 10 ms for every F, B and W, the start value of the authors'
+planner: they count as not logged, and the orders of rows that do not plan anew are made for such equal seconds.
 
 What the methods do was read in the authors' sources (wutianyuan1/PipeMorph): ``failslow_injection.cu`` lets the GPU
-sleep in the stream before every NCCL send over a slow link, either way, so that a message occupies its link that long;
-``cpu_delegate.py`` sleeps in one of several processes that send in turn, so that messages are late but do not queue.
-1F1B is Megatron-LM's, whose senders and receivers meet; zero bubble's transfers run on one NCCL stream of each rank.
+sleep in the stream before every NCCL send over a slow link, either way, so that a message occupies its link that long.
+It knows the receiver by its rank in the communicator, and takes ranks 0 and 1 for the neighbours before and behind, as
+they are where every pair of stages has a communicator of its own. Megatron-LM's batched calls use that of all stages:
+there a send from stage 2 to stage 1 sleeps where the link from 2 to 3 is slow, and not where its own is.
+``cpu_delegate.py`` sleeps in one of several processes that send in turn, so that messages are late but do not queue;
+once links are slow, *all* messages go that way (``cpu_schedules.py``: ``_should_delegate``), through the memory of both
+hosts. What that costs a message is measured apart: by the step, without any slow link, of the row that always sends so.
+1F1B is Megatron-LM's, whose senders and receivers meet. Of zero bubble two things are known, each of which alone makes
+a step too short, so the longer counts: its transfers run on one NCCL stream of each rank; and all kernels go through
+one hardware queue (``CUDA_DEVICE_MAX_CONNECTIONS=1``), in which work waits behind a send that waits for its sleep.
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.files import read_text
@@ -33,7 +41,6 @@ from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.schedule.schedule import Schedule
 from hippo.simulate import fast
 from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
-from hippo.simulate.program import Program
 from hippo.units import s_from_ms
 
 Times = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
@@ -45,17 +52,21 @@ class PipelineMethod(NamedTuple):
 
     order: str  # schedule method that makes its order
     planned: bool = False  # the order is made for the slow links
-    queues: bool = True  # a delay occupies its link
+    by_cpu: bool = False  # all messages go through the hosts' memory, where a delay does not occupy its link
+    batched: bool = False  # calls on the communicator of all stages
+    one_queue: bool = False  # of the GPU: work waits behind a send that sleeps
     messages: Messages = Messages()  # how they wait for each other
 
 
 METHODS: Mapping[str, PipelineMethod] = {
-    "1F1B": PipelineMethod("1f1b", messages=runtime_of("megatron").messages),
-    "ZB": PipelineMethod("zb-auto", messages=Messages("stream")),
-    "ZB-CPU": PipelineMethod("zb-auto", queues=False),
-    "ZB-CPU-ReSchedule": PipelineMethod("zb-auto", planned=True, queues=False),
-    "ALL-CPU": PipelineMethod("zb-auto", queues=False),
+    "1F1B": PipelineMethod("1f1b", batched=True, messages=runtime_of("megatron").messages),
+    "ZB": PipelineMethod("zb-auto", one_queue=True, messages=Messages("stream")),
+    "ZB-CPU": PipelineMethod("zb-auto", by_cpu=True),
+    "ZB-CPU-ReSchedule": PipelineMethod("zb-auto", planned=True, by_cpu=True),
+    "ALL-CPU": PipelineMethod("zb-auto", by_cpu=True),
 }
+ALWAYS_BY_CPU, BY_GPU = "ALL-CPU", "ZB"
+"""Methods that differ in what carries their messages alone."""
 MOST_PASSES = 100_000
 """Micro-batches times stages of a row that is played."""
 _COLUMNS = (
@@ -81,6 +92,7 @@ class MeasuredPipeline:
     healthy_s: float
     measured_s: float | None
     deviation_s: float | None  # standard deviation of the last steps
+    by_cpu_ratio: float = 1.0  # of a step without slow links whose messages all go by CPU, over one by GPU; 1: unknown
     refusal: str | None = None
     unknown: tuple[str, ...] = ()  # columns that nothing reads
 
@@ -98,8 +110,37 @@ def cases(path: Path) -> tuple[MeasuredPipeline, ...]:
             key=", ".join(missing),
             remedy=f"give {', '.join(_COLUMNS)}",
         )
-    shapes = _shapes(rows)
-    return tuple(_case(row, shapes, f"{path.name}[{index}]") for index, row in enumerate(rows))
+    shapes, healthy, found = _shapes(rows), _healthy(rows), []
+    for index, row in enumerate(rows):
+        case, trained = _case(row, shapes, f"{path.name}[{index}]"), _trained(row)
+        if case.refusal is None:
+            by_gpu, by_cpu = (healthy.get((trained, method)) for method in (BY_GPU, ALWAYS_BY_CPU))
+            ratio = max(1.0, by_cpu / by_gpu) if by_gpu and by_cpu else 1.0
+            case = replace(case, healthy_s=healthy[trained, _before(case.method)], by_cpu_ratio=ratio)
+        found.append(case)
+    return tuple(found)
+
+
+def _trained(row: Mapping[str, str]) -> tuple[str, ...]:
+    """What rows share that differ in method and slow links alone."""
+    return tuple(row.get(key) or "" for key in ("model", "gpu", "pp", "tp", "dp", "micro_batch", "global_batch"))
+
+
+def _healthy(rows: Iterable[Mapping[str, str]]) -> dict[tuple[tuple[str, ...], str], float]:
+    """Median seconds of a step before links are slow, by what is trained and how the messages go then."""
+    found: dict[tuple[tuple[str, ...], str], list[float]] = {}
+    for row in rows:
+        try:
+            seconds = s_from_ms(_number(row, "healthy_ms_iters5to7"))
+        except ValueError:
+            continue
+        found.setdefault((_trained(row), _before(row.get("method") or "")), []).append(seconds)
+    return {key: float(np.median(each)) for key, each in found.items()}
+
+
+def _before(method: str) -> str:
+    """The method that runs alike as long as no link is slow."""
+    return method if method in (ALWAYS_BY_CPU, "1F1B") else BY_GPU
 
 
 def _case(row: Mapping[str, str], shapes: Mapping[tuple[str, str], Times], name: str) -> MeasuredPipeline:
@@ -111,7 +152,8 @@ def _case(row: Mapping[str, str], shapes: Mapping[tuple[str, str], Times], name:
         except ValueError as error:
             refusal = str(error)
     unknown = tuple(key for key in row if key not in _COLUMNS)
-    return MeasuredPipeline(name, _family(row), (), "", 1, None, (), math.inf, 0.0, None, None, refusal, unknown)
+    nothing = MeasuredPipeline(name, _family(row), (), "", 1, None, (), math.inf, 0.0, None, None)
+    return replace(nothing, refusal=refusal, unknown=unknown)
 
 
 def _family(row: Mapping[str, str]) -> str:
@@ -197,16 +239,33 @@ def step_seconds(case: MeasuredPipeline) -> float:
     """Seconds of a step with the slow links."""
     assert case.shape is not None
     method = METHODS[case.method]
+    if not any(case.delays):
+        return case.healthy_s
     limit = (math.inf if method.order == "1f1b" else case.live_limit,) * len(case.shape[0])
     unslowed = (RankLink(),) * len(case.delays)
     healthy = ScheduleProblem(case.micro_batches, *case.shape, unslowed, unslowed, limit)
-    order = _order(method.order, healthy)
-    scale = case.healthy_s / fast.step_time(_program(case, healthy, order, (0.0,) * len(unslowed)))
-    delays = tuple(each / scale for each in case.delays)  # in the unit of the shape
+    order = _first_order(method.order, healthy)
+    unit_s = case.healthy_s / _played(method, healthy, order, np.zeros(len(unslowed)))
+    delays = np.array(case.delays) / unit_s  # in the unit of the shape
+    if method.by_cpu:
+        delays += _message_by_cpu(healthy, case.by_cpu_ratio)
     if method.planned:
-        late = tuple(RankLink(latency=each) for each in delays)
+        late = tuple(RankLink(latency=each) for each in (np.array(case.delays) / unit_s).tolist())
         order = _order(method.order, replace(healthy, down=late, up=late))
-    return scale * fast.step_time(_program(case, healthy, order, delays))
+    played = _played(method, healthy, order, delays)
+    if method.one_queue:
+        forward, backward = np.array(healthy.forward), np.array(healthy.backward)
+        forward[:-1] += delays
+        backward[1:] += delays
+        asleep = replace(healthy, forward=tuple(forward.tolist()), backward=tuple(backward.tolist()))
+        played = max(played, _played(method, asleep, order, np.zeros(len(unslowed))))
+    return unit_s * played
+
+
+def _first_order(method: str, problem: ScheduleProblem) -> Schedule:
+    """The order of a method before anything was measured: the authors' planner begins with equal seconds."""
+    alike = (1.0,) * problem.ranks
+    return _order(method, replace(problem, forward=alike, backward=alike, weight=alike))
 
 
 @lru_cache(maxsize=256)
@@ -214,22 +273,40 @@ def _order(method: str, problem: ScheduleProblem) -> Schedule:
     return generate(method, problem)
 
 
-def _program(
-    case: MeasuredPipeline, problem: ScheduleProblem, schedule: Schedule, delays: tuple[float, ...]
-) -> Program:
-    """The pipeline with these delays as the engine plays it."""
-    method, ranks = METHODS[case.method], range(problem.ranks)
+@lru_cache(maxsize=16)
+def _message_by_cpu(healthy: ScheduleProblem, ratio: float) -> float:
+    """What a message takes by CPU, in the unit of the problem, so that the step becomes ``ratio`` times as long."""
+    method = METHODS[ALWAYS_BY_CPU]
+    order, borders = _first_order(method.order, healthy), healthy.ranks - 1
+    aim = ratio * _played(method, healthy, order, np.zeros(borders))
+    low, high = 0.0, aim
+    for _ in range(40):
+        middle = (low + high) / 2
+        if _played(method, healthy, order, np.full(borders, middle)) < aim:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _played(method: PipelineMethod, problem: ScheduleProblem, schedule: Schedule, delays: NDArray[np.float64]) -> float:
+    """The step with these delays of the borders between neighbours, (p - 1,), in the unit of the problem."""
     program = abstract_program(
         schedule,
         forward_s=problem.forward,
         backward_s=problem.backward,
         weight_s=problem.weight,
-        delay_s=0.0 if method.queues else delays,
+        delay_s=delays.tolist() if method.by_cpu else 0.0,
     )
-    slow = {border: 2 * at for at, border in enumerate(np.flatnonzero(delays).tolist())}
-    if method.queues and slow:
-        lines = [PlannedLine(1.0 / delays[border]) for border in slow for _ in range(2)]  # a byte a message, each way
-        down = [[slow[rank]] if rank in slow else [] for rank in ranks]
-        up = [[slow[rank - 1] + 1] if rank - 1 in slow else [] for rank in ranks]
-        program = on_links(program, lines, down=down, up=up, num_bytes=1.0)
-    return replace(program, messages=method.messages)
+    if not method.by_cpu and delays.any():
+        down, up = np.append(delays, 0.0), np.append(0.0, delays)  # of what each rank sends on and back
+        if method.batched and len(up) > 2:
+            up[2] = down[2]  # the communicator's rank 1 is taken for the stage behind
+        slow = [(side, rank) for side in (down, up) for rank in np.flatnonzero(side).tolist()]
+        routes = [
+            [[at for at, (its, r) in enumerate(slow) if its is side and r == rank] for rank in range(len(side))]
+            for side in (down, up)
+        ]
+        lines = [PlannedLine(1.0 / float(side[rank])) for side, rank in slow]  # a byte a message
+        program = on_links(program, lines, down=routes[0], up=routes[1], num_bytes=1.0)
+    return fast.step_time(replace(program, messages=method.messages))

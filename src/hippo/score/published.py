@@ -3,7 +3,8 @@
 A row becomes a problem (one domain of ``gpus`` GPUs) and a plan, and goes the way every plan goes: lowered, played by
 ``fast``, its memory added up. What a row does not say is filled by one rule: of the settings that fit the memory, the
 one with the least predicted time, because published runs are tuned (``candidates`` lists the settings). Rows over
-several places (``wan``) have their places and their placement; measured pipelines (``pipelines``) their seconds too.
+several places (``wan``) have their places and their placement; measured pipelines (``pipelines``) their seconds too;
+runs over emulated links (``emulated``) stand beside what was printed before them.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ from hippo.problem.model import Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.schedule.schedule import order
-from hippo.score import pipelines, wan
+from hippo.score import emulated, pipelines, wan
 from hippo.score.cases import PublishedRun, cases_of
+from hippo.score.emulated import EmulatedRun
+from hippo.score.interval import coverage, fitted_to, has_experts
 from hippo.score.pipelines import MeasuredPipeline
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
 from hippo.units import gb_from_bytes
 
-Case = PublishedRun | MeasuredPipeline
+Case = PublishedRun | MeasuredPipeline | EmulatedRun
 Known = dict[PublishedRun, tuple[float, float]]
 
 DOMAIN = "cluster"
@@ -48,7 +51,10 @@ _PLAYED = {"1f1b": (16, 32), "gpipe": (24, 48)}  # waves of a drawn placement by
 RECOMPUTE = ("none", "selective", "full")
 CAPACITY = 2**30 / 1e9  # cards hold GiB where their names say GB: what a run really has, against what a plan may use
 CLEAR = 0.05  # two measured times differ clearly from this share on, or by three standard deviations where logged
-FILES = ("training_open.json", "geo_open.json", "published/pipemorph_measured_pipelines.csv")
+FILES = (
+    *("training_open.json", "geo_open.json", "emulated_runs.csv"),
+    "published/pipemorph_measured_pipelines.csv",
+)
 """What ``hippo validate --data DIR`` looks for."""
 TOLERANCE = 1.25  # a run that leaves its recomputation open may seem this much too large: the memory model's own error
 
@@ -67,6 +73,8 @@ class Prediction:
     plan: Plan | None = None
     apart: bool = False  # shown beside the others, not among them
     deviation_s: float | None = None  # standard deviation of what was measured, where it was logged
+    group: str = ""  # what of the prediction the row tries
+    memory_gb: float | None = None  # measured
 
     @property
     def error(self) -> float | None:
@@ -105,17 +113,23 @@ class ValidationReport:
     rows: tuple[Prediction, ...]
     apart: Errors | None = None
     together: Errors | None = None
+    groups: Mapping[str, Errors] = field(default_factory=dict)  # by what of the prediction they try
+    memory: Mapping[str, float] = field(default_factory=dict)  # of the rows that tell theirs; empty: none
     unknown: Mapping[str, int] = field(default_factory=dict)  # columns that nothing reads: rows that have them
     skipped: tuple[str, ...] = ()  # files that were looked for and are not there
 
     def document(self) -> dict[str, object]:
         """The ``validate --json`` document."""
-        keys = ("id", "family", "measured_s", "predicted_s", "predicted_memory_gb", "out_of_memory", "refused")
+        keys = ("id", "family", "group", "measured_s", "predicted_s", "predicted_memory_gb", "out_of_memory", "refused")
         beside = {"apart": self.apart, "together": self.together}
         return {
             "overall": asdict(self.overall),
             **{name: asdict(each) for name, each in beside.items() if each is not None},
+            "groups": {name: asdict(errors) for name, errors in self.groups.items()},
             "families": {name: asdict(errors) for name, errors in self.families.items()},
+            "memory": dict(self.memory),
+            "intervals": coverage(),
+            "fitted": fitted_to(),
             "unknown_columns": dict(self.unknown),
             "skipped_files": list(self.skipped),
             "rows": [{key: getattr(row, key) for key in keys} for row in self.rows],
@@ -126,7 +140,7 @@ def load(path: str | Path) -> tuple[Case, ...]:
     """Cases of a file in any form that is known; raises ``InputError`` for another."""
     path = Path(path)
     if path.suffix == ".csv":
-        return pipelines.cases(path)
+        return emulated.cases(path) if emulated.is_emulated(path) else pipelines.cases(path)
     document: Any = parse_json(read_text(path, what="file of cases"), str(path))
     return wan.cases(document, path) if wan.is_wan(document) else cases_of(document, str(path))
 
@@ -150,9 +164,12 @@ def validate(
     rows = tuple(predict(case, calibration=calibration, known=known) for case in cases)
     keys = {case.id: comparison_key(case) for case in cases}
     families: dict[str, list[Prediction]] = {}
+    groups: dict[str, list[Prediction]] = {}
     for row in rows:
         families.setdefault(row.family, []).append(row)
+        groups.setdefault(row.group, []).append(row)
     by_family = {name: errors(group, keys) for name, group in families.items()}
+    by_group = {name: errors(group, keys) for name, group in groups.items()}
     judged = [row for row in rows if not row.apart]
     beside = [row for row in rows if row.apart]
     unknown = Counter(key for case in cases for key in case.unknown)
@@ -162,9 +179,48 @@ def validate(
         rows,
         errors(beside, keys) if beside else None,
         errors(rows, keys) if beside else None,
+        by_group,
+        memory_errors(rows),
         unknown,
         skipped,
     )
+
+
+def group_of(case: Case) -> str:
+    """What of the prediction a row tries, in words."""
+    if isinstance(case, EmulatedRun):
+        return f"emulated links, {case.runtime or 'unnamed'}"
+    if isinstance(case, MeasuredPipeline):
+        method = pipelines.METHODS.get(case.method)
+        if method is None:
+            return "measured pipelines, unread"
+        how = "1F1B" if method.batched else "zero bubble, by CPU" if method.by_cpu else "zero bubble"
+        return f"measured pipelines, {how}"
+    if case.apart:
+        return "several places, the authors' own system"
+    if case.cluster is not None:
+        return "several places, Megatron-LM"
+    experts = case.model is not None and has_experts(case.model)
+    return f"one place, {'experts' if experts else 'dense'}, {case.gpu.family}"
+
+
+def memory_errors(rows: Iterable[Prediction]) -> dict[str, float]:
+    """Errors of the peak memory of the rows that tell theirs, and how many of those without enough were seen."""
+    rows = tuple(rows)
+    told = [row for row in rows if row.memory_gb and row.predicted_memory_gb]
+    lost = [row for row in rows if row.out_of_memory is not None and row.measured_s is None]
+    found = np.array([(row.predicted_memory_gb or 0.0) / (row.memory_gb or 1.0) - 1 for row in told])
+    if not len(found):
+        return {}
+    size = np.abs(found)
+    return {
+        "n": len(found),
+        "mape": float(size.mean()),
+        "bias": float(found.mean()),
+        "worst": float(found[np.argmax(size)]),
+        "out_of_memory": len(lost),
+        "out_of_memory_seen": sum(bool(row.out_of_memory) for row in lost),
+    }
 
 
 def errors(rows: Iterable[Prediction], keys: Mapping[str, object]) -> Errors:
@@ -219,6 +275,8 @@ def comparison_key(case: Case) -> object:
     """Rows with equal keys are from one source and train the same model with the same batch (over the same links)."""
     if isinstance(case, MeasuredPipeline):
         return case.key
+    if isinstance(case, EmulatedRun):
+        return case.links
     model = case.model
     sizes = None if model is None else (model.num_blocks, model.layers[1], model.vocab, case.seq)
     return (case.family if case.cluster is None else case.cluster.name, sizes, case.global_batch)
@@ -231,7 +289,11 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     """
     if isinstance(case, MeasuredPipeline):
         return _predict_pipeline(case)
+    if isinstance(case, EmulatedRun):
+        told = Prediction(case.id, case.family, case.measured_s, case.printed_s, None, None, case.refusal)
+        return replace(told, group=group_of(case))
     nothing = Prediction(case.id, case.family, case.measured_s, None, None, None, case.refusal, apart=case.apart)
+    nothing = replace(nothing, group=group_of(case), memory_gb=case.memory_gb)
     if case.refusal is not None:
         return nothing
     problem = problem_of(case)
@@ -284,7 +346,8 @@ def _predict_pipeline(case: MeasuredPipeline) -> Prediction:
             played = pipelines.step_seconds(case)
         except InfeasibleError as error:  # no such order within the row's memory limit
             refused = str(error)
-    return Prediction(case.id, case.family, case.measured_s, played, None, None, refused, deviation_s=case.deviation_s)
+    told = Prediction(case.id, case.family, case.measured_s, played, None, None, refused, deviation_s=case.deviation_s)
+    return replace(told, group=group_of(case))
 
 
 def _mean_step(case: PublishedRun, problem: Problem, cost: CostModel, known: Known) -> float:

@@ -3,7 +3,8 @@
 The rows say the method, the case and the seconds; what joins the GPUs of a case stands once, in ``wan_dtfm.json``
 beside them: the delay and the bandwidth between two instances, as the authors' emulation sets them and their scheduler
 reads them (DS3Lab/DT-FM, ``scheduler/generate_heterogeneous_tc.py``: ``netem delay D ms rate B Gbit`` on the sender's
-side, so that D passes one way). Nothing of it comes from the steps. Rates are of one instance to each other one.
+side, so that D passes one way). Nothing of it comes from the steps. Rates are of one instance to each other one. Inside
+an instance the emulation changes nothing: its GPUs are joined as their data sheet says.
 
 Ranks are numbered as Megatron-LM does, tensor-parallel first, then data-parallel, then stages, and lie on the GPUs in
 that order, or shuffled (``random``), or with the places in the order of the cheapest open tour (``scheduled``:
@@ -49,7 +50,7 @@ _LIMITS = {
     **{"micro_batch": MAX_BATCH, "global_batch": MAX_BATCH, "gpus": MAX_GPUS},
 }
 _OURS = "ours"  # of the rows' authors: GPipe, activations sent and received beside computation
-_REACHED = ("bus_efficiency_inter", "bus_efficiency_intra")
+_REACHED = ("bus_efficiency_inter",)
 
 
 def is_wan(document: Any) -> bool:
@@ -149,7 +150,7 @@ def _model(row: Mapping[str, Any]) -> Model:
 def _cluster(name: str, case: Any, device: Gpu) -> Cluster | None:
     """The places of a case and what joins them; None where it does not say."""
     try:
-        domains, links = _regions(case, device) if "regions" in case else _instances(case)
+        domains, links = _regions(case, device) if "regions" in case else _instances(case, device)
     except (KeyError, TypeError, ValueError, IndexError):
         return None
     return Cluster(f"case {name}", device, tuple(domains), tuple(links), source=NETWORKS)
@@ -168,13 +169,13 @@ def _regions(case: Mapping[str, Any], device: Gpu) -> tuple[list[Domain], list[L
     return domains, [Link(names[a], names[b], None, delay[a][b], 0.0, rate[a][b]) for a, b in pairs]
 
 
-def _instances(case: Mapping[str, Any]) -> tuple[list[Domain], list[Link]]:
+def _instances(case: Mapping[str, Any], device: Gpu) -> tuple[list[Domain], list[Link]]:
     """Instances of several GPUs in one data centre, of one or two sizes; rates are those of a GPU to another one's."""
-    within, between = (bytes_per_s_from_gbps(float(case[f"bw_gbps_{where}"])) for where in ("within", "between"))
+    between = bytes_per_s_from_gbps(float(case["bw_gbps_between"]))
     inside, outside = (s_from_ms(float(case[f"delay_ms_{where}"])) for where in ("within", "between"))
     sizes = [(int(case["blocks"]), int(case["gpus_per_block"]))] if "gpus_per_block" in case else _stated(case)
     domains = [
-        Domain(f"instances of {gpus}", count, gpus, within, between * gpus, max(inside, outside))
+        Domain(f"instances of {gpus}", count, gpus, device.nvlink_bytes_per_s, between * gpus, max(inside, outside))
         for count, gpus in sizes
     ]
     pairs = permutations(domains, 2)

@@ -1,4 +1,4 @@
-"""Planning the same domains anew under other links, against the exact search on each of those problems."""
+"""Searching a problem again under other links, or over some of its domains, against the exact search asked anew."""
 
 from __future__ import annotations
 
@@ -6,65 +6,83 @@ from dataclasses import replace
 
 import pytest
 
-from hippo.decide.rivals import Knob, Rivalry, switches
+from hippo.decide.reasons import Switch
+from hippo.decide.rivals import Alternatives, Knob, switches
 from hippo.decide.what_if import changed_links, scaled_link
-from hippo.plan.plan import Pipeline, Plan, Sync
 from hippo.planners.base import Stop
-from hippo.planners.exact.replan import DomainReplanner, joining_of, orders
+from hippo.planners.effort import Effort
+from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.search import Exact
+from hippo.planners.exact.space import Only
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
-from hippo.score.judge import judge
+from hippo.score.judge import flaw, judge
 
 STOP = Stop(time_limit_s=30.0)
 
 
 @pytest.fixture(scope="module")
 def problem() -> Problem:
-    return load_problem(model="llama-3-8b", cluster="toy", global_batch=64, seq=4096)
+    return load_problem(model="llama-3-8b", cluster="toy", global_batch=64, seq=4096, runtime="hippo")
 
 
 def under(problem: Problem, factor: float) -> Problem:
     return changed_links(problem, lambda link: scaled_link(link, bandwidth=factor))
 
 
-def test_orders_of_a_path_count_once_with_their_reverse():
-    assert orders(((0, 1),)) == [((0, 1),)]
-    assert orders(((2, 0, 1),)) == [((0, 1, 2),), ((0, 2, 1),), ((1, 0, 2),)]
-    assert orders(((0,), (1,))) == [((0,), (1,))]
-    assert orders((tuple(range(9)),)) == [(tuple(range(9)),)]
-
-
-def test_the_joining_of_a_plan(problem):
-    plan = Exact().propose(problem, STOP).plan
-    stage = plan.pipelines[0].stages[0]
-    east, west = (replace(stage, domain=domain.name) for domain in problem.cluster.domains)
-    assert joining_of(problem, Plan((Pipeline((east, west), 1),), 1)) == ((0, 1),)
-    assert joining_of(problem, Plan((Pipeline((west,), 1),), 1)) == ((1,),)
-    assert joining_of(problem, Plan((Pipeline((east, west, east), 1),), 1)) is None
-    assert joining_of(problem, Plan((Pipeline((east,), 1), Pipeline((west,), 1)), 1, sync=Sync())) is None
-
-
 @pytest.mark.parametrize("factor", [0.5, 1.0, 8.0])
-def test_planned_anew_as_the_exact_search_does(problem, factor):
+def test_a_changed_problem_is_planned_as_well_as_when_it_is_asked_itself(problem, factor):
     changed = under(problem, factor)
-    exact = Exact().propose(changed, STOP)
-    replanner = DomainReplanner.of(problem)
-    both, alone = (replanner.step_time_s(changed, joining) for joining in (((0, 1),), ((0,),)))
-    assert min(both, alone) == pytest.approx(exact.score.step_time_s, rel=0.02)
-    assert replanner.bound_s(changed, ((0, 1),)) <= both * (1 + 1e-9)
-    assert joining_of(changed, replanner.plan(changed, ((0,),))) == ((0,),)
+    (seconds, best), *_ = DomainReplanner.of(problem).plans(changed, Effort())
+    itself = Exact().propose(changed, STOP)
+    assert judge(changed, best).step_time_s == pytest.approx(seconds)
+    assert seconds <= itself.score.step_time_s * 1.005
 
 
-def test_the_limit_is_where_the_exact_search_changes_its_mind(problem):
-    """On one side of the limit the best plan stays in one domain, on the other it uses both."""
-    replanner = DomainReplanner.of(problem)
-    both, alone = (replanner.plan(problem, joining) for joining in (((0, 1),), ((0,),)))
-    times = [replanner.step_time_s(problem, joining) for joining in (((0, 1),), ((0,),))]
-    winner, rival = (both, alone) if times[0] < times[1] else (alone, both)
-    (limit,) = switches(Rivalry(judge(problem, winner), judge(problem, rival), None, replanner))
+@pytest.mark.parametrize("chosen", [slice(1), slice(1, 2), slice(2)])
+def test_plans_over_some_domains_use_all_of_them_and_no_other(problem, chosen):
+    at = problem.cluster.domain_index
+    chosen = tuple(domain.name for domain in problem.cluster.domains)[chosen]
+    found = DomainReplanner.of(problem).plans(problem, Effort(), Only(frozenset(at[name] for name in chosen)))
+    assert found
+    for _, plan in found:
+        assert set(plan.domains) == set(chosen)
+        assert flaw(problem, plan) is None
+
+
+def test_replicas_alone_are_found_where_pipelines_are_quicker(problem):
+    at = problem.cluster.domain_index
+    found = DomainReplanner.of(problem).plans(problem, Effort(), Only(frozenset(at.values()), groups=len(at)))
+    assert {len({pipeline.domains for pipeline in plan.pipelines}) for _, plan in found} == {len(at)}
+
+
+def test_local_sgd_alone(problem):
+    found = DomainReplanner.of(problem).plans(replace(problem, allow_local_sgd=True), Effort(), local_sgd=True)
+    assert {plan.sync.method for _, plan in found} == {"local_sgd"}
+
+
+def test_at_either_end_of_an_interval_the_exact_search_does_as_told(problem):
+    """At the end near today its plan does as the answer, at the other as the rival."""
+    proposal = Exact().propose(problem, STOP)
+    known = tuple(each for each in proposal.runners_up)
+    others = Alternatives(proposal.best, known, DomainReplanner.of(problem))
+    rival = next(each for each in others.search() if len(each.plan.domains) != len(proposal.plan.domains))
+    (limit,) = switches(others, proposal.best, rival)
+    assert isinstance(limit, Switch)
     assert limit.planned_anew
     assert limit.verified
-    for factor, domains in ((limit.factor * 1.1, 2), (limit.factor / 1.1, 1)):
-        changed = Knob("bandwidth").changed(problem, factor)
-        assert len(Exact().propose(changed, STOP).plan.domains) == domains
+    assert max(limit.low, limit.high) / min(limit.low, limit.high) <= 1.1
+    for value, domains in ((limit.high, rival.plan.domains), (limit.low, proposal.plan.domains)):
+        changed = Knob("bandwidth").changed(problem, value / limit.actual)
+        assert len(Exact().propose(changed, STOP).plan.domains) == len(domains)
+
+
+def test_an_answer_asked_twice_has_the_same_intervals(problem):
+    def told() -> list[str]:
+        asked = replace(problem)
+        proposal = Exact().propose(asked, STOP)
+        others = Alternatives(proposal.best, proposal.runners_up, DomainReplanner.of(asked))
+        others.search()
+        return [each.sentence() for rival in others.known for each in switches(others, proposal.best, rival)]
+
+    assert told() == told()

@@ -84,6 +84,7 @@ class Tried:
     problem: Problem
     effort: Effort = field(default_factory=Effort)
     share: float = 1.0  # of the effort after which nothing more is tried
+    ceiling: float = float("inf")  # what is worth no less need not be looked for
     rejected: Counter[str] = field(default_factory=Counter)
     known: dict[Candidate, float] = field(default_factory=dict)
     best: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # by way to join
@@ -107,8 +108,8 @@ class Tried:
 
     @property
     def value(self) -> float:
-        """Value of the best candidate so far (inf: none)."""
-        return min((value for value, _ in self.best.values()), default=float("inf"))
+        """Value of the best candidate so far, no more than the ceiling."""
+        return min([self.ceiling, *(value for value, _ in self.best.values())])
 
     def best_of(self, joined: str) -> float:
         """Value of the best candidate of one way to join domains (inf: none)."""

@@ -7,7 +7,9 @@ that is a bound, along a real path it gives the cuts. Letters: n domains, m wave
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from hippo.planners.effort import FIT_S
 from hippo.planners.exact.bounds import Borders, DomainPart, Options, StepLimits, cuts_of_domain, mixed_fits, room_for
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.polish import play_with_order
 from hippo.planners.exact.space import Field, early_share
 from hippo.planners.exact.ways import DomainWay, ideal_ways, lines, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
@@ -26,6 +29,8 @@ Ints = NDArray[np.int64]
 HALVINGS = 12
 MOST_PATHS = 3
 MOST_FAMILIES, MANY_FAMILIES = 6, 60  # played, those with the best bounds; the latter for small batches
+WORTH_AN_ORDER = 1.02  # an order made for a pipeline plays about so much longer than its bound, seldom less
+LEAST_OF_A_SPAN = 2  # played in any case over each number of domains
 SMALL_BATCH = 64
 
 
@@ -125,17 +130,20 @@ def search_mixed(field: Field, floor: float) -> float:
     ideal = [
         way
         for way in ideal_ways(field.routes(None), field.routes(None), tuple(range(domains)), tied=tied)
-        if way.groups == 1
+        if way.groups == 1 and (field.only is None or field.only.admits(1, way.span))
     ]
     work: list[tuple[float, DomainWay, LayoutFamily]] = []
     tail_s = min((field.tail_s(way) for way in ideal if way.span > 1), default=0.0)
     for family in families(field):
         bounds = family.fluid(domains, tail_s)
         work += [(float(bounds[way.span]), way, family) for way in ideal if way.span > 1]
-    least, tried = floor, 0
+    least, tried, spans = floor, 0, Counter[int]()
     most = MANY_FAMILIES if field.problem.workload.global_batch <= SMALL_BATCH else MOST_FAMILIES
+    several = [way.span for way in ideal if way.span > 1]
     for bound, way, family in sorted(work, key=lambda item: item[0]):
-        if bound >= least and (bound >= field.tried.value or tried >= most):
+        if bound >= least and (
+            bound >= field.tried.value or (tried >= most and min(spans[span] for span in several) >= LEAST_OF_A_SPAN)
+        ):
             break
         if field.tried.must_stop:
             return min(least, bound)
@@ -145,14 +153,20 @@ def search_mixed(field: Field, floor: float) -> float:
         if bound < least and course.fits(least):
             field.tried.effort.spend(HALVINGS * fit_s)
             least = min(least, course.between(bound, least)[0])
-        if bound < field.tried.value and tried < most and course.fits(field.tried.value):
+        wanted = tried < most or spans[way.span] < LEAST_OF_A_SPAN
+        if bound < field.tried.value and wanted and course.fits(field.tried.value):
             tried += 1
+            spans[way.span] += 1
             _play(field, family, way.span)
     return least
 
 
 def families(field: Field) -> list[LayoutFamily]:
     """All families with at least one layout; one tp and dp for all where the runtime asks for that."""
+    return field.tables.shared("families", lambda: _families(field))
+
+
+def _families(field: Field) -> list[LayoutFamily]:
     grouped: dict[tuple[object, ...], list[DomainLayout]] = {}
     alike = field.rules.uniform_tp_dp
     for layouts in field.layouts:
@@ -200,10 +214,13 @@ def _course(field: Field, family: LayoutFamily, way: DomainWay, order: Ints | No
 
 def _play(field: Field, family: LayoutFamily, span: int) -> None:
     """Plays the family's best pipelines along real paths."""
-    routes, among = field.routes(0), tuple(range(len(field.tables.kinds)))
+    wanted = range(len(field.tables.kinds)) if field.only is None else sorted(field.only.domains)
+    routes, among = field.routes(0), tuple(wanted)
     for path, ceiling in lines(routes, among, tied_bytes=field.tied_bytes)[span - 1][:MOST_PATHS]:
-        for candidate in along(field, family, path, ceiling):
-            field.tried.play(candidate)
+        least, found = _along(field, family, path, ceiling, 1e15)
+        values = [field.tried.play(candidate) for candidate in found]
+        if values and least * WORTH_AN_ORDER < field.tried.value:
+            play_with_order(field, found[values.index(min(values))])
 
 
 def along(
@@ -211,12 +228,22 @@ def along(
 ) -> list[Candidate]:
     """The family's best pipelines along a path of domains, relayed where a border would be slower than ``ceiling``
     seconds per byte; none where by the bound none is within ``limit`` and the best value so far."""
+    return _along(field, family, path, ceiling, limit)[1]
+
+
+def _along(
+    field: Field, family: LayoutFamily, path: tuple[int, ...], ceiling: float, limit: float
+) -> tuple[float, list[Candidate]]:
+    """The same with the bound of their step time."""
     way = real_way(field.routes(0), (path,), ceiling, tied=bool(field.tied_bytes))
     if way is None or not np.isfinite(way.slowest):
-        return []
+        return inf, []
     course = _course(field, family, way, np.array(field.tables.kinds)[list(path)])
     highest = min(field.tried.value, limit)
-    return _candidates(field, course, way, course.between(0.0, highest)[1]) if course.fits(highest) else []
+    if not course.fits(highest):
+        return inf, []
+    least, reach = course.between(0.0, highest)
+    return least, _candidates(field, course, way, reach)
 
 
 def _candidates(field: Field, course: FamilyOnWay, way: DomainWay, limit: float) -> list[Candidate]:

@@ -27,15 +27,21 @@ def play_ordered(field: Field, *, operations: int = OPERATIONS) -> None:
     an order gains differs most between them. ``operations``: how many are ordered in all, at least one candidate's.
     """
     tried, done = field.tried, 0
-    if not field.tables.split or field.ordered == NOBODY:
-        return
     for candidate in _in_turn(tried):
         if done >= operations or tried.over:
             return
-        ordered = tried.in_order(candidate)
-        if ordered is not None:
-            tried.play(ordered, gain=WORTH if len(ordered.pipelines) > 1 else 0.0)
-            done += ordered.operations
+        done += play_with_order(field, candidate)
+
+
+def play_with_order(field: Field, candidate: Candidate) -> int:
+    """Plays a candidate with an order of its own; how many operations were ordered, 0 where the runtime has no such."""
+    if not field.tables.split or field.ordered == NOBODY:
+        return 0
+    ordered = field.tried.in_order(candidate)
+    if ordered is None:
+        return 0
+    field.tried.play(ordered, gain=WORTH if len(ordered.pipelines) > 1 else 0.0)
+    return ordered.operations
 
 
 def _in_turn(tried: Tried) -> list[Candidate]:

@@ -1,115 +1,142 @@
-"""How quick the best plan over given domains is when the links change: planned anew, from the tables of one problem.
+"""One problem searched again: under other links, over some of its domains alone, or with local SGD.
 
-What layers cost does not depend on the links, so everything but the way to join domains is worked out once. A *joining*
-is the domains of every group, in order: ``((0, 1),)`` a pipeline over two domains, ``((0,), (1,))`` replicas in two.
+What layers cost does not depend on the links, so the problem's tables and layouts serve them all; and what was found
+before is played first, so that a search begins where the last one ended. Nothing is proven here: it finds plans.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
-from itertools import permutations
+from itertools import combinations
+from math import inf
 
-import numpy as np
-
-from hippo.plan.plan import Plan
-from hippo.planners.exact.candidates import Tried
-from hippo.planners.exact.polish import LONG, play_ordered
-from hippo.planners.exact.space import NOBODY, Field, remembered
-from hippo.planners.exact.uniform import best_first, play
-from hippo.planners.exact.ways import DomainWay, Groups, real_way
+from hippo.plan.plan import Plan, Sync
+from hippo.planners.baselines.diloco import PERIOD
+from hippo.planners.effort import Effort
+from hippo.planners.exact.candidates import Candidate, Tried
+from hippo.planners.exact.mixed import search_mixed
+from hippo.planners.exact.polish import play_ordered
+from hippo.planners.exact.replicas import search_replicas
+from hippo.planners.exact.search import polish_best, search_ways
+from hippo.planners.exact.space import Field, Only, remembered
+from hippo.planners.exact.uniform import shapes
 from hippo.problem.problem import Problem
 
-MOST_ORDERED = 4  # domains of a single pipeline up to which all their orders are looked at
-WAYS = 2  # orders and relays that are planned: those of the fastest slowest link
-PLAYED = 2  # shapes played for a plan,
-CLOSE = 1.003  # or one, where it comes this close to its bound
+TOLD = 6  # plans that a search hands over: the best of as many ways to join
+MOST_ENUMERATED = 5  # domains of which all sets are looked at; of more, those near the sets that are known
+
+Way = tuple[bool, bool, str, frozenset[str]]
+"""Whether a pipeline crosses, whether there are replicas, how they agree, and the domains."""
 
 
-def joining_of(problem: Problem, plan: Plan) -> Groups | None:
-    """The joining of a plan of one pipeline; None: of several, where the bound is too loose to plan by it alone."""
-    at, group = problem.cluster.domain_index, plan.pipelines[0].domains
-    alike = len(plan.pipelines) == 1 and len(set(group)) == len(group)
-    kinds = {replace(problem.cluster.domain(name), name="") for name in group}
-    return (tuple(at[name] for name in group),) if alike and len(kinds) == 1 else None
+def _way(candidate: Candidate) -> Way:
+    """How a candidate joins which domains."""
+    groups = {tuple(dict.fromkeys(stage.domain for stage in line.stages)) for line in candidate.pipelines}
+    across, several = any(len(group) > 1 for group in groups), len(groups) > 1
+    return across, several, candidate.sync.method, frozenset(name for group in groups for name in group)
 
 
 @dataclass(frozen=True, eq=False)
 class DomainReplanner:
-    """Plans one problem again and again, each time under other links."""
+    """Searches one problem again and again."""
 
     field: Field
-    _alone: dict[Groups, float] = dataclass_field(default_factory=dict)  # bounds of single domains: no link matters
-    _alone_played: dict[Groups, float] = dataclass_field(default_factory=dict)
+    known: dict[Way, list[Candidate]] = dataclass_field(default_factory=dict)  # the first found of each, and the last
 
     @classmethod
-    def of(cls, problem: Problem, plan: Plan | None = None) -> DomainReplanner:
-        """For this problem's model, domains and workload; without orders where ``plan`` (to start from) has long
-        pipelines: there they hardly matter, and would be made again and again."""
+    def of(cls, problem: Problem) -> DomainReplanner:
+        """From what the exact search of this very problem left, if it was the last one; else from nothing."""
         field = remembered(problem) or Field.of(problem, Tried(problem))
-        lines = () if plan is None else plan.pipelines
-        long = any(3 * len(line.stages) * line.num_micro_batches > LONG for line in lines)
-        return cls(replace(field, ordered=NOBODY) if long else field)
+        return cls(field, {_way(each): [each] for _, each in _best(field.tried)})
 
-    def bound_s(self, problem: Problem, joining: Groups) -> float:
-        """Least step time of any plan with this joining, before it is played; inf: there is none."""
-        if joining in self._alone:
-            return self._alone[joining]
-        field, kind, ways = self._under(problem, joining)
-        found = next((bound for bound, _, _ in best_first(field, kind, ways)), np.inf) if ways else np.inf
-        if len(joining[0]) == 1:
-            self._alone[joining] = found
-        return found
+    @property
+    def first(self) -> frozenset[Plan]:
+        """Plans that are played first in every search."""
+        return frozenset(each.plan(self.field.problem) for found in self.known.values() for each in found)
 
-    def step_time_s(self, problem: Problem, joining: Groups) -> float:
-        """Step time of the best plan with this joining among those of least bound, as played; inf: there is none."""
-        if joining in self._alone_played:
-            return self._alone_played[joining]
-        found = self._played(problem, joining).value
-        if len(joining[0]) == 1:
-            self._alone_played[joining] = found
-        return found
+    def plans(
+        self,
+        problem: Problem,
+        effort: Effort,
+        only: Only | None = None,
+        *,
+        local_sgd: bool = False,
+        below: float = inf,
+    ) -> tuple[tuple[float, Plan], ...]:
+        """The best plan of each way to join that was found with its worth, best first.
 
-    def plan(self, problem: Problem, joining: Groups) -> Plan | None:
-        """That plan."""
-        winner = self._played(problem, joining).winner
-        return None if winner is None else winner.plan(problem)
+        ``problem`` may have other links and allow more than the one that this is for. ``effort`` counts the work, but
+        ends no search: what is found does not depend on how much was searched before. ``only``: over these domains;
+        ``local_sgd``: replicas that agree now and then, and nothing else; ``below``: only what is worth less is looked
+        for.
+        """
+        tried = Tried(problem, ceiling=below)
+        field = Field(problem, self.field.tables, tried, ordered=self.field.ordered, only=only)
+        fields = [] if local_sgd else [field]
+        if problem.allow_local_sgd and field.rules.local_sgd:
+            fields.append(replace(field, sync=Sync("local_sgd", PERIOD), _cache={}))
+        for candidate in [each for found in self.known.values() for each in found]:
+            if self._admits(candidate, only, local_sgd):
+                tried.play(candidate)
+        for each in fields:
+            search_ways(each, others=False)
+            search_replicas(each)
+            play_ordered(each)
+        if not local_sgd:
+            search_mixed(field, 0.0)
+            polish_best(problem, tried, fields)
+        effort.spend(tried.effort.spent_s)
+        found = _best(tried)[:TOLD]
+        for _, candidate in found:
+            last = self.known.setdefault(_way(candidate), [candidate])
+            last[1:] = [] if candidate == last[0] else [candidate]
+        return tuple((value, each.plan(problem)) for value, each in found)
 
-    def _played(self, problem: Problem, joining: Groups) -> Tried:
-        field, kind, ways = self._under(problem, joining)
-        for tried, (bound, shape, cuts) in enumerate(best_first(field, kind, ways) if ways else ()):
-            play(field, shape, cuts, bound)
-            if tried + 1 >= PLAYED or field.tried.value <= bound * CLOSE:
-                break
-        play_ordered(field, operations=1)
-        return field.tried
+    def _admits(self, candidate: Candidate, only: Only | None, local_sgd: bool) -> bool:
+        if local_sgd != (candidate.sync.method == "local_sgd"):
+            return False
+        at = self.field.problem.cluster.domain_index
+        return only is None or only.holds([at[stage.domain] for stage in line.stages] for line in candidate.pipelines)
 
-    def _under(self, problem: Problem, joining: Groups) -> tuple[Field, int, list[DomainWay]]:
-        """The field with this problem's links, the kind of the domains, and the best ways over them in any order."""
+    def sets_with(self, name: str, near: Sequence[frozenset[str]]) -> Iterator[tuple[float, Only]]:
+        """Sets of domains with this one, each with a bound on the worth of its plans, the least first.
+
+        Of few domains all sets; of more, those of ``near`` with this one added, or in the place of another.
+        """
+        at = self.field.problem.cluster.domain_index
+        others = [each for each in at if each != name]
+        if len(at) <= MOST_ENUMERATED:
+            sets = {frozenset(rest) for n in range(len(others) + 1) for rest in combinations(others, n)}
+        else:
+            sets = {frozenset(), *(known - {name} for known in near)}
+            sets |= {known - {name, each} for known in near for each in known}
+        wanted = [Only(frozenset(at[each] for each in (name, *rest)), None if rest else 1) for rest in sets]
+        bounded = [(self._bound(only), sorted(only.domains), only) for only in wanted]
+        for bound, _, only in sorted(bounded, key=lambda item: item[:2]):
+            yield bound, only
+
+    def _bound(self, only: Only) -> float:
+        """Least worth of plans whose stages all lie alike over these domains; 0 where domains are of several kinds."""
         own = self.field
-        kinds = {own.tables.kinds[each] for group in joining for each in group}
+        kinds = {own.tables.kinds[each] for each in only.domains}
         if len(kinds) > 1:
-            return own, 0, []
+            return 0.0
         (kind,) = kinds
-        rows: dict[object, object] = {("rows", kind): own.layout_rows(kind)}
-        field = Field(problem, own.tables, Tried(problem), own.sync, own.ordered, _cache=rows)
-        field.__dict__["layouts"] = own.layouts  # they do not depend on links
-        tied, senders = bool(field.tied_bytes), {way.senders for way in field.ideal_ways(kind)}
-        ways: list[DomainWay] = []
-        for sending in sorted(senders):
-            found = (
-                real_way(field.routes(sending), groups, ceiling, tied=tied)
-                for groups in orders(joining)
-                for ceiling in (np.inf, 0.0)  # directly, and relayed wherever that is faster
-            )
-            sound = [way for way in found if way is not None and np.isfinite(way.slowest + way.tail_pace)]
-            sound.sort(key=lambda way: (way.slowest, way.before_s[-1] + way.tail_s))
-            ways += [replace(way, senders=sending) for way in sound[:WAYS]]
-        return field, kind, ways
+        field = Field(own.problem, own.tables, Tried(own.problem), own.sync, own.ordered, only)
+        ways = field.ideal_ways(kind)
+        if not ways:
+            return inf
+        bounds, _ = shapes(field, kind, ways)
+        return float(bounds[0]) if len(bounds) else inf
 
 
-def orders(joining: Groups) -> list[Groups]:
-    """The joining; of a single pipeline over few domains, each of its orders (a path and its reverse once)."""
-    if len(joining) > 1 or len(joining[0]) > MOST_ORDERED:
-        return [joining]
-    return [(order,) for order in permutations(sorted(joining[0])) if order[0] <= order[-1]]
+def _best(tried: Tried) -> list[tuple[float, Candidate]]:
+    """The best candidate of every way to join, best first; of equals the first that was played."""
+    best: dict[Way, tuple[float, Candidate]] = {}
+    for candidate, value in tried.known.items():
+        way = _way(candidate)
+        if value < (best[way][0] if way in best else inf):
+            best[way] = value, candidate
+    return sorted(best.values(), key=lambda item: item[0])

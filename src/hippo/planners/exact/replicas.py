@@ -91,7 +91,8 @@ def _sets(field: Field) -> Iterator[tuple[tuple[int, ...], DomainWay]]:
     for members in sets:
         if len({kinds[each] for each in members}) > 1:
             way = real_way(routes, tuple((each,) for each in members), np.inf, tied=False)
-            if way is not None and np.isfinite(way.sync_pace).all():
+            admitted = field.only is None or field.only.holds((each,) for each in members)
+            if admitted and way is not None and np.isfinite(way.sync_pace).all():
                 yield members, way
 
 

@@ -65,7 +65,7 @@ class Exact:
         remember(fields[0])
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
-            _search(field)
+            search_ways(field)
             search_replicas(field)
             play_ordered(field)
         tried.share = 1.0
@@ -73,7 +73,7 @@ class Exact:
         granted = _granted(tried, fields)
         lower, cause = _lower(problem, tried, granted)
         if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
-            _polish(problem, tried, granted)
+            polish_best(problem, tried, granted)
             if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
                 lower, cause = _lower(problem, tried, _granted(tried, fields))
         return _proposal(problem, tried, lower, cause)
@@ -87,7 +87,7 @@ def _granted(tried: Tried, fields: list[Field]) -> list[Field]:
     return [replace(field, ordered=EVERY) for field in fields]
 
 
-def _polish(problem: Problem, tried: Tried, fields: list[Field]) -> None:
+def polish_best(problem: Problem, tried: Tried, fields: list[Field]) -> None:
     """Small moves from the best plan. Its order is made anew by all rules; one is made for what the moves lead to."""
     winner = tried.winner
     if winner is not None and winner.pipelines[0].order:
@@ -145,8 +145,11 @@ def _kinds(field: Field) -> list[tuple[int, list[DomainWay]]]:
     return found
 
 
-def _search(field: Field) -> None:
-    """The most promising ways to join once each; then each as long as it keeps finding better plans."""
+def search_ways(field: Field, *, others: bool = True) -> None:
+    """The most promising ways to join once each; then each as long as it keeps finding better plans.
+
+    ``others``: also the next best ways, as long as they find better plans of their own.
+    """
     tried, found = field.tried, []
     for order, (bound, kind, way) in enumerate(promising(field)):
         if order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop):
@@ -159,7 +162,7 @@ def _search(field: Field) -> None:
     play_ordered(field, operations=1)  # early: what cannot beat it need not be played
     for _, kind, real in found:
         _exhaust(field, kind, real)
-    for (_, shape, cuts), kind, real in found[:FIRST_WAYS]:
+    for (_, shape, cuts), kind, real in found[: FIRST_WAYS if others else 0]:
         joined = joining(candidate(field, shape, cuts.tolist(), ()))
         if joined in runners_up(tried):
             _exhaust(field, kind, real, joined)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,6 +24,23 @@ MOST_DOMAINS = 32  # of a kind that are looked at; beyond, nothing is proven
 
 
 NOBODY, SINGLE, EVERY = "nobody", "single pipelines", "replicas, too"
+
+
+@dataclass(frozen=True)
+class Only:
+    """Plans that use all of these domains (indices) and no other, of so many groups where that is asked, too."""
+
+    domains: frozenset[int]
+    groups: int | None = None
+
+    def admits(self, groups: int, span: int) -> bool:
+        """Whether ways of so many groups of ``span`` domains may be such."""
+        return groups * span == len(self.domains) and self.groups in (None, groups)
+
+    def holds(self, groups: Iterable[Iterable[int]]) -> bool:
+        """Whether these groups of domains are such."""
+        paths = [frozenset(group) for group in groups]
+        return frozenset().union(*paths) == self.domains and self.groups in (None, len(set(paths)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +73,7 @@ class Field:
     tried: Tried
     sync: Sync = Sync()
     ordered: str = SINGLE  # which plans may have orders of their own, where the runtime plays any: bounds hold for them
+    only: Only | None = None  # None: plans over any domains
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -159,7 +178,8 @@ class Field:
 
     def members(self, kind: int) -> tuple[int, ...]:
         """Domains of a kind; of very many only those with the fastest links."""
-        found = [index for index, each in enumerate(self.tables.kinds) if each == kind]
+        wanted = range(len(self.tables.kinds)) if self.only is None else sorted(self.only.domains)
+        found = [index for index in wanted if self.tables.kinds[index] == kind]
         if len(found) <= MOST_DOMAINS:
             return tuple(found)
         worth = (1.0 / self.routes(0).pair_pace[np.ix_(found, found)]).sum(axis=1)
@@ -168,11 +188,14 @@ class Field:
 
     def ideal_ways(self, kind: int) -> list[DomainWay]:
         """One ideal way for every number of groups and domains (and of sending nodes, where links cap each node)."""
-        among, tied = self.members(kind), bool(self.tied_bytes)
+        among, tied, only = self.members(kind), bool(self.tied_bytes), self.only
+        if not among:
+            return []
         return [
             replace(way, senders=senders)
             for senders in self._senders(kind)
             for way in ideal_ways(self.routes(senders), self.routes(None), among, tied=tied)
+            if only is None or only.admits(way.groups, way.span)
         ]
 
     def real_ways(self, kind: int, ideal: DomainWay) -> list[DomainWay]:

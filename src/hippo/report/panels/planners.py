@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hippo.decide.decision import Row
-from hippo.decide.wording import joining, percent
+from hippo.decide.wording import joining, percent, way_of
 from hippo.report.story import PlanStory
 from hippo.report.text import pipeline_lines, ranked, versus
 from hippo.score.score import Score
@@ -33,6 +33,7 @@ class Alternative:
     score: Score
     versus: str  # against the chosen plan: by how much its step is longer
     lines: tuple[str, ...]
+    searched: bool  # with the effort of the chosen plan; else found on the way
 
 
 MOST_TIMES_BEST = 8.0
@@ -64,7 +65,13 @@ def alternatives(story: PlanStory) -> tuple[Alternative, ...]:
     time = story.score.step_time_s
     return tuple(
         Alternative(
-            joining(plan), plan.domains, plan.gpus, score, _longer(score.step_time_s, time), pipeline_lines(plan)
+            joining(plan),
+            plan.domains,
+            plan.gpus,
+            score,
+            _longer(score.step_time_s, time),
+            pipeline_lines(plan),
+            way_of(plan) in story.searched,
         )
         for plan, score in story.runners_up
     )
