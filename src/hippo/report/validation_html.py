@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hippo.cost.calibration import BY_HAND
-from hippo.decide.wording import number, percent, seconds
+from hippo.decide.wording import percent, seconds
 from hippo.problem.runtimes import RUNTIMES
 from hippo.report.frame import frame, template
 from hippo.report.terminal import unread
@@ -23,7 +23,7 @@ def validation_html(document: Mapping[str, Any]) -> str:
     ends = {
         f"{name}: {rules.ends[1].told}; {rules.ends[0].told}": None for name, rules in RUNTIMES.items() if rules.ends
     }
-    return template("validation.html.j2", share=_share, signed=_signed, time=_time, figure=number).render(
+    return template("validation.html.j2", share=_share, signed=_signed, time=_time, figure=_figure).render(
         **frame(),
         groups=[*document["groups"].items()],
         families=families,
@@ -56,3 +56,7 @@ def _signed(value: float | None) -> str | None:
 
 def _time(value: float | None) -> str | None:
     return None if value is None else seconds(value)
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3g}"
