@@ -1,8 +1,9 @@
 """Printed against measured: plans that were drawn and written down before any of them ran, over emulated links.
 
     hippo bench emulated
-    python benchmarks/emulated.py [runs] [name ...]         the plans of the folder benchmarks/emulated, or some of them
-    python benchmarks/emulated.py draw                      writes that folder from its seed
+    python benchmarks/emulated.py [runs] [name ...]    the plans of the folder benchmarks/emulated, or some of them
+    python benchmarks/emulated.py table                what results/emulated.json holds: every run, as it was
+    python benchmarks/emulated.py draw                 writes that folder from its seed
 
 Sixteen plans for hippo's executor (``h..``): pipelines, replicas of 1, 2, 4 and 8 ranks a domain, both at once; two to
 four domains, bbr and cubic, three over links that take a new rate within 30 % every half second. Six for torch's own
@@ -16,10 +17,11 @@ steps, of which the first warms TCP up; its time is their median, the case's the
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import combinations, count
 from pathlib import Path
 from statistics import median
@@ -30,6 +32,7 @@ import numpy as np
 from hippo.emulate.emulate import emulate, setting_of
 from hippo.emulate.setting import LinkTraffic
 from hippo.errors import InputError
+from hippo.files import json_text
 from hippo.plan.codec import load_plan, save_plan
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage, Sync
 from hippo.problem.cluster import Cluster, Domain, Link
@@ -46,6 +49,7 @@ from hippo.simulate.timeline import link_bytes
 from hippo.units import bytes_per_s_from_gbps
 
 FOLDER = Path(__file__).parent / "emulated"
+RECORD = Path(__file__).parents[1] / "results" / "emulated.json"
 SEED, STEPS, RUNS, SEQ = 20261123, 4, 3, 128
 PATIENCE_S = 300  # a busy machine starts processes slowly
 TRACE_S, MOVES_EVERY_S = 300.0, 0.5
@@ -163,9 +167,15 @@ def draw() -> None:
 class Found:
     """What a run took, was said to take, and sent."""
 
-    step_s: float
+    load: float  # of the machine, where it ended
+    steps_s: tuple[float, ...]
     predicted_s: float
-    links: tuple[LinkTraffic, ...] = field(repr=False)
+    links: tuple[LinkTraffic, ...]
+
+    @property
+    def step_s(self) -> float:
+        """The middle one of the steps after the first."""
+        return median(self.steps_s[1:])
 
 
 def measured(case: Case, problem: Problem) -> Found:
@@ -173,7 +183,8 @@ def measured(case: Case, problem: Problem) -> Found:
     path = FOLDER / f"{case.name}.json"
     with tempfile.TemporaryDirectory() as folder:
         out, trace = Path(folder, "out.json"), None
-        command = [*RUN, str(path), "--stand-in", "--lanes", "--steps", str(STEPS), "--runtime", case.runtime]
+        command = [*RUN, str(path), "--stand-in", "--steps", str(STEPS), "--runtime", case.runtime]
+        command += ["--lanes"] if case.runtime == "hippo" else []
         command += ["--timeout", str(PATIENCE_S), "--quiet", "--json"]
         if case.moves:
             Path(folder, "net.csv").write_text(moving(problem.cluster, SEED))
@@ -185,18 +196,18 @@ def measured(case: Case, problem: Problem) -> Found:
             outcome = emulate(setting, stdout=stream.fileno())
         assert outcome.exit_code == 0, f"{case.name} failed"
         told: dict[str, Any] = json.loads(out.read_text())
-    return Found(told["median_step_s"], told["predicted_step_s"], outcome.run.links)
+    load = round(os.getloadavg()[0], 1)
+    return Found(load, tuple(told["measured_step_s"]), told["predicted_step_s"], outcome.run.links)
 
 
-def row(case: Case, runs: int) -> str:
+def row(case: Case, found: Sequence[Found]) -> str:
     """A line of the table."""
     problem, plan = load_plan(FOLDER / f"{case.name}.json")
-    found = [measured(case, problem) for _ in range(runs)]
     step_s, predicted_s = (median(getattr(one, name) for one in found) for name in ("step_s", "predicted_s"))
     plan_s = judge(problem, plan).step_time_s
     asked = link_bytes(lower(problem, plan))
     used = [
-        (float(traffic.payload_bytes or 0) / STEPS / asked[at] - 1, traffic)
+        ((traffic.payload_bytes or 0) / STEPS / asked[at] - 1, traffic)
         for one in found
         for at, traffic in enumerate(one.links)
         if asked[at] > 0
@@ -207,27 +218,52 @@ def row(case: Case, runs: int) -> str:
     ways = f"{' '.join(case.pipelines)} x {case.lanes}"
     how = f"{case.congestion}{', moving' if case.moves else ''}, {case.all_reduce}, {case.schedule}"
     said = [f"{each:.3f} | {each / step_s - 1:+.1%}" for each in (predicted_s, plan_s)]
-    figures = (f"{step_s:.3f}", spread, *said, f"{worst:+.2%}", f"{parts[0]:.1f}, {parts[1]:.2f}")
-    return f"| {case.name} | {ways} | {how} | {' | '.join(figures)} |"
+    dropped = 100 * max(one.dropped_bytes / max(1, one.carried_bytes) for _, one in used)
+    figures = (f"{step_s:.3f}", spread, *said, f"{worst:+.2%}", f"{parts[0]:.1f}, {parts[1]:.2f}", f"{dropped:.1f}")
+    return f"| {case.name} | {ways} | {how} | {len(found)} | {' | '.join(figures)} |"
+
+
+def table(found: Mapping[str, Sequence[Found]]) -> None:
+    """Prints what was found."""
+    titles = "measured s | range | run s | off | plan s | off | payload | headers, carried again % | dropped %"
+    print(f"| plan | stages x ranks | how | runs | {titles} |\n{'|---' * 13}|")
+    for case in CASES:
+        if found.get(case.name):
+            print(row(case, found[case.name]), flush=True)
+
+
+def recorded() -> dict[str, list[Found]]:
+    """Every run of the record."""
+    document = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    return {
+        name: [Found(**{**one, "links": tuple(LinkTraffic(**link) for link in one["links"])}) for one in runs]
+        for name, runs in document.items()
+    }
 
 
 def main(runs: int, names: Sequence[str]) -> None:
-    """Prints what the module says."""
-    titles = f"measured s, of {runs} | range | run s | off | plan s | off | payload | headers, sent again %"
-    print(f"| plan | stages x ranks | how | {titles} |\n{'|---' * 11}|")
-    for case in CASES:
-        if not names or case.name in names:
+    """Runs every case once, then all again; goes on from the record, so that it may be interrupted."""
+    found = recorded()
+    for number in range(runs):
+        for case in CASES:
+            if (names and case.name not in names) or len(found.setdefault(case.name, [])) > number:
+                continue
             try:
-                print(row(case, runs), flush=True)
+                found[case.name].append(measured(case, load_plan(FOLDER / f"{case.name}.json")[0]))
             except InputError as error:
                 print(f"not on this machine: {error}")
                 return
+            told = {name: [asdict(one) for one in each] for name, each in found.items() if each}
+            RECORD.write_text(json_text(told))
+    table(found)
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
     if given == ["draw"]:
         draw()
+    elif given == ["table"]:
+        table(recorded())
     else:
         wanted = [word for word in given if not word.isdecimal()]
         main(next((int(word) for word in given if word.isdecimal()), RUNS), wanted)

@@ -54,7 +54,8 @@ def run_first() -> None:
     15-30, short slices (Linux 6.12 and later) 0.05-0.5 and 4-12, real time 0.04 and 3-8.
     """
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        before_others = os.sched_getparam(0).sched_priority + 1  # 0 where nothing around it is in real time
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(before_others))
     except OSError:
         # struct sched_attr: size, policy, flags, nice, priority, runtime (the slice), deadline, period, two clamps
         attributes = struct.pack("IIQiIQQQII", 56, 0, 0, 0, 0, _SLICE_NS, 0, 0, 0, 0)

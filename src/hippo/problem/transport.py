@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, log
 
 from hippo.errors import InputError
 
@@ -29,21 +29,23 @@ class Congestion:
     control: str = ""  # bbr, cubic: flows that share a link are played (``simulate.transport.sharing``); else: as one
     initial_bytes: float = 10 * SEGMENT_BYTES  # a fresh flow sends so much per round trip, then twice that, ..
     paced_rtts: float = 0.0  # round trips more, over which a pacing sender spreads its last window
+    gain: float = inf  # times what it saw delivered a pacing sender sends at, where messages leave it idle
     kept: tuple[float, ...] = (1.0, 0.5, 0.25)  # of that loss on the first, second, .. message of a fresh flow
     timeout_s: float = inf  # a window halves for each such time (plus a round trip) of silence; inf: it stays
     fill: float = 0.7  # of a link that fresh flows share
     drain_s: float = 0.0  # with next to nothing in flight (and a round trip more), after each 10 s of sending
 
     def __post_init__(self) -> None:
-        if not self.initial_bytes > 0 or not self.timeout_s > 0 or not 0 < self.fill <= 1:
+        if not self.initial_bytes > 0 or not self.timeout_s > 0 or not self.gain > 1 or not 0 < self.fill <= 1:
             raise InputError("needs numbers above 0", key="congestion", value=self, remedy="see docs/running.md")
         if min(self.paced_rtts, self.drain_s) < 0:
             raise InputError("needs no less than 0", key="congestion", value=self, remedy="see docs/running.md")
 
 
 CUBIC = Congestion("cubic", timeout_s=0.2)
-BBR = Congestion("bbr", paced_rtts=0.5, drain_s=0.2)
-"""Its ``PROBE_RTT``: every 10 s the pipe is drained, unless the flow was silent by then."""
+BBR = Congestion("bbr", paced_rtts=0.5, gain=2 / log(2), drain_s=0.2)
+"""Its ``PROBE_RTT``: every 10 s the pipe is drained, unless the flow was silent by then. A flow that messages leave
+idle shows no rate of a link, so it stays in ``STARTUP``."""
 CUBIC_KEPT = replace(CUBIC, timeout_s=inf)
 """With ``net.ipv4.tcp_slow_start_after_idle=0``."""
 

@@ -243,6 +243,7 @@ class SimulatedWorld:
             before = self.left.get((receiver, 1 - kind))
             if before is not None and not before.triggered:
                 yield before
+            self._words(receiver, 1 - kind, int(self.op_rank[op]))
             yield self.env.timeout(sum(self.links[link].latency for link in way_back if link >= 0))
         self.met[op].succeed()
 
@@ -252,6 +253,9 @@ class SimulatedWorld:
             self.env.process(self._message(op, kind, slot, self.inputs[kind, dest, micro_batch]))
         elif kind == FORWARD:  # the end of the model: the backward may start
             self.inputs[BACKWARD, slot, micro_batch].succeed()
+
+    def _words(self, rank: int, kind: int, other: int) -> None:
+        """A few bytes go from a rank to another, over the stream of its messages of a kind."""
 
     def _message(self, op: int, kind: int, slot: int, arrived: Event) -> Steps:
         """One message, once its sender and its receiver have met."""

@@ -17,6 +17,7 @@ from hippo.problem.runtimes import RUNTIMES, Messages
 from hippo.problem.transport import (
     BBR,
     CUBIC,
+    GOODPUT,
     HIPPO,
     IDEAL,
     Congestion,
@@ -100,6 +101,21 @@ def test_a_cold_flow_pays_once() -> None:
     played = play(two_stages(waves=3), slow, Circumstances(cold=True))
     assert played.message_end_s[:3].tolist() == [8.0, 11.5, 15.0]
     assert step_time(two_stages(waves=3), slow) == step_time(two_stages(waves=3), IDEAL)
+
+
+@pytest.mark.parametrize(
+    ("mbit", "trip_ms", "size", "measured_ms"), [(100, 80, 313_792, 83), (300, 100, 2 * 2**20, 109)]
+)
+def test_a_pacing_sender_spreads_a_message_that_leaves_it_idle(
+    mbit: int, trip_ms: int, size: int, measured_ms: int
+) -> None:
+    """Two plain sockets over an emulated link, one message at a time: 83 ms where the link alone takes 66."""
+    program = abstract_program(order("gpipe", stages=2, micro_batches=1), forward_s=0.5, backward_s=0.5)
+    lines = [PlannedLine(mbit * 1.25e5 * GOODPUT, trip_ms / 2e3)] * 2
+    program = on_links(program, lines, down=[[0], []], up=[[], [1]], num_bytes=float(size))
+    played = play(program, Transport("paced", congestion=replace(BBR, drain_s=0.0)))
+    lasted = 1e3 * (played.message_end_s - played.message_start_s)
+    assert lasted == pytest.approx([measured_ms] * 2, rel=0.01)
 
 
 def test_silence_costs_the_window() -> None:

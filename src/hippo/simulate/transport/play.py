@@ -61,13 +61,18 @@ def along(program: Program, transport: Transport, trace: Trace) -> NDArray[np.fl
 
 
 def is_quick(transport: Transport, circumstances: Circumstances = USUAL) -> bool:
-    """Whether ``fast`` can play it: nothing depends on silence or on the clock."""
+    """Whether ``fast`` can play it: nothing depends on what a flow has seen, on silence or on the clock."""
     moves = circumstances.trace is not None or circumstances.cold or len(circumstances.live_limit) > 0
-    return not (moves or np.isfinite(transport.congestion.timeout_s))
+    control = transport.congestion
+    return not (moves or np.isfinite(control.timeout_s) or np.isfinite(control.gain))
 
 
 def _world(said: Program, transport: Transport, circumstances: Circumstances) -> CarriedWorld:
     trace = circumstances.trace
     if trace is not None:
         circumstances = Circumstances(carried_trace(trace, transport), circumstances.cold, circumstances.live_limit)
-    return CarriedWorld(said, transport, circumstances)
+    if not np.isfinite(transport.congestion.gain) or circumstances.cold:
+        return CarriedWorld(said, transport, circumstances)
+    before = CarriedWorld(said, transport, circumstances)  # a step like this one, from which senders know rates
+    before.run()
+    return CarriedWorld(said, transport, circumstances, before.flights)

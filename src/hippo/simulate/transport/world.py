@@ -7,10 +7,11 @@ where notices and data share one, all that one rank sends another. Messages of a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import floor, inf
+from types import MappingProxyType
 
 import numpy as np
 import simpy
@@ -80,6 +81,17 @@ Flow = tuple[int, int, int]  # rank that sends, rank that receives, kind
 Stream = tuple[int, ...]  # rank that sends, rank that receives, and the kind where each has a stream of its own
 
 
+@dataclass
+class Flight:
+    """What a pacing sender knows of a flow."""
+
+    seen: float  # bytes/s: the most that was delivered
+    trip_s: float
+    began_s: float = -inf
+    left_s: float = -inf  # its last byte so far
+    sent: float = 0.0  # bytes
+
+
 @dataclass(frozen=True)
 class Circumstances:
     """What a step meets."""
@@ -92,9 +104,17 @@ class Circumstances:
 class CarriedWorld(SimulatedWorld):
     """One step under a transport; program and trace are already ``carried``."""
 
-    def __init__(self, program: Program, transport: Transport, circumstances: Circumstances) -> None:
+    def __init__(
+        self,
+        program: Program,
+        transport: Transport,
+        circumstances: Circumstances,
+        flights: Mapping[Flow, Flight] = MappingProxyType({}),
+    ) -> None:
+        """``flights``: what pacing senders know from the step before."""
         super().__init__(program, program.link_bandwidth_bytes_per_s, program.link_latency_s)
         self.transport, self.circumstances = transport, circumstances
+        self.flights = {flow: Flight(each.seen, each.trip_s) for flow, each in flights.items()}
         trace = circumstances.trace
         if trace is not None:
             columns = zip(self.links, trace.bandwidth_bytes_per_s.T, trace.latency_s.T, strict=True)
@@ -146,6 +166,7 @@ class CarriedWorld(SimulatedWorld):
         before = self._before[op]
         if before is not None:
             yield self._gone[before]
+        yield from self._paced(op, flow, link, num_bytes)
         if flow in self._waiting[link]:
             self._waiting[link].remove(flow)
         self._count[flow] += 1
@@ -164,6 +185,39 @@ class CarriedWorld(SimulatedWorld):
         if halvings == 0:
             return 0.0
         return slow(window_bytes=max(control.initial_bytes, rate * rtt_s / 2.0 ** min(halvings, 64)))
+
+    def _paced(self, op: int, flow: Flow, link: SimulatedLink, num_bytes: float) -> Steps:
+        """A pacing sender's last byte: no sooner than at ``gain`` times the most that it saw delivered.
+
+        A *flight* is what it sends from being idle, everything acknowledged, until it is idle again. Of its bytes it
+        sees the rate from its start to its last acknowledgement (Linux ``tcp_rate.c``). As the application had no more
+        to send, a lower rate than before does not count (``tcp_bbr.c``). Single messages come to rest at a round trip /
+        (gain - 1) each, unless the link is slower.
+        """
+        gain, trip_s = self.transport.congestion.gain, 2 * (link.latency - self.transport.overhead_s)
+        if gain == inf or trip_s <= 0:
+            return
+        began_s, flight = float(self.sent_start[2 * op]), self.flights.get(flow)
+        if flight is None:
+            flight = self.flights[flow] = Flight(num_bytes * (gain - 1) / (gain * trip_s), trip_s)
+        if began_s >= flight.left_s + trip_s:
+            flight.began_s, flight.sent = began_s, 0.0
+        due_s = max(began_s, flight.left_s) + num_bytes / (gain * flight.seen)
+        if due_s > self.env.now:
+            yield self.env.timeout(due_s - self.env.now)
+        flight.left_s = self.env.now
+        flight.sent += num_bytes
+        flight.seen = max(flight.seen, flight.sent / (trip_s + flight.left_s - flight.began_s))
+
+    def _words(self, rank: int, kind: int, other: int) -> None:
+        """A notice that leaves while a flight is acknowledged: until its own acknowledgement a round trip goes by, in
+        which the rest of the flight is delivered."""
+        flight = self.flights.get((rank, other, kind))
+        if flight is None or flight.left_s <= flight.began_s:
+            return
+        rest = (flight.left_s + flight.trip_s - self.env.now) / (flight.left_s - flight.began_s)
+        if 0.0 < rest < 1.0:
+            flight.seen = max(flight.seen, rest * flight.sent / flight.trip_s)
 
     def _stands_still(self) -> bool:
         return any(isinstance(link, MovingLink) and link.is_gone for link in self.links)
