@@ -163,6 +163,19 @@ def test_a_value_out_of_range(refused, option, value):
 
 
 @pytest.mark.parametrize(
+    ("command", "options", "said"),
+    [
+        ("plan", ["--runtime", "megatron"], "Megatron-LM cannot compress what crosses domains"),
+        ("watch", ["--trace", "net.csv"], "--compression-worth: is needed with --allow-compression"),
+        ("evaluate", ["--trace", "net.csv"], "--compression-worth: is needed with --allow-compression"),
+        ("watch", ["--trace", "net.csv", "--compression-worth", "1.2"], "--compression-worth: is out of range"),
+    ],
+)
+def test_compression_that_nobody_can_price_or_run(refused, command, options, said):
+    assert said in refused(command, "--model", "llama-3-8b", "--cluster", "toy", "--allow-compression", *options)
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "JSON"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import hippo
+from hippo.front_door.networks import suite_of
 
 EPOCHS = 8
 
@@ -45,6 +47,32 @@ def test_methods_are_held_against_hindsight(toy, collapse):
     assert list(document["methods"]) == ["static", "greedy", "hindsight"]
     assert all(each["of_hindsight"] <= 1.0 + 1e-9 for each in document["methods"].values())
     assert document["methods"]["hindsight"]["of_hindsight"] == pytest.approx(1.0)
+
+
+def test_what_may_be_compressed_needs_a_worth_and_then_everybody_may(toy, collapse):
+    with pytest.raises(hippo.InputError, match="is needed with"):
+        hippo.evaluate(replace(toy, allow_compression=True), collapse, ["static"])
+    with pytest.raises(hippo.InputError, match="nothing may be compressed"):
+        replace(toy, compression_worth=0.9)
+    with pytest.raises(hippo.InputError, match="is out of range"):
+        replace(toy, allow_compression=True, compression_worth=1.5)
+    allowed = replace(toy, allow_compression=True, compression_worth=0.9)
+    squeezed, plain = (hippo.evaluate(each, collapse, ["static", "even", "hindsight"]) for each in (allowed, toy))
+    assert squeezed["compression_worth"] == 0.9
+    assert "compression_worth" not in plain
+    assert not any(plan["compression"] for plan in plain["plans"])
+    assert all(each["of_hindsight"] <= 1.0 + 1e-9 for each in squeezed["methods"].values())
+
+
+def test_a_suite_is_played_by_parts():
+    found = suite_of(hippo.SuiteChoice(methods=("static",), parts=("main", "load"), seeds=2))
+    assert (found.seeds, found.load) == (2, 2)
+    assert (found.held, found.ablated, found.timed, found.large, found.movement, found.fronts) == (0,) * 6
+    assert found.terms.runtime == "hippo"
+    whole = suite_of(hippo.SuiteChoice(methods=("static",), seeds=2))
+    assert (whole.held, whole.large, whole.movement) == (2, 2, 2)
+    with pytest.raises(hippo.InputError, match="unknown part of the suite 'mian'.*'main'"):
+        suite_of(hippo.SuiteChoice(parts=("mian",)))
 
 
 def test_errors_name_arguments(toy, collapse):

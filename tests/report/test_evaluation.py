@@ -30,6 +30,7 @@ ABOUT = {
     "movement": 2,
     "swings": 1,
     "load": 1,
+    "options": " --seeds 1",
     "terms": {"runtime": "hippo", "allow_local_sgd": False, "compression_worth": None},
     "fronts": 1,
     "cpu_s": 7.0,

@@ -26,7 +26,7 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_reduce")
-OF_THE_SUITE = ("seeds", "families", "write")
+OF_THE_SUITE = ("seeds", "families", "parts", "write")
 """Options that say nothing in the other mode."""
 
 
@@ -70,6 +70,10 @@ class Choice:
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Suite: worlds of each family.")] = 20
     families: Annotated[
         str | None, typer.Option(metavar="A,B,..", help="Suite: families of networks.", show_default="all")
+    ] = None
+    parts: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,..", help="Suite: main, held, load, movement, ..; see docs.", show_default="all"),
     ] = None
     processes: Annotated[int, typer.Option(metavar="N", min=1, help="Suite: processes.")] = 2
     seed: Seed = 0
@@ -173,6 +177,7 @@ def _the_suite(choice: Choice) -> None:
         methods=None if choice.methods is None else tuple(choice.methods.split(",")),
         policy=choice.policy,
         families=None if choice.families is None else tuple(part.strip() for part in choice.families.split(",")),
+        parts=None if choice.parts is None else tuple(part.strip() for part in choice.parts.split(",")),
         seeds=choice.seeds,
         seed=choice.seed,
         forecast=choice.forecast,

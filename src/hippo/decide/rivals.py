@@ -390,9 +390,10 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
     game = others.answer if game is None else game
     for other in others.told(game):
         plan, theirs = other.plan, other.score
-        worse, usd = worse_by(game.problem.objective, theirs, game.score), theirs.egress_usd_per_step
+        worse = worse_by(game.problem.objective, theirs, game.score)
+        figures = theirs.step_time_s, theirs.usd_per_step, theirs.egress_usd_per_step
         searched = way_of(plan) in others.searched or other is others.answer
-        reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse, searched))
+        reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), *figures, worse, searched))
         pair = (game, other) if worse >= 0 else (other, game)
         reasons += switches(others, *pair)
     return tuple(reasons)

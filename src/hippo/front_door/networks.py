@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
 from os import times
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 from hippo import first_use
@@ -221,6 +222,7 @@ class SuiteChoice:
     methods: tuple[str, ...] | None = None  # None: all
     policy: str | Path | None = None  # of hi_ppo; None: the one that ships
     families: tuple[str, ...] | None = None  # of networks; None: all, and what is not about families
+    parts: tuple[str, ...] | None = None  # of ``PARTS``; None: all, or with families those that are about families
     seeds: int = 20  # worlds of each family
     seed: int = 0  # the first of them
     forecast: str = "kalman"
@@ -250,6 +252,7 @@ def evaluate_suite(
         "families": list(suite.families),
         "preference": list(suite.preference),
         "terms": asdict(suite.terms),
+        "options": _options(choice or SuiteChoice()),
         "methods": [each.name for each in suite.entrants],
         "processes": processes,
         "tasks": len(tasks(suite)),
@@ -257,6 +260,19 @@ def evaluate_suite(
         "wall_s": wall_s,
     }
     return SuiteRun({"suite": about, "figures": asked, **found}, rows)
+
+
+def _options(choice: SuiteChoice) -> str:
+    """How ``hippo evaluate`` is told to play no other suite than this."""
+    terms, usual = choice.terms, SuiteChoice()
+    told = {name: getattr(choice, name) for name in ("methods", "families", "parts", "seeds", "seed", "forecast")}
+    told = {name: value for name, value in told.items() if value != getattr(usual, name)}
+    told |= {"runtime": terms.runtime} if terms.runtime != usual.terms.runtime else {}
+    words = [f" --{name} {value if not isinstance(value, tuple) else ','.join(value)}" for name, value in told.items()]
+    words += [" --allow-local-sgd"] if terms.allow_local_sgd else []
+    if terms.compression_worth is not None:
+        words.append(f" --allow-compression --compression-worth {terms.compression_worth:g}")
+    return "".join(words)
 
 
 def suite_of(choice: SuiteChoice) -> Suite:
@@ -282,10 +298,32 @@ def suite_of(choice: SuiteChoice) -> Suite:
         terms=choice.terms,
         ours=OURS if OURS in asked else asked[0],
     )
-    if choice.families is not None:  # these are not about families
-        return replace(suite, large=0, movement=0, load=0, fronts=0)
-    few = ("held", "ablated", "timed", "large", "movement", "swings", "load", "fronts")
-    return replace(suite, **{name: min(getattr(suite, name), suite.seeds) for name in few})
+    if choice.families is not None and choice.parts is None:  # these are not about families
+        suite = replace(suite, large=0, movement=0, load=0, fronts=0)
+    for part in choice.parts or ():
+        if part not in PARTS:
+            raise UnknownNameError("part of the suite", part[:60], PARTS, source="--parts")
+    few = [name for part, name in PARTS.items() if choice.parts is None or part in choice.parts]
+    return replace(
+        suite, **{name: min(getattr(suite, name), suite.seeds) if name in few else 0 for name in PARTS.values()}
+    )
+
+
+PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "main": "seeds",
+        "held": "held",
+        "ablations": "ablated",
+        "times": "timed",
+        "large": "large",
+        "movement": "movement",
+        "swings": "swings",
+        "load": "load",
+        "front": "fronts",
+    }
+)
+"""Parts of the suite, and how many worlds of each are played (``Suite``); ``held``, ``ablations`` and ``times`` are on
+worlds of ``main``, ``swings`` on those of ``movement``."""
 
 
 def ablations(policy: str | Path | None = None) -> tuple[Entrant, ...]:

@@ -350,7 +350,7 @@ def _coordinated(found: Document) -> list[list[str]]:
 def _how(suite: Document, found: Document) -> str:
     return (
         "## How to repeat it\n\n"
-        "    hippo evaluate --write results\n\n"
+        f"    hippo evaluate --write results{suite['options']}\n\n"
         f"plays {count(suite['tasks'], 'world')} on {_processes(suite['processes'])} in "
         f"{number(suite['cpu_s'] / 60)} minutes of CPU, {number(suite['wall_s'] / 60)} by the clock. Seeds "
         f"{suite['first_seed']} to {suite['first_seed'] + suite['seeds'] - 1} of each family; forecast: "

@@ -32,7 +32,7 @@ from hippo.planners.baselines.mast import Mast
 from hippo.planners.baselines.sailor import Sailor
 from hippo.problem.problem import Problem
 
-PLANNING = Stop(time_limit_s=10.0)  # ten times what a planner takes, so that a busy machine changes no plan
+PLANNING = Stop(time_limit_s=1.0)  # of work (``planners.effort``): what a decision between domains may take
 HOWS = (How.SWITCH, How.STOP, How.BACKGROUND)
 
 
