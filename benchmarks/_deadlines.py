@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.deadline import shipped, untrained
+from hippo.jobs.learned.deadline import linear, shipped
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
 from hippo.jobs.site import DevicePool, site
@@ -86,9 +86,9 @@ def rows(trace: JobWorkload, cases: Iterator[Case] | list[Case]) -> Iterator[Row
             workload = told if name == "least_slack" else blind
             found = missed(play(workload, SITE, job_policy(name)), workload)
             yield Row(case, name, found.late, 100 * found.share, 100 * found.weighted)
-        learners = {name: LearnedSetup(deadlines=untrained(**rule), past=past) for name, rule in RULES.items()}
+        learners = {name: LearnedSetup(deadlines=linear(**rule), past=past) for name, rule in RULES.items()}
         learners[LEARNED] = learners[TOLD] = LearnedSetup(deadlines=shipped(), past=past)
-        learners |= {name: LearnedSetup(deadlines=untrained(**rule), clairvoyant=True) for name, rule in LIMITS.items()}
+        learners |= {name: LearnedSetup(deadlines=linear(**rule), clairvoyant=True) for name, rule in LIMITS.items()}
         for name, learner in learners.items():
             workload = told if name == TOLD else blind
             found = missed(play(workload, SITE, LEARNED_DEADLINES, learner=learner), workload)

@@ -3,7 +3,8 @@
 Baselines: ZB-H1, ZB-H2, ZB-auto and the cross-domain generator, each in fixed order, as a hint, and as a hint with
 patience (the best of .25 to 2). The best baseline of a row is chosen on the very draws that are reported, which
 favours the baselines; learned dispatch is told how unsteady the steps before were. Intervals are of 95 %, of
-differences play by play. Draws are new: none was trained or tuned on.
+differences play by play. Draws are new: none was trained or tuned on. On the drawn problems there stands beside it
+what the dispatcher does without its network: it picks order and patience by the same trial plays, and follows them.
 `--json` prints every row as a document, `--exact-s S` adds CP-SAT with S seconds per play where p is 8 and m 32.
 """
 
@@ -26,11 +27,12 @@ from rich.table import Table
 
 from _clairvoyant import clairvoyant  # type: ignore[import-not-found]
 from hippo.dispatch.dispatch import decision_seconds
-from hippo.dispatch.network import shipped
+from hippo.dispatch.network import follower, shipped
 from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread, drawn
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, UNIFORM
 from hippo.dispatch.noise.fluctuation_grid import pipeline as alike
 from hippo.dispatch.noise.learned_play import spread_learned
+from hippo.dispatch.noise.presets import PRESETS
 from hippo.dispatch.noise.robust_order import HINT, robust_order
 from hippo.dispatch.noise.timed_play import order_run, timed_hint, timed_learned
 from hippo.dispatch.noise.trial import KINDS, ORDERS, ZERO_BUBBLE, FluctuationTrial, RunOrder, order_for, trial
@@ -38,6 +40,7 @@ from hippo.schedule.problem import RankLink, ScheduleProblem
 
 SEEDS = (90_001, 90_002, 90_003, 90_004)  # of the draws
 PLAYS, ASKED_PLAYS = 50, 200  # of each seed
+DRAWN = 40  # problems
 SHOWN = {"zb-h1": "H1", "zb-h2": "H2", "zb-auto": "auto", "cross-domain": "cross"}
 LEGEND = (
     "Mean makespans in F. H1, H2, auto: zero-bubble orders, cross: the cross-domain generator; each in fixed order, as "
@@ -120,9 +123,23 @@ def sizes() -> Iterator[Case]:
 
 
 def unseen() -> Iterator[Case]:
-    """Problems drawn here, by other rules than those that training draws by: 30 %, all four kinds of noise."""
+    """Those problems at 30 %, all four kinds of noise in turn."""
+    for index, (links, memory, problem) in enumerate(drawn_problems()):
+        name = list(NOISES)[index % len(NOISES)]
+        yield Case("unseen", links, memory, name, problem, NOISES[name], PLAYS // 3)
+
+
+def real() -> Iterator[Case]:
+    """Those problems, all of them under each preset: as steps swing in published runs, and under stress."""
+    for name, noise in PRESETS.items():
+        for links, memory, problem in drawn_problems():
+            yield Case("real", links, memory, name, problem, noise, PLAYS // 3)
+
+
+def drawn_problems() -> Iterator[tuple[str, str, ScheduleProblem]]:
+    """Name, memory and problem: drawn here, by other rules than those that training draws by."""
     rng = random.Random(2026)
-    for index in range(40):
+    for index in range(DRAWN):
         p = rng.choice((3, 4, 6, 8, 10, 12))
         m = p * rng.choice((2, 3, 4)) + rng.randrange(3)
         times = (1.0, rng.uniform(0.7, 1.4), rng.uniform(0.3, 1.2))
@@ -135,8 +152,7 @@ def unseen() -> Iterator[Case]:
         links = tuple(RankLink(each) for each in delays)
         forward, backward, weight = (tuple(each * slow for slow in pace) for each in times)
         problem = ScheduleProblem(m, forward, backward, weight, links, links, (limit,) * p)
-        name = list(NOISES)[index % len(NOISES)]
-        yield Case("unseen", f"drawn {index}, p {p} m {m}", f"{limit:g}", name, problem, NOISES[name], PLAYS // 3)
+        yield f"drawn {index}, p {p} m {m}", f"{limit:g}", problem
 
 
 PARTS = {
@@ -144,6 +160,7 @@ PARTS = {
     "grid": ("p 8, m 32: fluctuation (normal) against delay", grid),
     "noise": ("p 8, m 32: other noise, 30 %", noises),
     "unseen": ("Problems drawn by other rules than those of training: times, links, memory; 30 %", unseen),
+    "real": ("The same problems under the noise of published runs, and under stress", real),
     "sizes": ("Other sizes, and ranks whose times differ by up to 30 %; 30 %, normal", sizes),
 }
 
@@ -155,6 +172,7 @@ class Row:
 
     case: Case
     trial: FluctuationTrial
+    unlearned: RunOrder  # the same dispatcher without its network
 
     @property
     def fixed(self) -> RunOrder:
@@ -179,7 +197,13 @@ class Row:
 
 def measured(case: Case) -> Row:
     """Plays a case."""
-    return Row(case, trial(case.problem, case.fluctuation, samples=case.plays, seeds=SEEDS))
+    found = trial(case.problem, case.fluctuation, samples=case.plays, seeds=SEEDS)
+    seeds = SEEDS if len(found.learned.makespans) > 1 else SEEDS[:1]
+    plays = [
+        spread_learned(case.problem, case.fluctuation, weights=follower(), samples=found.per_seed, seed=seed).makespans
+        for seed in seeds
+    ]
+    return Row(case, found, RunOrder("without the network", HINT, MakespanSpread(np.concatenate(plays))))
 
 
 def signed(share: tuple[float, float]) -> str:
@@ -213,7 +237,7 @@ def table(title: str, rows: Sequence[Row]) -> Table:
     last = None
     for row in rows:
         case, found = row.case, row.trial
-        if last not in (None, case.links) and case.part != "unseen":
+        if last not in (None, case.links) and case.part not in ("unseen", "real"):
             shown.add_section()
         last = case.links
         ahead, seeds = found.seeds_ahead(found.best())
@@ -243,6 +267,7 @@ def document(row: Row) -> dict[str, object]:
         "learned": {"mean": found.learned.mean, "error": found.learned.error},
         "floor": float(found.floor.mean()),
         "above_floor": found.above_floor,
+        "without the network": found.saved(row.unlearned),
         "baselines": [
             {
                 "order": each.order,
@@ -261,8 +286,11 @@ def document(row: Row) -> dict[str, object]:
 # ------------------------------------------------------------------------------------------------------------ sentences
 def verdicts(everything: Sequence[Row]) -> Iterator[str]:
     """What the rows say together: where learned dispatch wins, the claim, and where a hint is the better baseline."""
-    yield from drawn_problems([row for row in everything if row.case.part == "unseen"])
-    rows = [row for row in everything if row.case.part != "unseen"]
+    drawn_ones = [row for row in everything if row.case.part == "unseen"]
+    yield from over_problems("30 %, four kinds of noise", drawn_ones)
+    for name in PRESETS:
+        yield from over_problems(name, [row for row in everything if (row.case.part, row.case.noise) == ("real", name)])
+    rows = [row for row in everything if row.case.part not in ("unseen", "real")]
     if not rows:
         return
     noisy = [row for row in rows if len(row.trial.learned.makespans) > 1]
@@ -283,21 +311,24 @@ def verdicts(everything: Sequence[Row]) -> Iterator[str]:
         yield f"Learned dispatch loses at {listed(lost)}."
 
 
-def drawn_problems(rows: Sequence[Row]) -> Iterator[str]:
+def over_problems(noise: str, rows: Sequence[Row]) -> Iterator[str]:
     """Of problems drawn here: the mean saving over problems, with its interval."""
     if not rows:
         return
     told = []
     for against, saved in (
         ("the best fixed order", [row.trial.saved(row.fixed)[0] for row in rows]),
+        ("the best hint", [row.trial.saved(row.plain)[0] for row in rows]),
+        ("the best patient hint", [row.trial.saved(row.trial.best("patient"))[0] for row in rows]),
         ("the best hint of any kind", [row.trial.saved(row.hint)[0] for row in rows]),
+        ("itself without the network", [row.trial.saved(row.unlearned)[0] for row in rows]),
     ):
         error = 1.96 * statistics.stdev(saved) / len(saved) ** 0.5
-        told.append(f"{100 * statistics.fmean(saved):.2f} ±{100 * error:.2f} % of {against}")
+        told.append(f"{100 * statistics.fmean(saved):+.2f} ±{100 * error:.2f} % of {against}")
     count = {name: sum(row.trial.verdict == name for row in rows) for name in ("learned", "even", "hint", "fixed")}
     yield (
-        f"{len(rows)} problems drawn by other rules than those of training, 30 %: learned dispatch saves "
-        f"{' and '.join(told)} (95 % over problems); it beats every baseline in {count['learned']}, "
+        f"{len(rows)} problems drawn by other rules than those of training, {noise}: learned dispatch saves "
+        f"{', '.join(told)} (95 % over problems); it beats every baseline in {count['learned']}, "
         f"{count['even']} are even, a hint is better in {count['hint']}, a fixed order in {count['fixed']}."
     )
 

@@ -55,10 +55,10 @@ def test_problems_drawn_here_are_told_as_a_mean(bench: ModuleType, monkeypatch: 
     monkeypatch.setattr(bench, "PLAYS", 6)
     rows = [bench.measured(case) for case in list(bench.unseen())[:6]]
     saved = [100 * row.trial.saved(row.fixed)[0] for row in rows]
-    (told,) = bench.drawn_problems(rows)
-    assert f"saves {sum(saved) / 6:.2f} ±" in told
+    (told,) = bench.over_problems("30 %", rows)
+    assert f"saves {sum(saved) / 6:+.2f} ±" in told
     assert {row.case.noise for row in rows} == set(bench.NOISES)
-    assert list(bench.drawn_problems([])) == []
+    assert list(bench.over_problems("30 %", [])) == []
 
 
 def test_rows_as_documents(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

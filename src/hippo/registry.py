@@ -74,7 +74,6 @@ TRAINING: Mapping[str, str] = {
     "hi_ppo": "hippo.network.train.train:train",
     "dispatch": "hippo.dispatch.train.train:train",
     "jobs": "hippo.jobs.train.train:train",
-    "deadlines": "hippo.jobs.train.deadlines:train",
 }
 """What ``hippo train`` runs, by the ``learner`` of its configuration. By name, because it alone needs torch."""
 
@@ -82,7 +81,6 @@ LEARNING: Mapping[str, str] = {
     "hi_ppo": "hippo.network.train.settings:parse_settings",
     "dispatch": "hippo.dispatch.train.settings:parse_settings",
     "jobs": "hippo.jobs.train.settings:parse_settings",
-    "deadlines": "hippo.jobs.train.settings:parse_deadline_settings",
 }
 """What makes settings of a learner's configuration."""
 

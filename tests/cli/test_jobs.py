@@ -185,6 +185,37 @@ def test_deadlines_change_the_key_but_not_the_name(hippo, cluster, trace):
     assert "some jobs have deadlines" in answer.err
 
 
+def test_two_queues_take_borders_and_promotion(hippo, cluster, trace):
+    """Both want both GPUs. Past 20 device-seconds a stands behind b, and b behind a; of two borders each gets a turn in
+    the second queue. Who is promoted once it has waited half as long as it ran comes back when the other
+    leaves the first queue: turns of 10 s, of which b needs five."""
+    jobs = [{**A, "deadline_s": None}, {**B, "devices": 2, "arrival_s": 0, "deadline_s": None}]
+    words = ("jobs", "replay", trace(jobs), "--cluster", cluster, "--policy", "two_queue", "--restart-s", 0, "--json")
+
+    def mean_s(*more: object) -> float:
+        return hippo(*words, *more).document["mean_completion_s"]
+
+    assert mean_s() == (100 + 150) / 2  # one queue up to 200,000
+    assert mean_s("--borders", 20) == (110 + 150) / 2
+    assert mean_s("--borders", "20,60") == (130 + 150) / 2
+    assert mean_s("--borders", 20, "--promote-after", 0.5) == (150 + 100) / 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--borders", "7200,3250"), ("--borders", "0"), ("--borders", "many"), ("--promote-after", 0)],
+)
+def test_queues_that_are_none_are_refused(hippo, cluster, trace, option, value):
+    answer = hippo("jobs", "replay", trace(BOTH), "--cluster", cluster, "--policy", "two_queue", option, value)
+    assert (answer.code, option in answer.err) == (2, True)
+
+
+def test_borders_need_queues(hippo, cluster, trace):
+    answer = hippo("jobs", "replay", trace(BOTH), "--cluster", cluster, "--policy", "fifo", "--borders", "3600")
+    assert answer.code == 2
+    assert "two_queue" in answer.err
+
+
 def test_the_table_of_several_policies(hippo, cluster, trace):
     answer = hippo("jobs", "replay", trace(BOTH), "--cluster", cluster, "--policy", "srtf,fifo")
     assert answer.out.index("srtf") < answer.out.index("fifo")

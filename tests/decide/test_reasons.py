@@ -145,8 +145,8 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "R = 1.00 x 0.400 + 0.500 x 0.800 - 0.500 x 1.000 = 0.300.",
     ),
     (
-        RunnerUp("pipeline across domains, a -> b", ("a", "b"), "pipeline across domains", 12.0, 1.5, 0.2),
-        "Runner-up: pipeline across domains, a -> b; 12.0 s and 1.50 USD egress a step, 20 % worse; found, not "
+        RunnerUp("pipeline across domains, a -> b", ("a", "b"), "pipeline across domains", 12.0, 4.2, 1.5, 0.2),
+        "Runner-up: pipeline across domains, a -> b; 12.0 s and $4.20 a step ($1.50 egress), 20 % worse; found, not "
         "searched to the end.",
     ),
     (
@@ -187,8 +187,8 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "Whether a change of bandwidth between 1/16 and 16 times today's makes it pay to add c was not searched.",
     ),
     (
-        RunnerUp("one domain, a", ("a",), "one domain", 8.0, 0.0, -0.2, searched=True),
-        "Runner-up: one domain, a; 8.00 s a step, 20 % better.",
+        RunnerUp("one domain, a", ("a",), "one domain", 8.0, 2.0, 0.0, -0.2, searched=True),
+        "Runner-up: one domain, a; 8.00 s and $2.00 a step, 20 % better.",
     ),
     (
         IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0, searched=True),

@@ -54,7 +54,7 @@ class Model(NamedTuple):
     kept_bytes: float = 34  # that a layer keeps for its backward pass, per token and hidden unit
 
     def parameters(self, layers: int, *, first: bool, last: bool) -> float:
-        rows = (self.vocabulary + self.sequence) * first + self.vocabulary * (last and not first)
+        rows = (self.vocabulary + self.sequence) * first + self.vocabulary * last
         return (layers * (12 * self.hidden + 13) + rows) * self.hidden
 
 
@@ -160,12 +160,12 @@ def play(seconds: Sequence[Pair], sends: Sequence[tuple[Pair, Pair]], m: int) ->
 
 
 def memory(model: Model, layout: Layout, s: int) -> float:
-    """Bytes on one GPU of stage `s`: states, activations of the micro-batches in flight, logits in fp32."""
+    """Bytes on one GPU of stage `s`: states, activations in flight, logits (in 16 bit, and twice in fp32)."""
     p, d, tokens = len(layout.layers), len(layout.micro_batches), layout.micro_batch * model.sequence
     states = model.state_bytes - OPTIMIZER_BYTES * (1 - 1 / d) * layout.sharded
     kept = min(p - s, max(layout.micro_batches)) * layout.layers[s] * model.kept_bytes * tokens * model.hidden
     parameters = model.parameters(layout.layers[s], first=s == 0, last=s == p - 1)
-    return (parameters * states + kept + 4 * tokens * model.vocabulary * (s == p - 1)) / layout.tp
+    return (parameters * states + kept + 10 * tokens * model.vocabulary * (s == p - 1)) / layout.tp
 
 
 def simulate(cluster: Cluster, model: Model, times: Times, layout: Layout) -> Step:

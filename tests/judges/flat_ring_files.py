@@ -1,11 +1,12 @@
-"""Between `flat_ring` and the files of docs/contracts.md: clusters and models go out, plans come in."""
+"""Between `flat_ring` and the files of docs/contracts.md: clusters, models and measured layers go out, plans in."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from tests.judges.flat_ring import Cluster, Layout, Model, Node
-from tests.judges.grid import Case
+from tests.judges.grid import MICRO_BATCHES, WIDTHS, Case
 
+KEPT = 34  # bytes that a layer keeps per token and hidden unit, before what an allocator loses
 BEYOND = {
     "interleave": 1,
     "context_parallel": 1,
@@ -32,7 +33,27 @@ def cluster_document(case: Case) -> dict[str, Any]:
 
 def model_document(model: Model) -> dict[str, Any]:
     sizes = {"n_embd": model.hidden, "n_layer": model.layers, "n_head": model.heads, "n_positions": model.sequence}
-    return {"model_type": "gpt2", "vocab_size": model.vocabulary, **sizes}
+    return {"model_type": "gpt2", "vocab_size": model.vocabulary, "tie_word_embeddings": False, **sizes}
+
+
+def profile_document(case: Case) -> dict[str, Any]:
+    """The seconds of a case, and what its layers keep, as measured layers; what holds them alone is planned with."""
+    model, rows = case.model, list[dict[str, Any]]()
+    for tp in (each for each in WIDTHS if model.heads % each == 0):
+        for micro_batch in MICRO_BATCHES:
+            times, tokens = case.times(tp, micro_batch), micro_batch * model.sequence
+            kinds = {
+                "embedding": (0.0, 0.0, model.parameters(0, first=True, last=False), 0.0),
+                "block": (times.forward_s, times.backward_s, model.parameters(1, first=False, last=False), KEPT),
+                "head": (times.head_forward_s, times.head_backward_s, model.parameters(0, first=False, last=True), 0.0),
+            }
+            rows += [
+                {"layer_kind": kind, "gpu": case.gpu, "tp": tp, "micro_batch": micro_batch}
+                | {"forward_s": forward_s, "backward_s": backward_s, "parameter_bytes": 2 * parameters / tp}
+                | {"activation_bytes": kept * tokens * model.hidden / tp, "output_bytes": 2 * tokens * model.hidden}
+                for kind, (forward_s, backward_s, parameters, kept) in kinds.items()
+            ]
+    return {"precision": "bf16", "state_bytes_per_parameter": model.state_bytes, "rows": rows}
 
 
 def read_plan(plan: Mapping[str, Any], cluster: Cluster, model: Model) -> Layout:

@@ -19,7 +19,10 @@ GPTS = {  # layers, hidden, heads
     "13B": (40, 5120, 40), "30B": (48, 7168, 56), "70B": (80, 8192, 64),
 }  # fmt: skip
 GPUS = {"A100-SXM-40GB": (312, 40, 300, 400), "H100-SXM-80GB": (989, 80, 450, 3200)}  # TFLOP/s, GB, GB/s, Gbit/s a node
-USABLE, BUSY = 0.9, 0.5  # share of a GPU's memory that training may fill; of its peak that a layer reaches
+BUSY = 0.5  # of a GPU's peak, that a layer reaches
+HELD, CONTEXT_GB = 0.08, 1  # of a GPU's memory: buffers and blocks that nobody can use; CUDA's own
+WIDTHS, MICRO_BATCHES = (1, 2, 4, 8), (1, 2, 4, 8, 16)
+BYTES = {"gradient_bytes": 2, "state_bytes": 16, "kept_bytes": 1.2 * 34}  # sums in bf16; an allocator loses a fifth
 
 
 class Case(NamedTuple):
@@ -46,10 +49,12 @@ def cases(seed: int = SEED, count: int = 20) -> list[Case]:
     while len(found) < count:
         size = list(GPTS)[len(found) % len(GPTS)]
         layers, h, heads = GPTS[size]
-        model = Model(layers, h, heads, 51200, seq, 24 * seq * h**2 + 4 * seq**2 * h)
+        model = Model(layers, h, heads, 51200, seq, 24 * seq * h**2 + 4 * seq**2 * h, **BYTES)
         gpu, places = draw.choice(list(GPUS)), draw.sample(range(len(names)), len(found) % 5 + 1)
         _, memory_gb, intra, nic = GPUS[gpu]
-        regions = tuple(Region(names[i], draw.randint(2, 8), 8, intra, nic, USABLE * memory_gb) for i in places)
+        regions = tuple(
+            Region(names[i], draw.randint(2, 8), 8, intra, nic, (1 - HELD) * memory_gb - CONTEXT_GB) for i in places
+        )
         pairs = [(a, b, i, j) for a, i in enumerate(places) for b, j in enumerate(places) if a != b]
         links = {(a, b): Link(gbps[i][j], rtt_ms[i][j] / 2) for a, b, i, j in pairs}
         name, batch = f"{len(found)}: GPT {size}", draw.choice((256, 512, 768, 1024))
@@ -74,10 +79,10 @@ def layouts(case: Case) -> Iterator[tuple[Layout, list[list[int]]]]:
     """All that fit, with the regions (p, d) of their units: whole replicas, or whole stages, fill regions in turn."""
     cluster, model = case.cluster, case.model
     sets = [s for n in range(1, len(cluster.regions) + 1) for s in combinations(range(len(cluster.regions)), n)]
-    for tp in (t for t in (1, 2, 4, 8) if model.heads % t == 0):
+    for tp in (t for t in WIDTHS if model.heads % t == 0):
         room = [r.nodes * (r.gpus_per_node // tp) for r in cluster.regions]
         cuts = [p for p in range(1, model.layers + 1) if model.layers % p == 0]
-        for p, micro_batch in product(cuts, (1, 2, 4, 8, 16)):
+        for p, micro_batch in product(cuts, MICRO_BATCHES):
             for d in (n for n in range(1, sum(room) // p + 1) if case.batch % (n * micro_batch) == 0):
                 plain = Layout(tp, micro_batch, (model.layers // p,) * p, (case.batch // micro_batch // d,) * d, ())
                 if max(memory(model, plain, s) for s in range(p)) > cluster.regions[0].gpu_memory_gb * 1e9:

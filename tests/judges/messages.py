@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -74,28 +74,49 @@ def play(
     plan = dict[tuple[int, str, int], Span]()
     if runtime == "megatron-zb":
         planned = planned or replace(pipeline, borders=tuple(Border() for _ in pipeline.borders))
-        plan = _Player(planned, SOCKETS).play(lines_of(planned, "ideal", {})).operations
-    return _Player(pipeline, transport or TRANSPORTS[runtime]).play(lines_of(pipeline, runtime, plan))
+        plan = _play(planned, SOCKETS, lines_of(planned, "ideal", {})).operations
+    return _play(pipeline, transport or TRANSPORTS[runtime], lines_of(pipeline, runtime, plan))
 
 
-class _Player:
-    """The clock, the borders, and who has posted what."""
+def _play(pipeline: Pipeline, transport: Transport, lines: list[Line]) -> Played:
+    env = simpy.Environment()
+    player = Player(pipeline, transport, env)
+    player.begin(lines)
+    env.run()
+    return player.played()
 
-    def __init__(self, pipeline: Pipeline, transport: Transport) -> None:
-        self.pipeline, self.transport, self.env = pipeline, transport, simpy.Environment()
+
+class Player:
+    """The borders, and who has posted what. ``carry``: what brings a message over a border, (border, way), in place of
+    the border's own seconds."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        transport: Transport,
+        env: simpy.Environment,
+        carry: Callable[[int, int], Event] | None = None,
+    ) -> None:
+        self.pipeline, self.transport, self.env, self.carry = pipeline, transport, env, carry
         self.posted: dict[End, Event] = defaultdict(self.env.event)
         self.over: dict[End, Event] = defaultdict(self.env.event)
         self.streams, self.operations, self.messages = dict[Any, Event](), dict[Any, Span](), dict[Message, Span]()
         self.links = [[simpy.Resource(self.env) for _ in range(1 if b.shared else 2)] for b in pipeline.borders]
+        self.last = [self.env.event() for _ in pipeline.orders]  # that the last operation of a rank begins
+        self.ranks = list[simpy.Process]()
         self.windows = [[simpy.Container(self.env, init=b.window_s or 1.0) for _ in "><"] for b in pipeline.borders]
 
-    def play(self, lines: list[Line]) -> Played:
+    def begin(self, lines: list[Line]) -> list[simpy.Process]:
+        """The ranks, at work."""
         for rank, order in enumerate(self.pipeline.orders):
             for message in filter(None, (self.pipeline.sent(rank, operation) for operation in order)):
                 self.env.process(self._message(message, self.env.process(self._notice(message))))
-        ranks = [self.env.process(self._rank(rank, line)) for rank, line in enumerate(lines)]
-        self.env.run()
-        if stuck := [rank for rank, process in enumerate(ranks) if process.is_alive]:
+        self.ranks = [self.env.process(self._rank(rank, line)) for rank, line in enumerate(lines)]
+        return self.ranks
+
+    def played(self) -> Played:
+        """Once the clock has run out."""
+        if stuck := [rank for rank, process in enumerate(self.ranks) if process.is_alive]:
             raise RuntimeError(f"ranks {stuck} wait for each other: these orders never end under these rules")
         ends = [end for spans in (self.operations, self.messages) for _, end in spans.values()]
         return Played(step_s=max(ends), operations=self.operations, messages=self.messages)
@@ -109,6 +130,8 @@ class _Player:
                 yield posts[item.post]
             else:
                 start = self.env.now
+                if item == self.pipeline.orders[rank][-1]:
+                    self.last[rank].succeed()
                 yield self.env.timeout(self.pipeline.lasts(rank, item[0]))
                 self.operations[rank, *item] = start, self.env.now
 
@@ -162,6 +185,9 @@ class _Player:
             sender.succeed()
 
     def _transfer(self, border: int, way: int) -> Steps:
+        if self.carry is not None:
+            yield self.carry(border, way)
+            return
         link, window = self.pipeline.borders[border], self.windows[border][way]
         pieces = math.ceil(8 * link.transfer_s[way] / link.window_s) if link.window_s else 1
         for _ in range(pieces):

@@ -123,7 +123,7 @@ class _World:
                 self._touch()
                 if entry.end_s <= self.clock.now:
                     break
-                entry.level += 1
+                entry.joins(self.clock.now, entry.level + 1)
         except simpy.Interrupt:
             return
         self.rules.ends_run(entry, self.clock.now)
@@ -138,7 +138,8 @@ class _World:
         except simpy.Interrupt:
             return
         self._touch()
-        entry.level, entry.held_s = 0, 0.0
+        entry.held_s = 0.0
+        entry.joins(self.clock.now, 0)
         del self.processes[entry.index]
 
     def _node(self, node: int) -> Steps:

@@ -36,6 +36,10 @@ class Entry:
         self.spots: list[Spot] = []
         self.sent: dict[int, tuple[float, float]] = {}  # domain -> GB there or on their way, and when they are there
 
+    def joins(self, now: float, level: int) -> None:
+        """Comes to a queue, behind all that are there."""
+        self.level, self.joined_s, self.turn = level, now, (2, now)
+
     def crossing_s(self, policy: QueuePolicy) -> float:
         """When the run crosses the next level."""
         if self.level >= len(policy.levels):

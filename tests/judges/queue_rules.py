@@ -60,6 +60,7 @@ class Rules(Places):
     def arrives(self, entry: Entry) -> None:
         """A job waits from now on."""
         entry.since_s = entry.job.arrival_s
+        entry.joins(entry.job.arrival_s, 0)
         entry.entitled = self.entitled[self.reaches(entry)]
         self.present.append(entry)
 
@@ -75,7 +76,9 @@ class Rules(Places):
         if name == "srtf":
             return (entry.remaining_s(now),)
         if name == "two_queue":
-            return (entry.level,)
+            if entry.spots and entry.joined_s < now:
+                return (entry.level, 0, max(entry.began_s, entry.joined_s))
+            return (entry.level, *entry.turn)
         if name == "fair":
             return (self.served(job.user, now),)
         if name == "max_min":
@@ -179,6 +182,8 @@ class Rules(Places):
         entry.left_s = max(0.0, entry.left_s - computed_s * entry.rate)
         self.ends_run(entry, now)
         entry.since_s, entry.resumed = now, True
+        if entry.joined_s < now:
+            entry.turn = (1, max(entry.began_s, entry.joined_s))
 
     # -------------------------------------------------------------------------------------------------------- backfill
     def reserve(self, head: Entry, now: float) -> tuple[float, dict[int, int]]:

@@ -20,8 +20,9 @@ from tests.judges.flat_ring import (
 from tests.judges.flat_ring_files import cluster_document, model_document, read_plan
 from tests.judges.grid import SEED, Case, best, cases, layouts, pack
 
-# 10 layers of 12 x 100 + 13 x 10 = 1,330 parameters and (600 + 70) x 10 of the embedding: 20,000 in all, 1e9 bytes.
-MODEL = Model(10, 10, 2, 600, 70, 0, gradient_bytes=50_000)
+# 10 layers of 12 x 100 + 13 x 10 = 1,330 parameters, (300 + 70) x 10 of the embedding and 300 x 10 of the head: 20,000
+# in all, 1e9 bytes.
+MODEL = Model(10, 10, 2, 300, 70, 0, gradient_bytes=50_000)
 TIMES = Times(0.01, 0.02)  # ten layers: 0.1 s forward, 0.2 s backward
 
 
@@ -146,12 +147,13 @@ def test_what_one_ring_cannot_use_others_may() -> None:
 
 
 def test_memory_of_a_stage() -> None:
-    # 20,000 x 18 bytes; two waves, but one in flight on the only stage: 10 layers x 34 x 70 x 10; logits 4 x 70 x 600.
+    # 20,000 x 18 bytes; two waves, but one in flight on the only stage: 10 layers x 34 x 70 x 10; logits
+    # 10 x 70 x 300.
     layout = replicas((0, 0), (1, 0))
-    assert memory(MODEL, layout, 0) == 360_000 + 238_000 + 168_000
+    assert memory(MODEL, layout, 0) == 360_000 + 238_000 + 210_000
     # Two replicas divide the 12 bytes of the optimizer: 18 - 6.
-    assert memory(MODEL, layout._replace(sharded=True), 0) == 240_000 + 238_000 + 168_000
-    assert memory(MODEL, layout._replace(tp=2), 0) == (360_000 + 238_000 + 168_000) / 2
+    assert memory(MODEL, layout._replace(sharded=True), 0) == 240_000 + 238_000 + 210_000
+    assert memory(MODEL, layout._replace(tp=2), 0) == (360_000 + 238_000 + 210_000) / 2
 
 
 def test_what_does_not_fit() -> None:

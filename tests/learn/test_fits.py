@@ -21,7 +21,6 @@ from hippo.dispatch.train import train as dispatch
 from hippo.dispatch.train.policy import DispatchPolicy
 from hippo.dispatch.train.settings import Settings, Worlds
 from hippo.errors import InputError
-from hippo.jobs.train import deadlines
 from hippo.jobs.train import settings as jobs_settings
 from hippo.jobs.train import train as jobs
 from hippo.learn import fits as room
@@ -39,7 +38,6 @@ def test_the_defaults_fit() -> None:
     needs = (
         [learner.need(Settings())],
         jobs.needs(jobs_settings.KeyTraining()),
-        deadlines.needs(jobs_settings.DeadlineTraining()),
     )
     assert all(sum(need.held_bytes for need in each) < 2 * GB for each in needs)
 
@@ -58,11 +56,6 @@ def test_the_defaults_fit() -> None:
             "windows.drawn",
         ),
         (jobs.train, jobs_settings.KeyTraining(gradient=jobs_settings.Gradient(rolls=100_000)), "gradient.rolls"),
-        (
-            deadlines.train,
-            jobs_settings.DeadlineTraining(search=jobs_settings.NoiseSearch(rolls=100_000)),
-            "search.rolls",
-        ),
     ],
 )
 def test_too_much_is_refused_with_the_key_that_is_furthest_above_its_default(

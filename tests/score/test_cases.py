@@ -176,3 +176,8 @@ def test_what_a_source_network_achieves_is_an_input_of_its_rows_and_not_discount
     assert (own.node_bytes_per_s, own.achieved) == (1e10, ("bus_efficiency_inter",))
     with pytest.raises(InputError, match="network.node_gbps"):
         read(tmp_path, network={"source": "a bench"})
+
+
+def test_keys_that_nothing_reads_are_counted_by_name(tmp_path: Path):
+    assert read(tmp_path, cooling="water").unknown == ("cooling",)
+    assert read(tmp_path).unknown == ()

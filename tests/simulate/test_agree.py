@@ -14,11 +14,13 @@ from hippo.plan.plan import Relay, Sync
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.gpus import gpu
 from hippo.problem.problem import Problem
-from hippo.simulate.agree import rounds
+from hippo.simulate.agree import ring_s
 from hippo.simulate.lower import lower
 from hippo.simulate.ring import ring
 from hippo.simulate.routes import Routes
 from hippo.simulate.timeline import link_bytes
+
+MATRIX = 2.0 * 1000 * 512  # bytes of the gradient that embedding and head share
 
 
 def gradient(problem: Problem, start: int = 0, stop: int = 8) -> float:
@@ -26,12 +28,15 @@ def gradient(problem: Problem, start: int = 0, stop: int = 8) -> float:
 
 
 def test_replicas_in_three_domains_go_round_a_ring(problem: Problem, plan_of: PlanOf) -> None:
-    """Every domain sends 2 (n - 1) / n of the gradient; 2 (n - 1) = 4 latencies in a row."""
+    """Every domain sends 2 (n - 1) / n of the gradient in 4 pieces; one of them goes once round and over the hop of
+    40 ms once more, which is later than what the slowest link (1e9 bytes/s) is done."""
     program = lower(problem, plan_of(("a/0/0 0-8",), ("b/0/0 0-8",), ("c/0/0 0-8",)))
     (group,) = program.groups
     assert group.ranks == (0, 1, 2)
     assert group.link_bytes == pytest.approx([4 / 3 * gradient(problem)] * 3)
-    assert group.hops == 4
+    piece = gradient(problem) / 3
+    once_round = 0.01 + 0.02 + 0.04 + piece * (1 / 1e9 + 1 / 2e9 + 1 / 4e9)
+    assert group.hops * 0.04 == pytest.approx(once_round + 0.04 + piece / 4e9 - 4 * piece / 1e9)
     assert group.local_s == 0.0
     sources = {problem.cluster.links[link].source for link in group.links}
     assert sources == {"a", "b", "c"}
@@ -48,7 +53,7 @@ def test_a_flat_ring_sends_more_the_more_ranks_there_are(
     two, flat = (lower(big, replace(plan, sync=Sync(all_reduce=way))).groups[0] for way in ("two-level", "ring"))
     assert two.link_bytes == pytest.approx([gradient(problem)] * 2)
     assert two.link_bytes == pytest.approx([share * size for size in flat.link_bytes])
-    assert two.hops == 2
+    assert two.hops == pytest.approx(2)
 
 
 def test_nccl_sends_a_sum_in_turns(problem: Problem, plan_of: PlanOf) -> None:
@@ -57,8 +62,8 @@ def test_nccl_sends_a_sum_in_turns(problem: Problem, plan_of: PlanOf) -> None:
     (group,) = lower(replace(problem, runtime="megatron"), plan).groups
     turns = -(-gradient(problem) // (2 * 4 * 2**20))
     assert turns > 1
-    assert group.hops == 2 * turns
-    assert lower(problem, plan).groups[0].hops == 2
+    assert group.hops == pytest.approx(2 * turns)
+    assert lower(problem, plan).groups[0].hops == pytest.approx(2)
 
 
 def wide(domain: Domain) -> Domain:
@@ -68,20 +73,34 @@ def wide(domain: Domain) -> Domain:
 @pytest.mark.parametrize("late", [0.1, 1.0, 3.0, 30.0, 1000.0])
 @pytest.mark.parametrize(("ranks", "domains"), [(2, 2), (4, 2), (8, 2), (16, 2), (6, 3), (12, 3), (4, 4)])
 def test_a_ring_takes_as_long_as_its_pieces(ranks: int, domains: int, late: float) -> None:
-    """Against every piece followed from rank to rank: each goes on when it has come and the link is free."""
-    names = "abcd"[:domains]
-    links = tuple(Link(x, y, 1.0, late, 0.0) for x in names for y in names if x != y)
-    cluster = Cluster("ring", gpu("A100-SXM-80GB"), tuple(Domain(name, 1, 8, 1e20, 1e20, 0.0) for name in names), links)
-    routes = Routes(cluster, {}, {})
-    pairs = ring(routes, tuple(names), 1.0)
+    """Against every piece followed from rank to rank: each goes on when it has come and the hop is free."""
     crossing = np.array([(rank + 1) % (ranks // domains) == 0 for rank in range(ranks)])
-    carried, delayed, sent = crossing * 1.0, crossing * late, np.zeros(ranks)
-    for _ in range(2 * (ranks - 1) - 1):  # when each rank begins to send its next piece
-        sent = np.maximum(sent + carried, np.roll(sent + carried + delayed, 1))
-    told = 2 * (ranks - 1) * 1.0 + rounds(routes, pairs, ranks, float(ranks)) * late
-    assert told == pytest.approx(float((sent + carried + delayed).max()), rel=0.11)
+    told, followed = both(crossing * 1.0, crossing * late, 2 * (ranks - 1))
+    assert told == pytest.approx(followed, rel=0.11)
     if ranks == domains or late <= 1.0:
-        assert told == pytest.approx(float((sent + carried + delayed).max()))
+        assert told == pytest.approx(followed)
+
+
+def test_hops_that_differ_take_as_long_as_their_pieces() -> None:
+    """Seldom a little less: a chain that pauses on its way round is not looked for."""
+    draw, shares = np.random.default_rng(7), []
+    for _ in range(200):
+        n, turns = draw.integers(2, 9), draw.integers(1, 6)
+        told, followed = both(
+            draw.exponential(1.0, n), draw.exponential(draw.choice([0.1, 1.0, 10.0]), n), turns * 2 * (n - 1)
+        )
+        shares.append(told / followed)
+    assert max(shares) <= 1 + 1e-9
+    assert np.mean(shares) > 0.995
+    assert min(shares) > 0.95
+
+
+def both(carried: np.ndarray, delayed: np.ndarray, sends: int) -> tuple[float, float]:
+    """``ring_s``, and when the last piece has come if every one is followed."""
+    sent = np.zeros(len(carried))
+    for _ in range(sends - 1):  # when each rank begins to send its next piece
+        sent = np.maximum(sent + carried, np.roll(sent + carried + delayed, 1))
+    return ring_s(carried, delayed, sends), float((sent + carried + delayed).max())
 
 
 def test_local_sgd_agrees_every_so_many_steps(problem: Problem, plan_of: PlanOf) -> None:
@@ -90,7 +109,8 @@ def test_local_sgd_agrees_every_so_many_steps(problem: Problem, plan_of: PlanOf)
         for sync in (Sync("local_sgd", 50), Sync())
     )
     assert every.link_bytes == pytest.approx([size / 50 for size in now.link_bytes])
-    assert every.hops == now.hops / 50 == 2 / 50
+    assert every.hops == pytest.approx(now.hops / 50)
+    assert now.hops == pytest.approx(2)
 
 
 def test_members_of_one_domain_agree_first(problem: Problem, plan_of: PlanOf) -> None:
@@ -122,8 +142,58 @@ def test_tied_ends_of_a_pipeline_sum_their_gradient(problem: Problem, plan_of: P
     tied = replace(model, layers=(*model.layers[:-1], replace(model.layers[-1], tied=True)))
     (group,) = lower(replace(problem, model=tied), plan_of(("a/0/0 0-4", "b/0/0 4-8"))).groups
     assert group.ranks == (0, 1)
-    assert group.link_bytes == pytest.approx([2.0 * 1000 * 512] * 2)
+    assert group.link_bytes == pytest.approx([MATRIX] * 2)
     assert lower(replace(problem, model=tied), plan_of(("a/0/0 0-8",))).groups == ()
+
+
+def test_all_that_hold_a_tied_matrix_sum_it_once_or_replicas_sum_each_copy(problem: Problem, plan_of: PlanOf) -> None:
+    """Four holders in two domains: once 2 (2 - 1) / 2 of it; or both copies as part of their layers, and each pair."""
+    model = problem.model
+    tied = replace(model, layers=(*model.layers[:-1], replace(model.layers[-1], tied=True)))
+    plan = plan_of(("a/0/0 0-4", "a/0/1 4-8"), ("b/0/0 0-4", "b/0/1 4-8"))
+    once, first, last = lower(replace(problem, model=tied), plan).groups
+    assert once.ranks == (0, 1, 2, 3)
+    assert once.link_bytes == pytest.approx([MATRIX] * 2)
+    untied = gradient(replace(problem, model=tied), 0, 4), gradient(replace(problem, model=tied), 4, 8)
+    assert first.link_bytes == pytest.approx([untied[0] - MATRIX] * 2)
+    assert last.link_bytes == pytest.approx([untied[1]] * 2)
+    sharded = replace(plan, sharding="optimizer")
+    one, other, first, last = lower(replace(problem, model=tied, runtime="megatron"), sharded).groups
+    assert (one.ranks, one.links, other.ranks) == ((0, 1), (), (2, 3))
+    assert first.link_bytes == pytest.approx([untied[0]] * 2)
+    assert last.link_bytes == pytest.approx([untied[1] + MATRIX] * 2)
+
+
+def test_a_flat_ring_leaves_a_domain_from_one_node(problem: Problem, plan_of: PlanOf) -> None:
+    """Two lanes on two nodes of each domain, 1e9 bytes/s a node: on two levels both send, on a ring the last lane."""
+    links = tuple(replace(link, bandwidth_bytes_per_s=None, per_node_bytes_per_s=1e9) for link in problem.cluster.links)
+    domains = tuple(replace(domain, nodes=2) for domain in problem.cluster.domains)
+    capped = replace(problem, cluster=replace(problem.cluster, links=links, domains=domains))
+    plan = plan_of(("a/0/0,1 0-8",), ("b/0/0,1 0-8",), dp=2)
+    apart = [tuple(f"{domain}/{node}/0" for node in range(2)) for domain in "ab"]
+    lines = zip(plan.pipelines, apart, strict=True)
+    plan = replace(
+        plan, pipelines=tuple(replace(line, stages=(replace(line.stages[0], devices=on),)) for line, on in lines)
+    )
+    two, flat = (lower(capped, replace(plan, sync=Sync(all_reduce=way))).groups[0] for way in ("two-level", "ring"))
+    assert two.nic_bytes_per_s == (2e9, 2e9)
+    assert flat.nic_bytes_per_s == (1e9, 1e9)
+
+
+def test_stages_that_share_a_node_share_its_way_out(problem: Problem, plan_of: PlanOf) -> None:
+    links = tuple(replace(link, bandwidth_bytes_per_s=None, per_node_bytes_per_s=1e9) for link in problem.cluster.links)
+    capped = replace(problem, cluster=replace(problem.cluster, links=links))
+    plan = plan_of(("a/0/0 0-4", "a/0/1 4-8"), ("b/0/0 0-4", "b/0/1 4-8"))
+    assert [group.nic_bytes_per_s for group in lower(capped, plan).groups] == [(5e8, 5e8)] * 2
+
+
+def test_gloo_keeps_so_much_in_flight(problem: Problem, plan_of: PlanOf) -> None:
+    """4 MiB a round trip of 2 x 10 ms, however wide the link."""
+    plan = plan_of(("a/0/0 0-8",), ("b/0/0 0-8",), sync=Sync(all_reduce="ring"))
+    torch = replace(problem, runtime="torch")
+    late = torch.cluster.links[0].delay_s
+    (group,) = lower(torch, plan).groups
+    assert group.nic_bytes_per_s == pytest.approx([4 * 2**20 / (2 * late)] * 2)
 
 
 def test_parameters_sharded_over_domains_are_gathered_in_every_pass(problem: Problem, plan_of: PlanOf) -> None:

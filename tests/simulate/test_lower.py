@@ -12,8 +12,13 @@ from hippo.cost.cost_model import CostModel
 from hippo.errors import InputError, UnknownNameError
 from hippo.plan.plan import Compression, Relay, ScheduleChoice, Stage
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import Messages
+from hippo.schedule.schedule import order
+from hippo.simulate.abstract import abstract_program
+from hippo.simulate.calls import calls
 from hippo.simulate.costs import chunk_layers, cost_model, layout, shared_nodes
 from hippo.simulate.lower import lower, reordered
+from hippo.simulate.packed import destinations
 
 BOUNDARY = 128 * 512 * 2  # bytes of one sequence's activations: tokens x hidden x bf16
 
@@ -162,3 +167,15 @@ def test_another_order_of_the_same_stages(problem: Problem, plan_of: PlanOf) -> 
     assert not np.array_equal(lower(problem, plan).order, wanted.order)
     for name, value in vars(wanted).items():
         assert np.array_equal(np.asarray(getattr(known, name)), np.asarray(value)), name
+
+
+def test_interleaved_calls_of_as_many_micro_batches_as_stages() -> None:
+    """Megatron-LM, ``get_pp_rank_microbatches``: of four stages with two chunks the first runs all eight forwards as
+    its warm-up, with a call behind the last; the third six, then two pairs, each with one call behind its backward."""
+    program = abstract_program(order("interleaved", stages=4, micro_batches=4, chunks=2), forward_s=1.0, backward_s=2.0)
+    made = calls(replace(program, messages=Messages("coupled")), destinations(program))
+    assert made is not None
+    first, third = program.order_start[[0, 2]].tolist()
+    assert made.send_call[first + 7] != made.send_call[first + 8]
+    assert made.send_call[third + 6] == made.send_call[third + 7]
+    assert made.send_call[third + 8] == made.send_call[third + 9]

@@ -84,6 +84,18 @@ class Wanted:
     weights: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Weights of learned.", show_default="the shipped ones")
     ] = None
+    borders: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S[,S..]", help="Device-seconds at which two_queue moves a job on.", show_default="200000"
+        ),
+    ] = None
+    promote_after: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", help="two_queue promotes a job that waits N times its service.", show_default="never"
+        ),
+    ] = None
     skip_bad: SkipBad = False
     seed: Seed = 0
     policy: Annotated[

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import ClassVar
 
-from hippo.decide.wording import capital, count, gb, gbps, listed, number, percent, seconds
+from hippo.decide.wording import capital, count, gb, gbps, listed, number, percent, seconds, usd
 
 
 @dataclass(frozen=True)
@@ -297,14 +297,16 @@ class RunnerUp(Reason):
     domains: tuple[str, ...]
     joining: str
     step_time_s: float
-    egress_usd_per_step: float
+    usd_per_step: float
+    egress_usd_per_step: float  # of that
     worse_share: float  # by the objective: (its value - the plan's) / the plan's; rewards: the difference
     searched: bool = False  # with the effort of the answer; else found on the way
 
     def _said(self) -> str:
-        egress = f" and {number(self.egress_usd_per_step)} USD egress" if self.egress_usd_per_step > 0 else ""
+        egress = f" ({usd(self.egress_usd_per_step)} egress)" if self.egress_usd_per_step > 0 else ""
+        price = f" and {usd(self.usd_per_step)}" if self.usd_per_step > 0 else ""
         side = "worse" if self.worse_share >= 0 else "better"
-        figures = f"{seconds(self.step_time_s)}{egress} a step, {percent(abs(self.worse_share))} {side}"
+        figures = f"{seconds(self.step_time_s)}{price} a step{egress}, {percent(abs(self.worse_share))} {side}"
         return f"Runner-up: {self.subject}; {figures}{'' if self.searched else NOT_SEARCHED}."
 
 

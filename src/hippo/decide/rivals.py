@@ -41,7 +41,7 @@ MORE = 4.0  # times today's bandwidth: what plans do there is told before other 
 STEPS = 16  # of the factors either way at which known plans are compared, to guess where an interval may lie
 POOLED = 3  # plans of every factor that are compared at the others
 SAFE = 1.045  # an interval is looked for this far on either side of the guess: a little less than half of WIDTH
-WORK_S = 14.0  # of searches that all sentences of one answer may take, as ``planners.effort`` counts
+WORK_S = 12.0  # of searches that all sentences of one answer may take, as ``planners.effort`` counts
 FOR_OTHERS = 0.3  # share of it after which ways that are not told are left as they were found
 HOPELESS = 1.5  # times the worth of the answer from which on another way is not searched, unless it is told
 MOST_OF_A_WAY = 8  # whole plans made for one interval
@@ -390,9 +390,10 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
     game = others.answer if game is None else game
     for other in others.told(game):
         plan, theirs = other.plan, other.score
-        worse, usd = worse_by(game.problem.objective, theirs, game.score), theirs.egress_usd_per_step
+        worse = worse_by(game.problem.objective, theirs, game.score)
+        figures = theirs.step_time_s, theirs.usd_per_step, theirs.egress_usd_per_step
         searched = way_of(plan) in others.searched or other is others.answer
-        reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse, searched))
+        reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), *figures, worse, searched))
         pair = (game, other) if worse >= 0 else (other, game)
         reasons += switches(others, *pair)
     return tuple(reasons)

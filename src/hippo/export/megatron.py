@@ -123,7 +123,8 @@ def _widest(model: Model) -> FeedForward:
 
 
 RUNTIME = "megatron"
-PRECISIONS = {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp32": (), "fp8": ("--bf16", "--fp8-format hybrid")}
+_BF16 = ("--bf16", "--grad-reduce-in-bf16")  # by itself --bf16 sums gradients in fp32, twice the plan's bytes
+PRECISIONS = {"bf16": _BF16, "fp16": ("--fp16",), "fp32": (), "fp8": (*_BF16, "--fp8-format hybrid")}
 RECOMPUTE = {
     "none": (),
     "selective": ("--recompute-granularity selective",),

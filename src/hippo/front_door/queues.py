@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ class JobsQuestion:
     repair_h: float = 1.0  # that a failed node is away
     no_past: bool = False  # policies that learn do not know the trace before the part
     weights: Path | None = None  # of ``learned``; None: the shipped ones
+    borders: str | None = None  # of ``two_queue``, device-seconds: 3250,7200; None: its own
+    promote_after: float | None = None  # times its service that a job waits under ``two_queue``; None: for ever
     skip_bad: bool = False  # passes over wrong rows, and counts them
     seed: int = 0
 
@@ -88,7 +91,7 @@ def replay_jobs(
     """
     watch = progress or _unwatched
     _check(question)
-    chosen = _policies(policies, everyone=everyone)
+    chosen = _with_queues(question, _policies(policies, everyone=everyone))
     account = _given(question, watch)
     first_use.prepare_jobs(progress=watch)
     for place, each in enumerate(chosen):
@@ -149,6 +152,31 @@ def _policies(names: Iterable[str], *, everyone: bool) -> tuple[QueuePolicy, ...
     others = [name for name in JOB_POLICIES if name not in chosen] if everyone else []
     more: list[QueuePolicy] = [load(JOB_POLICIES, "policy", name) for name in others]
     return (*found, *(policy for policy in more if _trained() or not policy.learns))
+
+
+def _with_queues(asked: JobsQuestion, policies: tuple[QueuePolicy, ...]) -> tuple[QueuePolicy, ...]:
+    """The policies, that with queues of attained service with the borders and the promotion that are asked for."""
+    changes: dict[str, Any] = {}
+    if asked.borders is not None:
+        remedy = "give device-seconds above 0, each above the one before, for instance 3250,7200"
+        try:
+            changes["levels"] = tuple(float(each) for each in asked.borders.split(","))
+        except ValueError:
+            raise InputError("are no numbers", source="--borders", value=asked.borders, remedy=remedy) from None
+        ends = (0.0, *changes["levels"], math.inf)
+        if not all(low < high for low, high in pairwise(ends)):
+            raise InputError("do not grow", source="--borders", value=asked.borders, remedy=remedy)
+    if asked.promote_after is not None:
+        if not asked.promote_after > 0:
+            remedy = "give a number above 0, for instance 8"
+            raise InputError("must be above 0", source="--promote-after", value=asked.promote_after, remedy=remedy)
+        changes["promotes_after"] = asked.promote_after
+    if not changes:
+        return policies
+    if not any(policy.key.level for policy in policies):
+        given, remedy = "--borders" if asked.borders else "--promote-after", "add it to --policy, or leave this out"
+        raise InputError("is for two_queue, which is not asked for", source=given, remedy=remedy)
+    return tuple(replace(policy, **changes) if policy.key.level else policy for policy in policies)
 
 
 def _trained() -> bool:

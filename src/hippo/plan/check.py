@@ -339,8 +339,10 @@ def _hop(problem: Problem, reach: Mapping[Pair, tuple[Pair, ...]], pair: Pair, *
 def _agreeing(problem: Problem, plan: Plan) -> Sequence[tuple[str, ...]]:
     """Sets of two and more domains that hold the same weights, each set once: replicas of a layer, a tied matrix."""
     sets: list[set[str]] = []
-    if problem.model.tied:  # the first and the last stage of a pipeline sum the gradients of one matrix
-        sets += [{pipeline.stages[0].domain, pipeline.stages[-1].domain} for pipeline in plan.pipelines]
+    if problem.model.tied:  # first and last stages sum the gradients of one matrix, of each pipeline or all at once
+        ends = [{pipeline.stages[0].domain, pipeline.stages[-1].domain} for pipeline in plan.pipelines]
+        apart = problem.rules.copies_tied or plan.sync.method == "local_sgd"
+        sets += ends if apart or all(len(pipeline.stages) == 1 for pipeline in plan.pipelines) else [set().union(*ends)]
     if len(plan.pipelines) > 1 and plan.sharding == "full" and plan.sync.method == "allreduce":
         sets.append(set(plan.domains))  # everyone gathers from everyone
     elif len(plan.pipelines) > 1:

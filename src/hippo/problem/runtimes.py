@@ -67,7 +67,9 @@ class Runtime:
     live_levers: frozenset[str] = LEVERS  # that it pulls while it trains; any other needs its processes to start anew
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
     two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
+    copies_tied: bool = False  # first and last stage each sum a tied matrix of their own; else all holders do at once
     sum_turn_bytes: float = inf  # that a rank of a ring hands on in a turn, which makes all its hops before the next
+    sum_flight_bytes: float = inf  # that each ring keeps on its way between two ranks, the receiver having asked for it
     transport: Transport = IDEAL
     messages: Messages = Messages()
     assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
@@ -84,6 +86,9 @@ NCCL_ASSUMED = "NCCL over a WAN was not measured: it is taken to fill links as T
 NCCL_TURN_BYTES = 2 * 4 * 2**20 / 2
 """Two channels, each with half of its buffer of 4 MiB (``collectives.h``: ``ALLREDUCE_CHUNKSTEPS`` 4 of ``NCCL_STEPS``
 8). How many channels NCCL takes between hosts without RDMA is an assumption."""
+GLOO_FLIGHT_BYTES = 2 * 2 * 2**20
+"""Two segments of 1 MiB (gloo's ``allreduce.h``: ``kMaxSegmentSize``), two sums at a time (``ProcessGroupGloo``'s
+threads). Each is asked for by its receiver, so no more than that goes in a round trip."""
 _STOCK = "a flow a GPU with the kernel's stock buffers"
 _NCCL_ENDS = (
     End(f"{_STOCK}, one channel", replace(NCCL, window_bytes=STOCK_WINDOW_BYTES), NCCL_TURN_BYTES / 2),
@@ -121,6 +126,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=("optimizer",),  # --num-distributed-optimizer-instances
+            copies_tied=True,
             sum_turn_bytes=NCCL_TURN_BYTES,
             transport=NCCL,
             messages=Messages("coupled"),
@@ -136,6 +142,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             compression=False,
             kv_heads_divide=True,
             two_level=("hybrid",),  # HSDP: a mesh of (replicate, shard)
+            sum_flight_bytes=GLOO_FLIGHT_BYTES,
             transport=TORCH,
             messages=Messages("late", sender="met", notice=True),
             assumed=("between domains torch is taken to run gloo, as it was measured in the emulator",),
@@ -159,6 +166,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=(),  # MiCS was taken out in 0.19.7, which 0.19.7 took out
+            copies_tied=True,
             sum_turn_bytes=NCCL_TURN_BYTES,
             transport=NCCL,
             messages=Messages("apart"),

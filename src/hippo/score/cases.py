@@ -165,6 +165,7 @@ class _Row:
             memory_gb=self._number(row, "memory_gb_per_gpu"),
             refusal=refusal,
             achieved=("bus_efficiency_inter",) if achieved else (),
+            unknown=tuple(key for key in row if key not in _KEYS),
         )
         return self._measure(case, measured)
 

@@ -10,9 +10,11 @@ bytes and latencies are divided by H.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, Stage
 from hippo.problem.links import base_bandwidth, base_latency
-from hippo.simulate.costs import chunk_layers, nodes
+from hippo.simulate.costs import chunk_layers, lane_nodes, nodes
 from hippo.simulate.program import Gather, SyncGroup
 from hippo.simulate.ring import ring
 from hippo.simulate.routes import Routes
@@ -56,7 +58,7 @@ class Replicas:
 
 
 def sync_groups(replicas: Replicas) -> tuple[SyncGroup, ...]:
-    """The groups of one step: tied embeddings of each pipeline, then the layers that replicas share."""
+    """The groups of one step: tied embeddings, then the layers that replicas share."""
     plan = replicas.plan
     tied = _tied_groups(replicas)
     if len(plan.pipelines) == 1:
@@ -70,10 +72,12 @@ def sync_groups(replicas: Replicas) -> tuple[SyncGroup, ...]:
         key = tuple(sorted(replicas.domains(ranks)))
         by_domains[key] = by_domains.get(key, 0.0) + num_bytes
     rings = {key: ring(replicas.routes, key, total) for key, total in by_domains.items()}
-    return tied + tuple(
-        group(replicas, ranks, num_bytes / every, rings[tuple(sorted(replicas.domains(ranks)))], every)
+    agreements = [
+        Agreement(replicas, ranks, num_bytes, rings[tuple(sorted(replicas.domains(ranks)))], every)
         for ranks, num_bytes in shared.items()
-    )
+    ]
+    users = Counter(place for each in agreements for place in each.ways_out())
+    return tied + tuple(each.group(users) for each in agreements)
 
 
 def _inside_domains(replicas: Replicas) -> tuple[SyncGroup, ...]:
@@ -83,61 +87,132 @@ def _inside_domains(replicas: Replicas) -> tuple[SyncGroup, ...]:
         for domain in replicas.domains(ranks):
             members = tuple(rank for rank in ranks if stages[rank].domain == domain)
             if len(members) > 1:
-                found.append(group(replicas, members, num_bytes, ()))
+                found.append(Agreement(replicas, members, num_bytes, ()).group())
     return tuple(found)
 
 
-def group(
-    replicas: Replicas, ranks: tuple[int, ...], num_bytes: float, pairs: tuple[tuple[int, ...], ...], every: int = 1
-) -> SyncGroup:
-    """Ranks that agree on ``num_bytes`` over the pairs of domains of a ring, every ``every`` steps."""
-    flat = bool(pairs) and replicas.plan.sync.all_reduce == "ring"
-    members = sum(replicas.stages[rank].dp for rank in ranks) if flat else len(pairs)
-    share = 2 * (members - 1) / members * num_bytes if pairs else 0.0
-    turns = _turns(replicas, ranks, members, num_bytes, flat=flat) if pairs else 1
-    hops = turns * rounds(replicas.routes, pairs, members, num_bytes / turns) if pairs else 0.0
-    load: dict[int, float] = {}
-    for pair in pairs:
-        for link in pair:
-            load[link] = load.get(link, 0.0) + share
-    domains = replicas.domains(ranks)
-    local_s = 0.0
-    if len(domains) < len(ranks) and not flat:  # a flat ring's hops inside a domain run beside those between domains
-        local_s = max(_local_seconds(replicas, ranks, domain, num_bytes) for domain in domains)
-    caps = tuple(_cap(replicas, ranks, link) for link in load)
-    lanes = (
-        sum(replicas.stages[rank].dp for rank in ranks if replicas.stages[rank].domain == each) for each in domains
-    )
-    flows = 1 if flat or not pairs else max(lanes)
-    return SyncGroup(ranks, tuple(load), tuple(load.values()), hops / every, local_s, pairs, caps, flows)
+@dataclass(frozen=True)
+class Agreement:
+    """Ranks that sum ``num_bytes`` over the pairs of domains of a ring, every ``every`` steps."""
+
+    replicas: Replicas
+    ranks: tuple[int, ...]
+    num_bytes: float
+    pairs: tuple[tuple[int, ...], ...]
+    every: int = 1
+
+    @property
+    def flat(self) -> bool:
+        """Whether every lane is a member of one ring; else every domain is, and its lanes send shares of it."""
+        return bool(self.pairs) and self.replicas.plan.sync.all_reduce == "ring"
+
+    def group(self, users: Mapping[tuple[str, int], int] = MappingProxyType({})) -> SyncGroup:
+        """What engines play; ``users``: agreements that share a node's way into a link."""
+        replicas, domains = self.replicas, self.replicas.domains(self.ranks)
+        num_bytes = self.num_bytes / self.every
+        if not self.pairs:
+            local_s = max(_local_seconds(replicas, self.ranks, domain, num_bytes) for domain in domains)
+            return SyncGroup(self.ranks, (), (), 0.0, local_s)
+        members = sum(replicas.stages[rank].dp for rank in self.ranks) if self.flat else len(self.pairs)
+        load: dict[int, float] = {}
+        for link in (each for pair in self.pairs for each in pair):
+            load[link] = load.get(link, 0.0) + 2 * (members - 1) / members * num_bytes
+        caps = {link: self._cap(link, users) for link in load}
+        local_s = 0.0
+        if len(domains) < len(self.ranks) and not self.flat:  # the hops of a flat ring inside a domain are its own
+            local_s = max(_local_seconds(replicas, self.ranks, domain, num_bytes) for domain in domains)
+        hops = self._hops(members, caps) / self.every
+        lanes = (sum(each.dp for rank in self.ranks if (each := replicas.stages[rank]).domain == at) for at in domains)
+        loads, ways_out = tuple(load.values()), tuple(caps.values())
+        flows = 1 if self.flat else max(lanes)
+        return SyncGroup(self.ranks, tuple(load), loads, hops, local_s, self.pairs, ways_out, flows)
+
+    def ways_out(self) -> list[tuple[str, int]]:
+        """Nodes that send, each with the link that it sends into."""
+        return [(node, link) for pair in self.pairs for link in pair[:1] for node in self._senders(link)]
+
+    def _senders(self, link: int) -> frozenset[str]:
+        """Nodes that send into a link: those of all members of its domain; on a flat ring, of the last of its lanes."""
+        source = self.replicas.routes.cluster.links[link].source
+        members = [stage for rank in self.ranks if (stage := self.replicas.stages[rank]).domain == source]
+        if self.flat and members:
+            return nodes(members[-1].devices[-(len(members[-1].devices) // members[-1].dp) :])
+        return frozenset().union(*(nodes(stage.devices) for stage in members))
+
+    def _rings(self) -> int:
+        """Rings side by side: one for each tensor-parallel rank, on two levels of every lane."""
+        stages = [self.replicas.stages[rank] for rank in self.ranks]
+        return min(len(stage.devices) // (stage.dp if self.flat else 1) for stage in stages)
+
+    def _cap(self, link: int, users: Mapping[tuple[str, int], int]) -> float:
+        """Bytes/s that the senders may send into the link (inf: no cap), their share of the ways that others use at the
+        same time, or as many as the runtime keeps in flight. A domain that relays sends from all its nodes."""
+        routes, flight = self.replicas.routes, self.replicas.cost.problem.rules.sum_flight_bytes
+        edge = routes.cluster.links[link]
+        in_flight = self._rings() * flight / (2 * edge.delay_s) if edge.delay_s > 0 else np.inf
+        if edge.per_node_bytes_per_s is None:
+            return in_flight
+        senders = self._senders(link)
+        sending = sum(1 / users.get((node, link), 1) for node in senders)
+        sending = sending if senders else float(routes.cluster.domain(edge.source).nodes)
+        return min(edge.per_node_bytes_per_s * edge.goodput * sending, in_flight)
+
+    def _hops(self, members: int, caps: Mapping[int, float]) -> float:
+        """Latencies of the farthest pair that the ring waits for, beyond what its slowest link carries.
+
+        A turn is what the runtime sends before it goes on; its pieces (1 / n of it) make 2 (n - 1) hops.
+        """
+        routes, most = self.replicas.routes, self.replicas.cost.problem.rules.sum_turn_bytes
+        turns = max(1, ceil(self.num_bytes / self._rings() / (members * most)))
+        piece, sends = self.num_bytes / turns / members, turns * 2 * (members - 1)
+        bandwidth, delay = base_bandwidth(routes.cluster), base_latency(routes.cluster)
+        carried = [max(piece / min(bandwidth[link], caps[link]) for link in pair) for pair in self.pairs]
+        delayed = [float(sum(delay[link] for link in pair)) for pair in self.pairs]
+        late, slowest = max(delayed), max(carried)
+        if late <= 0.0:
+            return 0.0
+        if self.flat:
+            carried, delayed = self._through_lanes(carried, delayed, piece)
+        return float((ring_s(np.array(carried), np.array(delayed), sends) - sends * slowest) / late)
+
+    def _through_lanes(
+        self, carried: Sequence[float], delayed: Sequence[float], piece: float
+    ) -> tuple[list[float], list[float]]:
+        """The same of every hop of a flat ring, those between lanes of one domain, too."""
+        replicas, found = self.replicas, list[tuple[float, float]]()
+        cost, rings = replicas.cost, self._rings()
+        for pair, away in zip(self.pairs, zip(carried, delayed, strict=True), strict=True):
+            domain = replicas.routes.cluster.links[pair[0]].source
+            stages = [stage for rank in self.ranks if (stage := replicas.stages[rank]).domain == domain]
+            lanes = [lane for stage in stages for lane in lane_nodes(stage.devices, stage.dp)]
+            near, far = (
+                (cost.p2p_seconds(domain, size, same_node=same) - cost.p2p_seconds(domain, 0.0, same_node=same), same)
+                for size, same in ((piece / rings, True), (piece / len(lanes[0]), False))
+            )
+            start = {same: cost.p2p_seconds(domain, 0.0, same_node=same) for same in (True, False)}
+            for one, two in zip(lanes, lanes[1:], strict=False):
+                seconds, same = near if one == two else far
+                found.append((seconds, start[same]))
+            found.append(away)
+        return [each for each, _ in found], [each for _, each in found]
 
 
-def _turns(replicas: Replicas, ranks: tuple[int, ...], members: int, num_bytes: float, *, flat: bool) -> int:
-    """In how many turns the runtime sends a ring's bytes: every tensor-parallel rank has a ring of its own, on two
-    levels every lane of a domain, too."""
-    most = replicas.cost.problem.rules.sum_turn_bytes
-    stages = [replicas.stages[rank] for rank in ranks]
-    rings = min(len(stage.devices) // (stage.dp if flat else 1) for stage in stages)
-    return max(1, ceil(num_bytes / rings / (members * most)))
+def ring_s(carried: NDArray[np.float64], delayed: NDArray[np.float64], sends: int) -> float:
+    """Seconds of a ring of n hops, on each of which ``sends`` pieces follow one another: a piece goes when the one
+    before has come in and the last one has left. ``carried`` (n,) seconds that it takes, ``delayed`` (n,) then its way.
 
-
-def rounds(routes: Routes, pairs: tuple[tuple[int, ...], ...], members: int, num_bytes: float) -> float:
-    """Latencies of the farthest pair that a ring of n members over K pairs waits for, beyond what its links carry.
-
-    A piece (1 / n of the bytes) makes 2 (n - 1) hops, of which x = ceil(2 (n - 1) K / n) lie between domains. Pieces
-    follow one another, so the ring ends when the slowest link has carried all of its 2 (n - 1) and the last has
-    arrived, or when one piece has made its x hops of a latency and a transfer each, whichever is later. With a member
-    in each domain (n = K) that is 2 (K - 1) hops (Patarasuk and Yuan 2009, section 3).
+    The longest chain of waits: pieces that go round and round, or one hop that sends without a pause, reached over the
+    hops before it and left over those behind. With equal hops that is 2 (n - 1) of them (Patarasuk and Yuan 2009).
     """
-    hops, between = 2 * (members - 1), -(-2 * (members - 1) * len(pairs) // members)
-    if between == hops:
-        return float(hops)
-    bandwidth, delay = base_bandwidth(routes.cluster), base_latency(routes.cluster)
-    late = max(float(sum(delay[link] for link in pair)) for pair in pairs)
-    piece = max(num_bytes / members / min(bandwidth[link] for link in pair) for pair in pairs)
-    if late <= 0.0:
-        return 0.0
-    return float(max(1.0, between - (hops - between) * piece / late))
+    whole, n, slowest = carried + delayed, len(carried), float(carried.max())
+    rounds, rest = divmod(sends, n)
+    twice = np.concatenate([[0.0], np.cumsum(np.concatenate([whole, whole]))])
+    longest = rounds * float(twice[n]) + float((twice[rest : rest + n] - twice[:n]).max())
+    for hop in np.flatnonzero(carried >= slowest * (1 - 1e-9)).tolist():
+        more = np.roll(whole - slowest, -hop)
+        behind, before = float(np.cumsum(more[:-1]).max()), float(np.cumsum(more[:0:-1]).max(initial=0.0))
+        longest = max(longest, sends * slowest + before + behind)
+    return longest
 
 
 def _shared_layers(replicas: Replicas) -> dict[tuple[int, ...], float]:
@@ -146,20 +221,36 @@ def _shared_layers(replicas: Replicas) -> dict[tuple[int, ...], float]:
     shared: dict[tuple[int, ...], float] = {}
     for layer, ranks in zip(replicas.cost.problem.model.layers, map(tuple, replicas.owner.T.tolist()), strict=True):
         shared[ranks] = shared.get(ranks, 0.0) + layer.parameters * bytes_per_parameter
-    return shared
+    first, last = (tuple(replicas.owner[:, end].tolist()) for end in (0, -1))
+    if replicas.cost.problem.model.tied and first != last and replicas.plan.sync.method == "allreduce":
+        if replicas.cost.problem.rules.copies_tied:
+            shared[last] += _tied_bytes(replicas)
+        else:
+            shared[first] -= _tied_bytes(replicas)
+    return {ranks: num_bytes for ranks, num_bytes in shared.items() if num_bytes > 0}
+
+
+def _tied_bytes(replicas: Replicas) -> float:
+    """Gradient bytes of the matrix that embedding and head share."""
+    problem = replicas.cost.problem
+    return float(problem.model.vocab * problem.model.hidden) * problem.workload.gradient_bytes_per_parameter
 
 
 def _tied_groups(replicas: Replicas) -> tuple[SyncGroup, ...]:
-    """First and last stage of each pipeline sum the gradient of the matrix they share."""
-    model, workload = replicas.cost.problem.model, replicas.cost.problem.workload
+    """All first and last stages sum the gradient of the matrix they share, once. Where the runtime holds a copy on
+    both, which replicas sum like any layer, the two of each pipeline sum theirs beside that; so they do between the
+    steps at which local SGD agrees."""
     ends = [(int(row[0]), int(row[-1])) for row in replicas.owner]
-    if not model.tied:
+    if not replicas.cost.problem.model.tied or all(first == last for first, last in ends):
         return ()
-    num_bytes = float(model.vocab * model.hidden) * workload.gradient_bytes_per_parameter
+    num_bytes = _tied_bytes(replicas)
+    if replicas.cost.problem.rules.copies_tied or replicas.plan.sync.method == "local_sgd":
+        summed: list[tuple[int, ...]] = [pair for pair in ends if pair[0] != pair[1]]
+    else:
+        summed = [tuple(sorted({rank for pair in ends for rank in pair}))]
     return tuple(
-        group(replicas, pair, num_bytes, ring(replicas.routes, replicas.domains(pair), num_bytes))
-        for pair in ends
-        if pair[0] != pair[1]
+        Agreement(replicas, ranks, num_bytes, ring(replicas.routes, replicas.domains(ranks), num_bytes)).group()
+        for ranks in summed
     )
 
 
@@ -173,16 +264,6 @@ def _local_seconds(replicas: Replicas, ranks: Sequence[int], domain: str, num_by
     moved = 2.0 * (len(members) - 1) / len(members) * num_bytes
     share = moved / (min(len(stage.devices) for stage in members) if one_node else fewest)
     return replicas.cost.p2p_seconds(domain, share, same_node=one_node)
-
-
-def _cap(replicas: Replicas, ranks: Sequence[int], link: int) -> float:
-    """Bytes/s that the members may send into the link (inf: no cap): their nodes, or all of a domain that relays."""
-    if replicas.routes.cluster.links[link].per_node_bytes_per_s is None:
-        return np.inf
-    source = replicas.routes.cluster.links[link].source
-    members = [nodes(replicas.stages[rank].devices) for rank in ranks if replicas.stages[rank].domain == source]
-    senders = len(frozenset().union(*members)) if members else replicas.routes.cluster.domain(source).nodes
-    return replicas.routes.nic_bytes_per_s(link, senders)
 
 
 def gathers_over_wan(replicas: Replicas) -> bool:

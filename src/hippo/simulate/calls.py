@@ -134,7 +134,8 @@ def _chunked_calls(program: Program, dest: Ints) -> Calls:
     following[starts[1:] - 1] = -1
     leads = (kind == FORWARD) & (following != FORWARD) & (following >= 0)  # a forward right before its pair's backward
     stages = np.bincount(program.rank_pipeline)[program.rank_pipeline]
-    leads &= (program.num_waves[program.rank_pipeline] > stages)[rank_of]
+    warm_up = 2 * (stages - program.rank_stage - 1) + (chunks - 1) * stages
+    leads &= (warm_up < program.num_waves[program.rank_pipeline] * chunks)[rank_of]  # all of a rank's may be warm-up
     follows = np.append(False, leads[:-1])
     takes, sends = np.flatnonzero(sender >= 0), np.zeros(size, bool)
     sends[sender[takes]] = True

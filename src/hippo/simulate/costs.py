@@ -192,6 +192,13 @@ def nodes(devices: tuple[str, ...]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
+def lane_nodes(devices: tuple[str, ...], lanes: int) -> tuple[frozenset[str], ...]:
+    """Nodes of each of so many lanes."""
+    step = len(devices) // lanes
+    return tuple(nodes(devices[at : at + step]) for at in range(0, len(devices), step))
+
+
+@lru_cache(maxsize=4096)
 def lanes_face(sender: tuple[str, ...], receiver: tuple[str, ...], lanes: int) -> bool:
     """Whether every lane of two stages with ``lanes`` lanes each starts on the same node in both."""
     step, other = len(sender) // lanes, len(receiver) // lanes

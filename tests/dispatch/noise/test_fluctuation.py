@@ -226,6 +226,34 @@ def test_the_published_means(
         assert found.mean == pytest.approx(mean, abs=0.05 + 3 * of_sixty)
 
 
+# ---------------------------------------------------------------------------------------------- from step to step
+def lag(values: np.ndarray) -> float:
+    return float(np.corrcoef(values[:-1], values[1:])[0, 1])
+
+
+def test_ranks_remember_the_step_before_and_nothing_else_changes() -> None:
+    problem = ScheduleProblem.uniform(4, 4)
+    found = factors_of(problem, 6000, Fluctuation(0.1, rank_level=0.05, rank_memory=0.7))
+    assert [lag(rank) for rank in found.ranks.T] == pytest.approx([0.7] * 4, abs=0.04)
+    assert found.ranks.std(axis=0) == pytest.approx(np.full(4, 0.05), rel=0.06)
+    assert abs(np.corrcoef(found.ranks[:, 0], found.ranks[:, 1])[0, 1]) < 0.05
+    assert np.array_equal(found.operations, factors_of(problem, 6000, Fluctuation(0.1)).operations)
+
+
+def test_stalls_are_as_rare_and_as_long_as_asked_and_come_together_where_ranks_remember() -> None:
+    """An exponential of mean 2 is added in 2 % of the steps: it is above 2 in 1 / e of them."""
+    problem = ScheduleProblem.uniform(8, 2)
+    apart, together = (
+        factors_of(problem, 6000, Fluctuation(0.0, rank_memory=memory, stall_share=0.02, stall_level=2.0)).ranks
+        for memory in (0.0, 0.95)
+    )
+    for found in (apart, together):
+        assert (found > 1.0).mean() == pytest.approx(0.02, rel=0.25)
+    assert apart[apart > 1.0].mean() == pytest.approx(3.0, rel=0.1)
+    assert (apart[apart > 1.0] > 3.0).mean() == pytest.approx(np.exp(-1), abs=0.06)
+    assert abs(lag(apart[:, 0])) < 0.05 < 0.4 < lag(together[:, 0])
+
+
 # ------------------------------------------------------------------------------------------------------------- spread
 def test_a_spread_by_hand() -> None:
     found = MakespanSpread(np.array([1.0, 2.0, 3.0, 4.0, 10.0]))
@@ -256,6 +284,10 @@ def test_the_interval_holds_the_expected_value_nineteen_times_in_twenty() -> Non
         ("abnormal_share", {"abnormal_share": 1.5}),
         ("abnormal_factor", {"abnormal_factor": 0.5}),
         ("kind", {"kind": "cauchy"}),
+        ("rank_memory", {"rank_memory": 1.0}),
+        ("stall_share", {"stall_share": -0.1}),
+        ("stall_level", {"stall_level": float("inf")}),
+        ("kind", {"kind": "uniform", "rank_memory": 0.5}),
     ],
 )
 def test_bad_fluctuation_is_refused(key: str, given: dict[str, object]) -> None:

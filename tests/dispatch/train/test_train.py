@@ -217,4 +217,4 @@ def test_hippo_train_takes_the_learner_from_the_file(tmp_path: Path, capsys: pyt
         assert run(["train", "--config", str(file), "--out", str(tmp_path / "other")]) == 2
         said = capsys.readouterr().err
         assert f"{file}: unknown learner" in said
-        assert "use one of deadlines, dispatch" in said
+        assert "use one of dispatch" in said

@@ -1,4 +1,4 @@
-"""The key for deadlines: beliefs, the index cut at the deadline, features and network, by hand."""
+"""The key for deadlines: beliefs, the index cut at the deadline, and its coefficients, by hand."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from hippo.jobs.learned.deadline import (
     DueMemory,
     DueWeights,
     due,
-    due_trial,
+    linear,
     packed,
     ranks,
     shipped,
     unpacked,
-    untrained,
 )
 from hippo.jobs.learned.past import BINS, EDGES_S
 from hippo.jobs.workload import JobWorkload
@@ -30,7 +29,7 @@ def two_jobs(weights: DueWeights | None = None, **more: bool) -> DueMemory:
         Job("urgent", 0.0, 1000.0, deadline_s=3000.0, priority=5, estimate_s=900.0),
         Job("whenever", 0.0, 100.0, devices=4),
     )
-    return due(JobWorkload.of(jobs), weights or untrained(slack=10.0), devices=8.0, **more)
+    return due(JobWorkload.of(jobs), weights or linear(slack=10.0), devices=8.0, **more)
 
 
 def certain(duration_s: float) -> np.ndarray:
@@ -48,27 +47,25 @@ def test_bins_are_those_of_the_past():
 
 def test_a_sure_belief_ends_in_the_middle_of_its_bin():
     low, high = EDGES_S[9], EDGES_S[10]
-    found = np.zeros(4)
+    found = np.zeros(2)
     deadline.weigh(certain(low), 0.0, np.inf, found)
-    assert found[1] == pytest.approx(1.0)
-    assert found[2] == pytest.approx((low + high) / 2)
-    assert found[0] == pytest.approx(1.0 / found[2])
+    assert found[1] == pytest.approx((low + high) / 2)
+    assert found[0] == pytest.approx(1.0 / found[1])
 
 
 def test_the_index_is_cut_at_the_deadline():
     low, high = EDGES_S[9], EDGES_S[10]
-    found = np.zeros(4)
+    found = np.zeros(2)
     deadline.weigh(certain(low), 0.0, low + 0.25 * (high - low), found)
-    assert found[1] == pytest.approx(0.25)  # a quarter of the bin lies before the deadline
+    assert found[0] * found[1] == pytest.approx(0.25)  # a quarter of the bin lies before the deadline
     deadline.weigh(certain(low), 0.0, 0.5 * low, found)
     assert found[0] == 0.0
-    assert found[1] == 0.0
 
 
 def test_a_job_older_than_its_belief_is_thought_to_run_as_long_again():
-    found = np.zeros(4)
+    found = np.zeros(2)
     deadline.weigh(certain(100.0), 5000.0, np.inf, found)
-    assert found[2] == 5000.0
+    assert found[1] == 5000.0
     assert found[0] == pytest.approx(1 / 5000.0)
 
 
@@ -77,9 +74,9 @@ def test_rules_rank_by_slack_and_put_what_is_over_last():
     deadline.arrived(known, 0, 1)
     for job in (0, 1):
         deadline.believe(known, job, FLAT, 0)
-    live = deadline.key(known, 0, 1, 2000.0, 100.0, 900.0, True)
-    none = deadline.key(known, 1, 4, np.inf, 0.0, 100.0, False)
-    over = deadline.key(known, 0, 1, -1.0, 100.0, 900.0, True)
+    live = deadline.key(known, 0, 1, 2000.0, 100.0, 900.0)
+    none = deadline.key(known, 1, 4, np.inf, 0.0, 100.0)
+    over = deadline.key(known, 0, 1, -1.0, 100.0, 900.0)
     assert live == pytest.approx(np.log(2000.0), rel=1e-6)
     assert live < deadline.BEHIND < min(none, over)
     assert known.live[0] == 0.0
@@ -88,7 +85,7 @@ def test_rules_rank_by_slack_and_put_what_is_over_last():
 def test_finished_jobs_teach_what_windows_and_estimates_are_worth():
     """Every job of this class ends after half of its window; the belief of the next one moves there."""
     jobs = [Job(str(i), 0.0, 1000.0, deadline_s=2000.0, estimate_s=4000.0) for i in range(40)]
-    known = due(JobWorkload.of(jobs), untrained(slack=10.0), devices=8.0)
+    known = due(JobWorkload.of(jobs), linear(slack=10.0), devices=8.0)
     deadline.believe(known, 39, FLAT, 0)
     own = deadline.bin_at(1000.0)
     before = known.belief[39, own - 1 : own + 2].sum()
@@ -102,26 +99,11 @@ def test_finished_jobs_teach_what_windows_and_estimates_are_worth():
 
 
 def test_clairvoyants_know_what_cannot_be_in_time():
-    known = two_jobs(untrained(index=10.0), clairvoyant=True)
-    in_time = deadline.key(known, 0, 1, 2000.0, 0.0, 1500.0, False)
-    too_late = deadline.key(known, 0, 1, 1000.0, 0.0, 1500.0, False)
+    known = two_jobs(linear(index=10.0), clairvoyant=True)
+    in_time = deadline.key(known, 0, 1, 2000.0, 0.0, 1500.0)
+    too_late = deadline.key(known, 0, 1, 1000.0, 0.0, 1500.0)
     assert in_time == pytest.approx(np.log(1500.0), rel=1e-5)
     assert too_late > deadline.BEHIND
-
-
-def test_noise_moves_a_key_and_its_first_moment_is_written_down():
-    trial = due_trial(np.array([0.5, 0.0]), 3)
-    jobs = (Job("a", 0.0, 10.0, deadline_s=100.0), Job("b", 0.0, 10.0, deadline_s=100.0))
-    known = due(JobWorkload.of(jobs), untrained(slack=10.0), devices=1.0, trial=trial)
-    for job in (0, 1):
-        deadline.believe(known, job, FLAT, 0)
-    keys = [
-        deadline.key(known, job, 1, slack_s, 0.0, 10.0, False) for job, slack_s in ((0, 100.0), (0, 50.0), (1, 50.0))
-    ]
-    assert keys == pytest.approx([np.log(100.0) + 0.5, np.log(50.0) + 0.5, np.log(50.0)], rel=1e-5)
-    assert trial.used[0] == 1
-    assert trial.job[0] == 0
-    assert trial.push[0] == pytest.approx(keys[0])
 
 
 def test_ranks_of_priorities():
@@ -134,7 +116,7 @@ def test_weights_survive_a_file_and_damage_is_told():
     assert all(np.array_equal(one, other) for one, other in zip(found, shipped(), strict=True))
     with pytest.raises(InputError, match="broken"):
         unpacked(packed(shipped())[:100], "cut")
-    with pytest.raises(InputError, match="not|no policy"):
-        unpacked(packed(shipped()._replace(straight=np.zeros(3, np.float32))), "short")
-    with pytest.raises(InputError, match="no policy"):
+    with pytest.raises(InputError, match="no index"):
+        unpacked(packed(shipped()._replace(line=np.zeros(3))), "short")
+    with pytest.raises(InputError, match="no index"):
         unpacked(packed(shipped()._replace(windows=np.full((BINS, BINS), np.nan, np.float32))), "nan")

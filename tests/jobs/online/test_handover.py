@@ -131,7 +131,7 @@ def test_the_guard_that_takes_over_ranks_by_its_own_keys_alone(policy: IndexPoli
     guarded = handed_over(world, TWO_QUEUE)
     waited = 0
     while run(guarded, 1):
-        assert set(heads(guarded)) <= {0.0, 1.0}
+        assert all(any(level - 0.5 < key <= level + 0.1 for level in (0, 1)) for key in heads(guarded))
         waited += int(guarded.tally[c.N_WAITING] > 0)
     assert waited > 100
 

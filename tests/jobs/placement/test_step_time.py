@@ -24,9 +24,10 @@ def test_slow_links_cost_more_than_quick_ones():
 
 @pytest.mark.slow  # that slow links cost more is quickly seen of a job of 16
 def test_a_large_job_waits_for_its_activations():
-    """768 sequences x 4096 tokens x 8192 channels x 2 bytes cross each way: 51.5 GB over 0.625 GB/s are 82.5 s."""
+    """768 sequences x 4096 tokens x 8192 channels x 2 bytes cross each way: 51.5 GB over 0.625 GB/s, of which TCP's
+    payload is 95.4 %, are 86.4 s."""
     table, inside = slowdown(cluster("ab", gbps=5.0), [Kind(128)]), step_time(cluster("a", nodes=16), {"a": 128})
-    bound = 82.46 / inside
+    bound = 86.43 / inside
     assert bound > 1.4  # the link and not the GPUs: a pipeline over both domains sends as little as any plan
     assert bound <= table.factor[1, PAIR] <= 1.03 * bound
 

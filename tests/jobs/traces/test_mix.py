@@ -9,7 +9,7 @@ import pytest
 
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
-from hippo.jobs.learned.deadline import untrained
+from hippo.jobs.learned.deadline import linear
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.policies.heuristics import DEADLINE
 from hippo.jobs.policies.learned import DEADLINE_REFRESH_S, LEARNED, LEARNED_DEADLINES, suited
@@ -91,7 +91,7 @@ def test_what_is_too_late_makes_room():
     jobs = [Job("lost", 0.0, 10_000.0, deadline_s=3000.0), Job("other", 1000.0, 2000.0, deadline_s=9000.0)]
     workload, one = JobWorkload.of(jobs), site([DevicePool("here", "gpu", 1, 1)])
     stubborn = missed(play(workload, one, DEADLINE), workload)
-    found = play(workload, one, LEARNED_DEADLINES, learner=LearnedSetup(deadlines=untrained(slack=10.0)))
+    found = play(workload, one, LEARNED_DEADLINES, learner=LearnedSetup(deadlines=linear(slack=10.0)))
     assert stubborn.late == 2
     assert missed(found, workload).late == 1
     assert 3000.0 <= found.first_start_s[1] <= 3000.0 + DEADLINE_REFRESH_S

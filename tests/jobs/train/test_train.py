@@ -11,13 +11,10 @@ import yaml
 
 from hippo.errors import InputError
 from hippo.jobs.learned.weights import read
-from hippo.jobs.train import deadlines
 from hippo.jobs.train.settings import (
-    DeadlineTraining,
     Gradient,
     Hazards,
     KeyTraining,
-    NoiseSearch,
     QueueRun,
     Windows,
     parse_settings,
@@ -56,31 +53,6 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(trace: Path, tmp_p
     one, other = (read_curve(tmp_path / name / "curve.jsonl") for name in ("whole", "cut"))
     assert [line.get("loss") for line in one] == [line.get("loss") for line in other]
     assert again["of_limit"] == whole["of_limit"]
-
-
-def test_a_run_on_deadlines_that_was_cut_off_goes_on_with_more_minutes(trace: Path, tmp_path: Path):
-    windows = settings(trace, 0).windows
-    run = QueueRun(minutes=0.0, updates=3, validate_every=2, checkpoint_every=2)
-    long = DeadlineTraining(windows=windows, search=NoiseSearch(rolls=2, share=0.3), run=run)
-    whole = deadlines.train(long, out=tmp_path / "whole")
-    cut = deadlines.train(replace(long, run=replace(run, updates=2)), out=tmp_path / "cut")
-    assert cut["updates"] == 2
-    again = deadlines.train(replace(long, run=replace(run, minutes=60.0)), out=tmp_path / "cut", resume=True)
-    assert [again[key] for key in ("updates", "cost", "start")] == [whole[key] for key in ("updates", "cost", "start")]
-    one, other = (read_curve(tmp_path / name / "curve.jsonl") for name in ("whole", "cut"))
-    assert [line.get("cost") for line in one] == [line.get("cost") for line in other]
-    changed = replace(long, search=replace(long.search, rolls=3))
-    with pytest.raises(InputError, match=r"other settings: search\.rolls"):
-        deadlines.train(changed, out=tmp_path / "cut", resume=True)
-
-
-def test_a_run_without_updates_writes_the_start_and_may_go_on(trace: Path, tmp_path: Path):
-    run = QueueRun(minutes=0.0, updates=0)
-    none = DeadlineTraining(windows=settings(trace, 0).windows, search=NoiseSearch(rolls=1, share=0.3), run=run)
-    found = deadlines.train(none, out=tmp_path / "run")
-    assert (found["updates"], found["cost"], Path(found["policy"]).exists()) == (0, found["start"], True)
-    one = deadlines.train(replace(none, run=replace(run, updates=1)), out=tmp_path / "run", resume=True)
-    assert (one["updates"], one["start"]) == (1, found["start"])
 
 
 def test_what_it_writes_is_a_policy_and_kept(trace: Path, tmp_path: Path):

@@ -233,10 +233,10 @@ def test_reasons_are_grouped_by_kind(small_story: PlanStory) -> None:
 
 
 def test_a_sentence_does_not_repeat_its_label() -> None:
-    runner_up = reasons.RunnerUp("one domain, wuhu", ("wuhu",), "one domain", 14.5, 0.0, 0.32, searched=True)
+    runner_up = reasons.RunnerUp("one domain, wuhu", ("wuhu",), "one domain", 14.5, 0.2, 0.0, 0.32, searched=True)
     dropped = reasons.Dropped("even", "too full")
     assert reason_groups((runner_up, dropped)) == (
-        ("Runner-up", ("One domain, wuhu; 14.5 s a step, 32 % worse.",)),
+        ("Runner-up", ("One domain, wuhu; 14.5 s and $0.20 a step, 32 % worse.",)),
         ("Dropped", ("The plan of even was dropped: too full.",)),
     )
 

@@ -136,8 +136,6 @@ AGREED: dict[str, tuple[Model, Plan]] = {
 @pytest.mark.parametrize("all_reduce", ["two-level", "ring"])
 @pytest.mark.parametrize("name", AGREED)
 def test_lanes_that_stand_in_send_over_each_link_what_the_plan_says(name: str, all_reduce: str):
-    """Of a tied matrix the plan counts a ring of the embedding's holders, and the run goes round those of the head too:
-    on a flat ring, whose bytes are of its ranks, these tiny models with their large matrix show it."""
     model, plan = AGREED[name]
     question, plan = problem(model), replace(plan, sync=Sync(all_reduce=all_reduce))
     work = Work(model, plan, whole_stages=True, lanes=True)
@@ -157,4 +155,4 @@ def test_lanes_that_stand_in_send_over_each_link_what_the_plan_says(name: str, a
             planned[question.cluster.links[link].source, question.cluster.links[link].destination] += size
     assert set(sent) == set(planned) == {("a", "b"), ("b", "a")}
     for pair, size in planned.items():
-        assert float(sent[pair]) == pytest.approx(size, rel=0.001 if all_reduce == "two-level" else 0.02), pair
+        assert float(sent[pair]) == pytest.approx(size, rel=0.001), pair

@@ -11,6 +11,7 @@ import pytest
 from tests.simulate.worlds import random_program
 
 from hippo.errors import InputError
+from hippo.problem.runtimes import Messages
 from hippo.schedule.schedule import order
 from hippo.simulate import fast
 from hippo.simulate.abstract import PlannedLine, abstract_program, on_links, side_by_side
@@ -53,6 +54,12 @@ def test_any_world(player: Path, seed: int) -> None:
     """Several pipelines, chunks, shared links, relays, caps of nodes, groups, gathered parameters."""
     program = random_program(seed)
     assert both(program, player) == pytest.approx(fast.step_time(program), rel=1e-6)
+
+
+def test_messages_that_wait_for_their_receivers_are_refused(player: Path) -> None:
+    coupled = replace(four_stages(4), messages=Messages("coupled"))
+    with pytest.raises(InputError, match="^--engine astra: plays messages that go when they are made"):
+        both(coupled, player)
 
 
 def test_another_state_of_the_links(player: Path) -> None:

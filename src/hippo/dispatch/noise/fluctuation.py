@@ -1,9 +1,11 @@
 """A schedule when times move: many plays of one pipeline, each with its own draws.
 
-Every operation and every message takes its length times a factor of mean 1, every rank may be slow or quick for a
-whole play, and now and then a message takes far longer. A schedule runs as a *fixed order* (each rank waits for the
-next operation of its list) or *by hint* (``schedule.by_hint``: an idle rank runs what is ready and comes first; with
-patience it waits a little for what comes first and is announced).
+What an operation takes varies in two parts: a factor of its own, and one that it shares with all operations of its
+rank in that step (a play is a step). The shared one may be like that of the step before, and now and then a rank
+stalls for a whole step. Messages vary on their own, and now and then one takes far longer. A schedule runs as a *fixed
+order* (each rank waits for the next operation of its list) or *by hint* (``schedule.by_hint``: an idle rank runs what
+is ready and comes first; with patience it waits a little for what comes first and is announced). ``presets`` has the
+settings under which steps swing as published ones do, and the stress tests of 10 to 30 %.
 
 Draws belong to operations, not to places in an order: the factor of F of micro-batch 3 on rank 2 is the same for every
 schedule of the problem and for both ways to run it, given generators in the same state. So two schedules are compared
@@ -14,8 +16,10 @@ Letters: S slots, m micro-batches, p ranks (``engine.program.Packed``), n plays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +40,7 @@ Factors32 = NDArray[np.float32]
 
 KINDS = ("normal", "uniform")
 
-MOST_LEVEL = 1.0
+MOST_LEVEL, MOST_STALL = 1.0, 100.0
 _AT_ONCE = 64  # plays drawn at once: the draws of p 16 m 128 stay within 3 MB
 
 
@@ -53,6 +57,9 @@ class Fluctuation:
     rank_level: float = 0.0  # the same for one factor per rank and play, on top: slow ranks stay slow
     abnormal_share: float = 0.0  # of the messages that are abnormally late, from 0 to 1
     abnormal_factor: float = 10.0  # such a message takes this many times as long, 1 or more
+    rank_memory: float = 0.0  # correlation of a rank's factor with its own of the play before, between -1 and 1
+    stall_share: float = 0.0  # of the plays of a rank in which it stalls (those in which it is slowest), from 0 to 0.5
+    stall_level: float = 0.0  # mean of what a stall adds to the rank's factor (exponential), from 0 to 100
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -62,13 +69,26 @@ class Fluctuation:
             if not 0 <= value <= MOST_LEVEL:
                 remedy = "give a share from 0 to 1, for instance 0.2"
                 raise InputError("must lie between 0 and 1", key=key, value=value, remedy=remedy)
+        if not -1 < self.rank_memory < 1:
+            remedy = "give a correlation, for instance 0.5"
+            raise InputError("must lie between -1 and 1", key="rank_memory", value=self.rank_memory, remedy=remedy)
+        if not 0 <= self.stall_share <= 0.5:
+            remedy = "give a share from 0 to 0.5, for instance 0.01: what happens more often is no stall"
+            raise InputError("must lie between 0 and 0.5", key="stall_share", value=self.stall_share, remedy=remedy)
+        if not 0 <= self.stall_level <= MOST_STALL:
+            problem, remedy = f"must be from 0 to {MOST_STALL:g}", "give what a stall adds, as a share of the usual"
+            raise InputError(problem, key="stall_level", value=self.stall_level, remedy=remedy)
+        if self.kind != "normal" and (self.rank_memory or self.stall_share):
+            remedy = "use kind normal, or leave out rank_memory and stall_share"
+            raise InputError("has neither memory nor stalls", key="kind", value=self.kind, remedy=remedy)
         if not 1 <= self.abnormal_factor < np.inf:
             remedy = "give how many times as long an abnormal message takes"
             raise InputError("must be at least 1", key="abnormal_factor", value=self.abnormal_factor, remedy=remedy)
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of how long operations take against their promise, as steps before have shown it."""
+        """Standard deviation of how long operations take against their promise, as steps before have shown it: those
+        without a stall or a late message."""
         each, rank = (level * (1.0 if self.kind == "normal" else 3**-0.5) for level in (self.level, self.rank_level))
         return float(np.hypot(each, rank))
 
@@ -78,7 +98,7 @@ class Factors(NamedTuple):
 
     operations: Factors32  # (n, 3 S m): [(kind * S + slot) * m + micro-batch] of F, B and W
     messages: Factors32  # (n, 2 S m): likewise of what F and B send, on latency and transfer
-    ranks: Factors32  # (n, p): on all operations of the rank
+    ranks: Factors32  # (n, p): on all operations of the rank; plays are steps one after the other
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +194,7 @@ def _drawn(
     of_operations, of_messages, of_ranks, of_abnormal = (
         np.random.Generator(np.random.SFC64(each)) for each in seed.spawn(4)
     )
-    kind, level = fluctuation.kind, fluctuation.level
+    kind, level, latent = fluctuation.kind, fluctuation.level, None
     for first in range(0, samples, _AT_ONCE):
         count = min(_AT_ONCE, samples - first)
         messages = _factors(of_messages, kind, level, (count, 2 * per_kind))
@@ -182,7 +202,11 @@ def _drawn(
             late = of_abnormal.random(messages.shape, np.float32) < fluctuation.abnormal_share
             messages[late] *= np.float32(fluctuation.abnormal_factor)
         operations = _factors(of_operations, kind, level, (count, 3 * per_kind))
-        yield Factors(operations, messages, _factors(of_ranks, kind, fluctuation.rank_level, (count, ranks)))
+        if fluctuation.rank_memory or fluctuation.stall_share:
+            shared, latent = _with_memory(of_ranks, fluctuation, (count, ranks), latent)
+        else:
+            shared = _factors(of_ranks, kind, fluctuation.rank_level, (count, ranks))
+        yield Factors(operations, messages, shared)
 
 
 def _factors(rng: np.random.Generator, kind: str, level: float, shape: tuple[int, int]) -> Factors32:
@@ -198,6 +222,28 @@ def _factors(rng: np.random.Generator, kind: str, level: float, shape: tuple[int
         found *= np.float32(2 * level)
         found += np.float32(1 - level)
     return np.maximum(found, np.float32(LEAST_FACTOR), out=found)
+
+
+def _with_memory(
+    rng: np.random.Generator, fluctuation: Fluctuation, shape: tuple[int, int], before: Floats | None
+) -> tuple[Factors32, Floats]:
+    """Factors of ranks (n, p) in plays one after the other, and the normal numbers (p,) that the last came from.
+
+    Behind each factor stands a normal number, correlated with that of the play ``before`` (an autoregression of order
+    1). The factor grows with it linearly; where it is among the ``stall_share`` largest, an exponential is added, whose
+    quantile is the number's own among those. So stalls come together where ranks have memory.
+    """
+    memory, latent = fluctuation.rank_memory, rng.standard_normal(shape)
+    for step, fresh in enumerate(latent):
+        if before is not None:
+            latent[step] = memory * before + math.sqrt(1 - memory**2) * fresh
+        before = latent[step]
+    found = 1 + fluctuation.rank_level * latent
+    if fluctuation.stall_share:
+        for at in np.argwhere(latent > -NormalDist().inv_cdf(fluctuation.stall_share)):
+            above = 0.5 * math.erfc(latent[tuple(at)] / math.sqrt(2))  # share of numbers that are larger still
+            found[tuple(at)] += fluctuation.stall_level * math.log(fluctuation.stall_share / above)
+    return np.maximum(found, LEAST_FACTOR).astype(np.float32), latent[-1]
 
 
 def play(

@@ -158,7 +158,8 @@ def trial(
 
 def is_still(fluctuation: Fluctuation) -> bool:
     """Whether every play is the same."""
-    return not (fluctuation.level or fluctuation.rank_level or fluctuation.abnormal_share)
+    moves = (fluctuation.level, fluctuation.rank_level, fluctuation.abnormal_share, fluctuation.stall_share)
+    return not any(moves)
 
 
 def order_for(problem: ScheduleProblem, name: str) -> tuple[Schedule, bool]:

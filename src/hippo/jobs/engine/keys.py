@@ -7,6 +7,9 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 
+TURN_PER_S = 1e-11
+"""Turns in a queue are told in these: 300 years are a tenth of the step from one queue to the next."""
+
 MOST_POOLS = 62
 """Beyond so many pools all jobs share alike, too."""
 
@@ -33,7 +36,17 @@ def key(w, job, now):  # type: ignore[no-untyped-def]
         changes += weights[c.SERVICE] * (row[c.SERVED] + runs_s * row[c.RATE])
     if parts & 1 << c.CROSSED:
         changes += weights[c.CROSSED] * w.mark[job, c.LEVEL]
+    if parts & 1 << c.IN_TURN:
+        changes += weights[c.IN_TURN] * turn(row, w.mark[job, c.STATUS] == c.RUNNING, now)
     return known + changes * row[c.KEY_FACTOR]
+
+
+@kernel(lean=True)
+def turn(row, runs, now):  # type: ignore[no-untyped-def]
+    """Of a job in its queue: see ``policies.policy.Key``."""
+    if not (row[c.JOINED] < now if runs else row[c.JOINED] < row[c.SINCE]):  # has not run here
+        return row[c.JOINED] * TURN_PER_S
+    return max(row[c.BEGAN], row[c.JOINED]) * TURN_PER_S - (0.5 if runs else 0.25)
 
 
 @kernel(lean=True)

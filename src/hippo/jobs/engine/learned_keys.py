@@ -134,8 +134,7 @@ def _new_key_for_deadlines(w, known, job, now, done_s):  # type: ignore[no-untyp
         memory.predict(known, job, now)
         deadline.believe(due, job, known.hazard, level)
     slack_s, left_s = w.job[job, c.DEADLINE] - now, w.job[job, c.DURATION] - done_s
-    running = w.mark[job, c.STATUS] == c.RUNNING
-    return deadline.key(due, job, w.mark[job, c.DEVICES], slack_s, done_s, left_s, running)
+    return deadline.key(due, job, w.mark[job, c.DEVICES], slack_s, done_s, left_s)
 
 
 @kernel(lean=True)

@@ -115,7 +115,7 @@ def _rules(policy: QueuePolicy, settings: ReplayRules) -> dict[str, Any]:
 def key_rules(policy: QueuePolicy) -> dict[str, Any]:
     """What a policy ranks by and may do, as fields of a world."""
     key = policy.key
-    weights = np.array([key.remaining, key.expected, key.attained, key.served, key.level])
+    weights = np.array([key.remaining, key.expected, key.attained, key.served, key.level, key.in_turn])
     same = ("preempts", "strict", "rounds", "per_device", "backfills", "learns", "for_deadlines")
     numbers = ("refresh_s", "patience_s", "promotes_after")
     return {

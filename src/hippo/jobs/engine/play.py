@@ -165,7 +165,7 @@ def _arrive(w, job, now):  # type: ignore[no-untyped-def]
     if w.by_share:
         w.job[job, c.KNOWN_KEY] += group[c.GROUP_ENTITLED]
     mark[c.STATUS] = c.WAITING
-    w.job[job, c.SINCE] = now
+    w.job[job, c.SINCE] = w.job[job, c.JOINED] = now
     learned_keys.arrived(w, job)
     learned_keys.learn(w, job, now)
     join(w, job, key(w, job, now))

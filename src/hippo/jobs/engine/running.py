@@ -98,11 +98,13 @@ def happen(w, job, now):  # type: ignore[no-untyped-def]
         set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, np.inf)
         mark[c.LEVEL] = 0
         row[c.HELD] = 0.0
+        row[c.JOINED] = now
         rekey(w, job, key(w, job, now))
     elif row[c.FINISH] <= now:
         _finish(w, job, now)
     else:
         mark[c.LEVEL] += 1
+        row[c.JOINED] = now
         learned_keys.learn(w, job, now)
         _look_ahead(w, job)
 

@@ -42,7 +42,7 @@ class QueueWorld(NamedTuple):
     patience_s: float  # without an end in sight a head may be passed for so long
     promotes_after: float  # a stopped job begins at the first level again after so many times its service
     changes: int  # which of the weights are not 0, as bits
-    weights: Floats  # (5,) of what changes in a key
+    weights: Floats  # (6,) of what changes in a key
     levels: Floats  # (L,) of attained service
     job: Floats  # (n, JOB_COLUMNS)
     mark: Ints  # (n, MARK_COLUMNS)
@@ -104,10 +104,10 @@ class QueueWorld(NamedTuple):
     USD_PER_S,  # of the exchange between its domains
     USD,
     SLOWDOWN,
-    SPARE_COLUMN,  # makes a row three lines of the CPU's cache
+    JOINED,  # when it came to its queue: arrived, crossed a level or was promoted
 ) = range(24)
 JOB_COLUMNS = 24
-"""``QueueWorld.job`` (n, ...), float64; what ranks jobs stands in the first eight."""
+"""``QueueWorld.job`` (n, ...), float64, three lines of the CPU's cache; what ranks jobs stands in the first."""
 
 (
     DEVICES,
@@ -170,8 +170,8 @@ ARRIVED, HEAP, ACTIVE, N_WAITING, N_RUNNING, N_DONE, EVENTS, FREE_PIECE, ROUND_E
 )
 """``QueueWorld.tally`` (12,)."""
 
-REMAINING, EXPECTED, ATTAINED, SERVICE, CROSSED = range(5)
-"""``QueueWorld.weights`` (5,): see ``policies.policy.Key``."""
+REMAINING, EXPECTED, ATTAINED, SERVICE, CROSSED, IN_TURN = range(6)
+"""``QueueWorld.weights`` (6,): see ``policies.policy.Key``."""
 
 NEVER = 1e300
 """A key or a time later than all others that still counts as one."""

@@ -90,24 +90,32 @@ def go_on(w, at, past):  # type: ignore[no-untyped-def]
 def candidates(w, first, pool, force, found, way):  # type: ignore[no-untyped-def]
     """Write who could start into ``found`` (M,) and how into ``way`` (M,); how many they are.
 
-    In the order of the two queues. If there are more than M, the first half of M of them and those that came last.
+    In the order of the two queues. If there are more than M, the first half of M of them and the last.
     ``first``: no job before it is left. ``force``: whether jobs may be stopped for others.
     """
-    most, count = len(found), 0
+    most, count, now = len(found), 0, w.clock[c.NOW]
     head = most // 2
-    for level in range(len(w.levels) + 1):
-        for job in range(first, w.tally[c.ARRIVED]):
-            if w.mark[job, c.STATUS] != c.WAITING or w.mark[job, c.LEVEL] != level:
+    for job in range(first, w.tally[c.ARRIVED]):
+        if w.mark[job, c.STATUS] != c.WAITING:
+            continue
+        how = could_start(w, job, pool, force)
+        if how == NOT:
+            continue
+        place, mine = count, rank(w, job, now)
+        while place > 0 and rank(w, found[place - 1], now) > mine:
+            place -= 1
+        gap = count  # what stands here is moved, or left out
+        if count == most:
+            gap = head - 1 if place < head else head
+            if place == head:
                 continue
-            how = could_start(w, job, pool, force)
-            if how == NOT:
-                continue
-            if count == most:
-                for at in range(head, most - 1):
-                    found[at], way[at] = found[at + 1], way[at + 1]
-                count -= 1
-            found[count], way[count] = job, how
+            place -= place > head
+        else:
             count += 1
+        step = 1 if gap < place else -1
+        for at in range(gap, place, step):
+            found[at], way[at] = found[at + step], way[at + step]
+        found[place], way[place] = job, how
     return count
 
 

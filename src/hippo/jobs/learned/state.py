@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.jobs.learned.deadline import DueMemory, DueTrial, DueWeights, due
+from hippo.jobs.learned.deadline import DueMemory, DueWeights, due
 from hippo.jobs.learned.features import FEATURES, describe
 from hippo.jobs.learned.past import (
     BINS,
@@ -345,11 +345,10 @@ class LearnedSetup:
     past: JobWorkload | None = None  # jobs that came before, on a clock that ends where the workload's begins
     trial: KeyTrial | None = None  # noise, and what is written down in training
     deadlines: DueWeights | None = None  # of the key where jobs have deadlines; None: those that ship
-    deadline_trial: DueTrial | None = None
     clairvoyant: bool = False  # the key for deadlines looks at what is left of a job: a limit for those who do not
 
     def begin(self, workload: JobWorkload, devices: int) -> KeyMemory:
         """The state before the first job, on a site of so many devices."""
         weights = shipped() if self.weights is None else self.weights
-        ends = due(workload, self.deadlines, devices=devices, clairvoyant=self.clairvoyant, trial=self.deadline_trial)
+        ends = due(workload, self.deadlines, devices=devices, clairvoyant=self.clairvoyant)
         return memory(workload, weights, devices=devices, past=self.past, trial=self.trial, deadlines=ends)

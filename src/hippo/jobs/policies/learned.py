@@ -1,4 +1,4 @@
-"""The learned policy: its key is a small network's answer (``jobs.learned``)."""
+"""The learned policy: an index from estimated durations (``jobs.learned``)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ REFRESH_S = 1800.0
 
 LEARNED = QueuePolicy(
     name="learned",
-    summary="Gittins rank of what the past of like jobs says, times devices, corrected by a small network; gangs first "
-    "of those that fill the site",
+    summary="index from estimated durations (Gittins rank of what the past of like jobs says) times devices; gangs "
+    "first of those that fill the site",
     knows="nothing",
     preempts=True,
     levels=tuple(EDGES_S.tolist()),

@@ -23,7 +23,8 @@ class Key:
     """The number that ranks a job, smallest first, ties by arrival::
 
         known + factor x (remaining x work left + expected x work left by the estimate + attained x work done
-                          + served x service so far + level x levels crossed)
+                          + served x service so far + level x levels crossed
+                          + in_turn x turn)
 
     Work is in seconds on devices of speed 1. While a job waits its key stands still, but for what ``by_user`` and
     ``by_share`` add to the keys of all jobs of a user or a group of pools alike.
@@ -36,6 +37,8 @@ class Key:
     attained: float = 0.0
     served: float = 0.0  # work that its devices could have done, restarts and waiting for data included
     level: float = 0.0  # see ``QueuePolicy.levels``
+    in_turn: float = 0.0  # its turn, of -0.5 to 0.1: who runs, then who has run, each by when it went on in its queue
+    # (of ``QueuePolicy.levels``) last, then who has not run there, by when it came; there, too, who comes while it runs
     by_user: bool = False  # plus the device-seconds that its user has had
     by_share: bool = False  # less what it has been entitled to since it came, at an equal share for all jobs
 

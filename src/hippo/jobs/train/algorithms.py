@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hippo.jobs.train.policy import KeyPolicy, NoisyKey
+from hippo.jobs.train.policy import KeyPolicy
 from hippo.jobs.train.rollout import Moments
-from hippo.jobs.train.settings import DeadlineTraining, Gradient, KeyTraining
+from hippo.jobs.train.settings import Gradient, KeyTraining
 from hippo.learn.ppo import Batch, minibatches, normalised
 from hippo.learn.ppo import update as ppo_update
 
@@ -46,10 +46,10 @@ def loss(policy: KeyPolicy, moments: Moments, gradient: Gradient, *, critic: boo
 
 
 def ppo(
-    policy: NoisyKey,
+    policy: KeyPolicy,
     optimizer: torch.optim.Optimizer,
     moments: Moments,
-    settings: KeyTraining | DeadlineTraining,
+    settings: KeyTraining,
     seed: int,
 ) -> dict[str, float]:
     """Several passes, the ratio clipped (Schulman et al. 2017); the figures of the update."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hippo.jobs.train.settings import DeadlineTraining, KeyTraining
+from hippo.jobs.train.settings import KeyTraining
 from hippo.learn.distributed import Place
 from hippo.learn.session import Learned
 
@@ -27,11 +27,11 @@ class QueueLearner:
         policy: nn.Module,
         optimizer: torch.optim.Optimizer,
         base: Any,
-        settings: KeyTraining | DeadlineTraining,
+        settings: KeyTraining,
         step: Callable[[QueueLearner, int], dict[str, float]],
     ) -> None:
         self.policy, self.optimizer, self.base, self.settings, self.step = policy, optimizer, base, settings, step
-        self.rolls = (settings.gradient if isinstance(settings, KeyTraining) else settings.search).rolls
+        self.rolls = settings.gradient.rolls
 
     def learn(self, done: float) -> Learned:
         """One update; ``done``: share of the run that lies behind."""

@@ -15,21 +15,8 @@ from hippo.jobs.learned.weights import KEY_UNITS, KeyWeights
 from hippo.learn.ppo import Evaluated
 
 
-class NoisyKey(nn.Module):
-    """A number for each moment: normal, with a mean that the features say and one deviation; and a critic."""
-
-    log_noise: nn.Parameter
-    critic: nn.Sequential
-
-    def evaluate(self, features: Tensor, push: Tensor) -> Evaluated:
-        """What the policy thinks of numbers (N,) that were given."""
-        choice = torch.distributions.Normal(self(features), self.log_noise.exp())
-        likely, chaos = choice.log_prob(push), choice.entropy()  # type: ignore[no-untyped-call]
-        return Evaluated(likely, chaos, self.critic(features))
-
-
-class KeyPolicy(NoisyKey):
-    """Pushes (N,) of the logarithms of keys: normal, with a mean that the features say and one deviation."""
+class KeyPolicy(nn.Module):
+    """Pushes (N,) of keys' logarithms: normal, with a mean that the features say and one deviation; and a critic."""
 
     def __init__(self, noise: float, units: int = KEY_UNITS) -> None:
         super().__init__()
@@ -46,6 +33,12 @@ class KeyPolicy(NoisyKey):
         hidden = torch.relu(self.second(torch.relu(self.first(features))))
         push = self.last(hidden)[:, 0]
         return MOST_PUSH * torch.tanh(push / MOST_PUSH)
+
+    def evaluate(self, features: Tensor, push: Tensor) -> Evaluated:
+        """What the policy thinks of pushes (N,) that were given."""
+        choice = torch.distributions.Normal(self(features), self.log_noise.exp())
+        likely, chaos = choice.log_prob(push), choice.entropy()  # type: ignore[no-untyped-call]
+        return Evaluated(likely, chaos, self.critic(features))
 
     @property
     def noise(self) -> float:

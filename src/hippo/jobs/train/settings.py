@@ -1,4 +1,4 @@
-"""The learning configurations of the queue's two networks, ``configs/algo/jobs.yaml`` and ``deadlines.yaml``.
+"""The learning configuration of the queue, ``configs/algo/jobs.yaml``.
 
 No torch here.
 """
@@ -97,45 +97,4 @@ class KeyTraining:
 def parse_settings(document: Any, *, source: str | None = None) -> KeyTraining:
     """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.parse_as``."""
     found: KeyTraining = parse_as(KeyTraining, document, source)
-    return found
-
-
-@dataclass(frozen=True)
-class Draws(Checked):
-    """What is drawn on top of the trace: each window gets one setting, and submitters' estimates half of the time."""
-
-    settings: tuple[str, ...] = ("gavel", "chronus", "calendar")
-    estimates: float = within(1.0, 0.0, 10.0)  # deviation of their logarithm
-
-
-@dataclass(frozen=True)
-class NoiseSearch(Checked):
-    """Noise on keys, and what it is credited with."""
-
-    noise: float = within(0.7, 1e-3, 10.0)  # deviation of the key's logarithm
-    share: float = within(0.1, 1e-4, 1.0)  # of the jobs
-    horizon_s: float = within(86400.0, 1.0, 1e9)  # a deadline that much later counts e times less
-    rolls: int = within(4, 1, 100_000)  # windows of an update, each played with and without noise
-
-
-def _deadline_ppo() -> Ppo:
-    return Ppo(
-        learning_rate=3e-3, clip=0.2, value=0.5, entropy=0.0, target_kl=0.03, passes=4, minibatch=512, max_grad_norm=0.5
-    )
-
-
-@dataclass(frozen=True)
-class DeadlineTraining:
-    """The whole configuration."""
-
-    windows: Windows = field(default_factory=lambda: Windows(jobs=5000, loads=(1.7, 2.5, 3.5)))
-    draws: Draws = field(default_factory=Draws)
-    search: NoiseSearch = field(default_factory=NoiseSearch)
-    ppo: Ppo = field(default_factory=_deadline_ppo)
-    run: QueueRun = field(default_factory=QueueRun)
-
-
-def parse_deadline_settings(document: Any, *, source: str | None = None) -> DeadlineTraining:
-    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.parse_as``."""
-    found: DeadlineTraining = parse_as(DeadlineTraining, document, source)
     return found

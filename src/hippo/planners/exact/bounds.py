@@ -126,7 +126,7 @@ def room_for(table, usable, a, b):  # type: ignore[no-untyped-def]
     each = table[3, b] - table[3, a]
     if kept + each > usable:
         return 0
-    return min(1 << 40, int((usable - kept) / max(each, 1e-9)))
+    return int(min(float(1 << 40), (usable - kept) / max(each, 1e-9)))  # layers may keep nothing
 
 
 @kernel

@@ -125,9 +125,12 @@ class LayerTables:
 
     @cached_property
     def share(self) -> Floats:
-        """(N + 1,) prefix sums of every layer's share of the gradient bytes."""
-        parameters = np.array([layer.parameters for layer in self.problem.model.layers], dtype=np.float64)
-        return _prefix(parameters / parameters.sum())
+        """(N + 1,) prefix sums of every layer's share of the gradient bytes, without a matrix that two stages may sum
+        apart from their layers."""
+        model = self.problem.model
+        parameters = np.array([layer.parameters for layer in model.layers], dtype=np.float64)
+        apart = model.vocab * model.hidden if model.tied and not self.problem.rules.copies_tied else 0
+        return _prefix((parameters - apart * (np.arange(len(parameters)) == 0)) / parameters.sum())
 
     @cached_property
     def blocks_share(self) -> float:

@@ -276,12 +276,13 @@ def ideal_ways(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...]
     trip, pace = (_least_sums(matrix + matrix.T) for matrix in (delay, directed))
     down, down_pace = (_least_sums(np.minimum(matrix, matrix.T)) for matrix in (delay, directed))
     hop = float(routes.least_latency_s[index][away].min()) if size > 1 else 0.0
+    alike = _alike(around[away])
     found = []
     for n in range(1, size + 1):
         ends = float(both[away].min()) if tied and n > 1 else 0.0
         for g in range(1, size // n + 1):
             share = 2 * (g - 1) / g
-            border, rounds = slowest_border(pair, n, g), 2 * (g - 1)
+            border, rounds = slowest_border(pair, n, g), 2 * (g - 1) if alike else min(1, g - 1)
             ring = slowest_border(both if g == 2 else either, g, 1)  # of the quickest of the n rings
             if np.isfinite(trip[n]) and np.isfinite(border) and np.isfinite(ring):
                 way = DomainWay(
@@ -297,7 +298,7 @@ def ideal_ways(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...]
                     sync_pace=np.full(n, share * ring),
                     sync_s=rounds * hop,
                     tail_pace=ends,
-                    tail_s=2 * hop if ends else 0.0,
+                    tail_s=(2 if alike else 1) * hop if ends else 0.0,
                 )
                 found.append(way)
     return found
@@ -360,6 +361,9 @@ def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool
     rings = [tuple(members) for members in path.T.tolist()] if g > 1 else []
     ring = np.array([ring_pace(pace, members) for members in rings]) if g > 1 else np.zeros(n)
     ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
+    tails = [_sum_of(pace, latency, pair) for pair in ends]
+    if len(ends) > 1:  # the holders of all groups may sum their matrix at once
+        tails.append(_sum_of(pace, latency, tuple(dict.fromkeys(each for pair in ends for each in pair))))
     borders = [pair for path in groups for pair in border_pairs(path)]
     pairs = borders + [(b, a) for a, b in ends] + ends
     return DomainWay(
@@ -373,9 +377,9 @@ def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool
         down_pace=np.cumsum(quick),
         slowest=_busiest(routes, borders, relayed),
         sync_pace=2 * (g - 1) / g * ring,
-        sync_s=2 * (g - 1) * max((_ring_latency(latency, members) for members in rings), default=0.0),
-        tail_pace=max((max(pace[a, b], pace[b, a]) for a, b in ends), default=0.0),
-        tail_s=max((2 * max(latency[a, b], latency[b, a]) for a, b in ends), default=0.0),
+        sync_s=min((_sum_of(pace, latency, members)[1] for members in rings), default=0.0),
+        tail_pace=min((each for each, _ in tails), default=0.0),
+        tail_s=min((each for _, each in tails), default=0.0),
         domains=groups,
         relays=routes.relays(pairs, ceiling),
     )
@@ -446,8 +450,17 @@ def _slowest_of_ring(pace):  # type: ignore[no-untyped-def]
     return min(_nearest_ring(pace), _nearest_ring(np.ascontiguousarray(pace.T)))
 
 
-def _ring_latency(latency: Floats, members: tuple[int, ...]) -> float:
-    return float(max(latency[a, b] for a, b in zip(members, (*members[1:], members[0]), strict=True)))
+def _alike(pace: Floats) -> bool:
+    """Whether all pairs are equally quick: then a sum waits for the latencies of all its hops, else of one at least."""
+    return bool(len(pace) and pace.min() >= pace.max() * (1 - 1e-9))
+
+
+def _sum_of(pace: Floats, latency: Floats, members: tuple[int, ...]) -> tuple[float, float]:
+    """Least seconds per byte and least latencies of a sum over a ring of all members, each once."""
+    n, among = len(members), np.ix_(members, members)
+    away = ~np.eye(n, dtype=bool)
+    hops = 2 * (n - 1) if _alike(pace[among][away]) else 1
+    return 2 * (n - 1) / n * ring_pace(pace, members), hops * float(latency[among][away].min())
 
 
 def real_ways(

@@ -54,7 +54,8 @@ def play(
 ) -> Timeline:
     """The whole timeline of one step under a state of the links (default: the base state).
 
-    Raises ``InputError`` when the binary is not to be had or fails, or when a link that the plan needs is out.
+    Raises ``InputError`` when the binary is not to be had or fails, or when a link that the plan needs is out, or for
+    a plan whose runtime's messages wait for their receivers.
     """
     found = played(program, state_of(program, bandwidth_bytes_per_s, latency_s), find_binary())
     record = found.record
@@ -75,6 +76,9 @@ def drawn_up(program: Program, state: State) -> AstraWorkload:
 
 def played(program: Program, state: State, binary: Path, *, timeout_s: float = TIMEOUT_S) -> Played:
     """One step by the binary, run again until every link has served in the order of arrival."""
+    if program.messages.calls != "free":
+        remedy = "use --engine fast or reference, or a plan for --runtime hippo"
+        raise InputError("plays messages that go when they are made", source="--engine astra", remedy=remedy)
     expected, guess = by_fast(program, state)
     service, seconds, runs, in_order = guess.message_start, 0.0, 0, False
     while not in_order and runs < MOST_RUNS:

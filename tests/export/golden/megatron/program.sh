@@ -25,6 +25,7 @@ PROGRAM=(
     --micro-batch-size 1
     --global-batch-size 16
     --bf16
+    --grad-reduce-in-bf16
     --make-vocab-size-divisible-by 128
     --ckpt-format torch_dist
     --dist-ckpt-optim-fully-reshardable
