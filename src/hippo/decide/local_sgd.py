@@ -17,9 +17,9 @@ from hippo.planners.baselines.diloco import NOTES, PERIOD
 from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.problem import Problem
-from hippo.score.judge import Judged, flaw, judge
+from hippo.score.judge import flaw, judge
 
-LIMIT_S = 0.5  # the most seconds for a planner of local SGD, where no plan found can be turned into such a one
+LIMIT_S = 0.5  # the most seconds for a planner of local SGD
 
 
 def if_allowed(
@@ -27,23 +27,20 @@ def if_allowed(
 ) -> Proposal | None:
     """The quickest local-SGD plan, scored by the judge; None: no planner named, local SGD allowed anyway, or none fits.
 
-    ``replanner`` searches with the effort of the answer; ``planner`` is asked where there is none, and no plan of the
-    decision can be turned into a local-SGD plan.
+    ``replanner`` searches with the effort of the answer, and ``planner`` is asked, too; where there is none, only if no
+    plan of the decision can be turned into a local-SGD plan.
     """
     if planner is None or decision.problem.allow_local_sgd:
         return None
     allowed = replace(decision.problem, allow_local_sgd=True)
-    found = () if replanner is None else replanner.plans(allowed, Effort(), local_sgd=True)
-    sound = [
-        plan
-        for plan in dict.fromkeys((*_turned(decision), *(plan for _, plan in found)))
-        if flaw(allowed, plan) is None
-    ]
+    searched = () if replanner is None else replanner.plans(allowed, Effort(), local_sgd=True)
+    found = dict.fromkeys((*_turned(decision), *(plan for _, plan in searched)))
+    sound = [plan for plan in found if flaw(allowed, plan) is None]
+    if replanner is not None or not sound:
+        plan = planner.propose(allowed, Stop(LIMIT_S), seed=seed).plan
+        sound += [plan] if plan is not None and flaw(allowed, plan) is None else []
     if not sound:
-        proposal = planner.propose(allowed, Stop(LIMIT_S), seed=seed)
-        if proposal.best is None or flaw(allowed, proposal.best) is not None:
-            return None
-        sound = [proposal.best.plan if isinstance(proposal.best, Judged) else proposal.best]
+        return None
     best = min((judge(allowed, plan) for plan in sound), key=lambda found: found.step_time_s)
     return Proposal(planner.name, Status.FEASIBLE, best, notes=NOTES)
 

@@ -81,15 +81,14 @@ Flow = tuple[int, int, int]  # rank that sends, rank that receives, kind
 Stream = tuple[int, ...]  # rank that sends, rank that receives, and the kind where each has a stream of its own
 
 
-@dataclass
 class Flight:
     """What a pacing sender knows of a flow."""
 
-    seen: float  # bytes/s: the most that was delivered
-    trip_s: float
-    began_s: float = -inf
-    left_s: float = -inf  # its last byte so far
-    sent: float = 0.0  # bytes
+    def __init__(self, seen: float, trip_s: float) -> None:
+        self.seen = seen  # bytes/s: the most that was delivered
+        self.trip_s = trip_s
+        self.began_s, self.left_s = -inf, -inf  # its first byte, its last byte so far
+        self.sent = 0.0  # bytes
 
 
 @dataclass(frozen=True)
