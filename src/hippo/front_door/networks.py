@@ -304,9 +304,10 @@ def suite_of(choice: SuiteChoice) -> Suite:
         if part not in PARTS:
             raise UnknownNameError("part of the suite", part[:60], PARTS, source="--parts")
     few = [name for part, name in PARTS.items() if choice.parts is None or part in choice.parts]
-    return replace(
-        suite, **{name: min(getattr(suite, name), suite.seeds) if name in few else 0 for name in PARTS.values()}
-    )
+    counts: dict[str, Any] = {
+        name: min(getattr(suite, name), suite.seeds) if name in few else 0 for name in PARTS.values()
+    }
+    return replace(suite, **counts)
 
 
 PARTS: Mapping[str, str] = MappingProxyType(
