@@ -150,7 +150,7 @@ def test_stop_and_copy_costs_what_the_links_need(known: PlanCache, still: World)
 
 
 def test_a_background_move_is_seen_to_arrive_and_can_be_given_up(known: PlanCache, still: World) -> None:
-    world = replace(still, epoch_s=60.0, bandwidth_bytes_per_s=still.bandwidth_bytes_per_s * 20)
+    world = replace(still, epoch_s=10.0, bandwidth_bytes_per_s=still.bandwidth_bytes_per_s * 20)
     arrived: list[float] = []
     answers = {2: Action(How.BACKGROUND, ALONE), 5: Action(How.CANCEL)}
     method = Scripted(answers, meets=lambda view: arrived.append(view.arrived))

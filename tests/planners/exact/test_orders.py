@@ -251,7 +251,7 @@ def test_the_proof_is_made_again_for_replicas_that_get_orders_last(monkeypatch: 
         tried.best["late"] = 0.9 * tried.value, late
 
     monkeypatch.setattr(exact, "_lower", proven)
-    monkeypatch.setattr(exact, "_polish", polished)
+    monkeypatch.setattr(exact, "polish_best", polished)
     found = Exact().propose(asked, Stop(200.0))
     assert granted == [SINGLE, EVERY]
     assert found.plan is not None
