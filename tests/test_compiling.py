@@ -338,7 +338,8 @@ def test_a_constant_that_is_set_at_run_time_is_no_other_process_s(pair: Path, tm
     late = changed.replace(
         "import pair.called", "from pair.called import times; times(np.arange(3.0)); import pair.called"
     )
-    (pair / "caller.py").write_text(CALLER.replace("2 *", "4.0 *"))  # longer: Python takes files of one second and size for equal
+    # Longer, as Python takes two files of the same second and size for one.
+    (pair / "caller.py").write_text(CALLER.replace("2 *", "4.0 *"))
     _ask(pair, late, HIPPO_CACHE=str(cache))  # what the caller takes in may have been compiled before
     _stays_at(pair, cache, "60.0")
 
