@@ -216,13 +216,27 @@ def _move_something(methods: Iterable[str]) -> None:
 def _look_back() -> None:
     """Hindsight of one that moves there, and every forecast."""
     from hippo.network.dynamics.forecast import FORECASTS
+    from hippo.network.rules.view import Action, How, View
     from hippo.network.worlds import judge
     from hippo.network.worlds.play import foresee, play
 
+    class Moving:
+        """Whether a method moves is its own affair: this one does, to the first plan that lies elsewhere."""
+
+        name = "moving"
+
+        def begin(self, view: View) -> int:
+            return 0
+
+        def decide(self, view: View) -> Action:
+            known = view.cache
+            here = known.location(view.running)
+            elsewhere = (each for each in range(len(known)) if known.location(each) != here)
+            return Action(How.STOP, next(elsewhere)) if view.epoch == 1 else Action()
+
     world = _moving_world()
     setting = judge.scenario_of(world)
-    moving = load(METHODS, "method", "greedy")()
-    judge.judge(setting, [play(world, setting.cache, moving, setting.terms, forecasts=setting.forecasts)])
+    judge.judge(setting, [play(world, setting.cache, Moving(), setting.terms, forecasts=setting.forecasts)])
     for name in FORECASTS:
         foresee(world, name)
 
