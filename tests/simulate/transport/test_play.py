@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -174,11 +175,22 @@ def test_a_trace_that_stands_still_is_the_base_state(seed: int) -> None:
     assert step_time(program, HIPPO, Circumstances(trace)) == pytest.approx(step_time(program, HIPPO))
 
 
+@example(2, "deepspeed")
 @given(st.integers(0, 10**6), st.sampled_from(list(RUNTIMES)))
 def test_the_clear_engine_plays_the_calls_of_every_runtime_as_the_quick_one_does(seed: int, runtime: str) -> None:
-    """Each way one link of its own, so that nothing is sent at the same instant over the same link."""
+    """Each way one link of its own, so that nothing is sent at the same instant over the same link. An order in which
+    ranks wait for each other for ever (zb-h1 under DeepSpeed) is refused by both."""
     program = replace(chain(seed), messages=RUNTIMES[runtime].messages)
-    assert reference.play(program).step_time_s == pytest.approx(fast.step_time(program))
+    clear, quick = (refused_or(each, program) for each in (lambda it: reference.play(it).step_time_s, fast.step_time))
+    assert clear == (quick if isinstance(quick, str) else pytest.approx(quick))
+
+
+def refused_or(play: Callable[[Program], float], program: Program) -> float | str:
+    """Seconds, or the words of the refusal."""
+    try:
+        return play(program)
+    except InputError as error:
+        return str(error)
 
 
 LATE = st.sampled_from([Transport("narrow", window_bytes=1.0), Transport("forgets", congestion=CUBIC)])
