@@ -43,6 +43,13 @@ OPEN = (
     "The gap stays open for {cause}: their bound grants every border and every ring the quickest links there are, and "
     "takes waiting for links, for memory and for replicas apart, so plans that good need not exist."
 )
+EXPERTS = (
+    "Expert parallelism is not searched and may be quicker: `hippo estimate --ep` tells what a layout with it takes."
+)
+CONTEXT = (
+    "Context parallelism is not searched and may be quicker: `hippo estimate --cp` tells what a layout with it takes."
+)
+LONG_SEQUENCE = 32_768  # tokens from which that is said
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
 MOST_RUNNERS_UP = 8
 BETTER_RUNNERS_UP = 2  # of them are searched, not only guessed
@@ -221,11 +228,19 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Propo
         planning_s=effort.cpu_s,
         rejected=dict(tried.rejected),
         runners_up=tuple(judge(problem, each) for each in next_best),
-        notes=(() if gap <= TOLD else (OPEN.format(cause=cause),))
+        notes=_unsearched(problem)
+        + (() if gap <= TOLD else (OPEN.format(cause=cause),))
         + (LOCAL_SGD_NOTES if best.plan.sync.method == "local_sgd" else ()),
         work_s=effort.spent_s,
         cut_short="" if closed else effort.cut,
     )
+
+
+def _unsearched(problem: Problem) -> tuple[str, ...]:
+    """What lies outside the space and may be quicker for such models and sequences."""
+    experts = any(layer.expert_parameters for layer in problem.model.layers)
+    told = (EXPERTS,) if experts else ()
+    return (*told, CONTEXT) if problem.workload.seq >= LONG_SEQUENCE else told
 
 
 def _least_of_unlike(field: Field) -> float:
