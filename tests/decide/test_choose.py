@@ -9,6 +9,7 @@ import pytest
 
 from hippo.decide.choose import Panel, choose, compare, decide, row_of
 from hippo.decide.pareto import pareto_front
+from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.problem.objective import Objective
@@ -350,6 +351,19 @@ def test_nothing_fits_is_an_answer(problem):
     assert decision.rejected == {"memory": 4}
     assert "no plan fits" in decision.summary()
     assert decision.document()["plan"] is None
+
+
+def test_a_planner_that_raises_leaves_the_answer_to_others(problem, across):
+    class Raises:
+        name = "even"
+
+        def propose(self, problem, stop, *, seed=0, progress=None):
+            raise InfeasibleError(["No room left."])
+
+    decision = decide(problem, [Raises(), Says("exact", across)], STOP, baseline=[Raises()])
+    assert (decision.planner, decision.plan) == ("exact", across)
+    first = decision.rows[0]
+    assert (first.planner, first.status, first.notes) == ("even", Status.INFEASIBLE, ("No room left.",))
 
 
 def test_the_document_has_the_keys_of_the_contract(problem, across, alone):
