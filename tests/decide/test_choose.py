@@ -12,6 +12,7 @@ from hippo.decide.pareto import pareto_front
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
+from hippo.planners.effort import LIMITED
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
@@ -229,6 +230,14 @@ def test_nobody_is_asked_after_the_time_limit(problem, across, alone):
     last = Says("last", alone)
     decide(problem, [Says("first", across), last], Stop(time_limit_s=0.0))
     assert last.asked == []
+
+
+@pytest.mark.parametrize(("gap", "work_s", "told"), [(0.1, 5.0, True), (0.1, 4.0, False), (0.001, 5.0, False)])
+def test_an_answer_for_which_some_were_not_asked_says_that_it_was_cut_short(problem, across, alone, gap, work_s, told):
+    planners = [Says("first", across, gap=gap, bound_s=1e-9, work_s=work_s), Says("last", alone)]
+    decision = decide(problem, planners, STOP)
+    assert decision.cut_short == (LIMITED if told else "")
+    assert decision.document()["cut_short"] == (LIMITED if told else None)
 
 
 def test_compare_asks_everyone_with_the_whole_time(problem, across, alone):

@@ -139,12 +139,12 @@ def choose(
     against = asking.first_plan(panel.baseline)
     proposals: list[Proposal] = []
     for planner in panel.planners:
-        if proposals and (asking.effort.over() or (not everyone and proposals[-1].planner in asking.settled)):
+        if proposals and ((not everyone and proposals[-1].planner in asking.settled) or asking.effort.over()):
             break
         proposals.append(asking.ask(planner, asking.effort.left_s))
     if problem.objective.name == "weighted" and panel.search is not None:
         proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.effort.left_s)))
-    decision = _best(problem, proposals, against)
+    decision = replace(_best(problem, proposals, against), unasked=asking.effort.cut)
     return decision if panel.order is None else panel.order(decision, asking.effort.left_s, seed)
 
 
