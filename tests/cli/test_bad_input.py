@@ -10,6 +10,7 @@ import pytest
 from hippo.plan.codec import save_plan
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.load import load_problem
+from hippo.problem.runtimes import RUNTIMES
 
 CLUSTER = {
     "gpu": "A100-SXM-80GB",
@@ -173,6 +174,28 @@ def test_a_value_out_of_range(refused, option, value):
 )
 def test_compression_that_nobody_can_price_or_run(refused, command, options, said):
     assert said in refused(command, "--model", "llama-3-8b", "--cluster", "toy", "--allow-compression", *options)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "option", "said"),
+    [
+        ("megatron", ["--allow-local-sgd"], "Megatron-LM agrees every step and has no local SGD"),
+        ("deepspeed", ["--allow-local-sgd"], "or ask for --runtime hippo or torch or ideal"),
+        ("deepspeed", ["--all-reduce", "two-level"], "DeepSpeed cannot sum on two levels"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "compare"])
+def test_ways_to_agree_that_the_runtime_does_not_have(refused, command, runtime, option, said):
+    assert said in refused(command, "--model", "llama-3-8b", "--cluster", "toy", "--runtime", runtime, *option)
+
+
+@pytest.mark.parametrize("runtime", list(RUNTIMES))
+def test_ways_to_agree_that_go_with_every_runtime(runtime):
+    for way in ("auto", "ring"):
+        asked = load_problem(model="llama-3-8b", cluster="toy", runtime=runtime, all_reduce=way)
+        assert asked.all_reduce == way
+    if runtime not in ("megatron", "deepspeed"):
+        assert load_problem(model="llama-3-8b", cluster="toy", runtime=runtime, allow_local_sgd=True).allow_local_sgd
 
 
 @pytest.mark.parametrize(

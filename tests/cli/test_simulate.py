@@ -304,3 +304,18 @@ def test_where_the_policy_is_not_trusted_the_base_is_named(hippo, slow_policy):
 )
 def test_what_a_dispatcher_does_not_go_with(refused, toy_plan, words, told):
     assert told in refused("simulate", toy_plan, *words)
+
+
+def test_the_first_lines_name_the_plans_runtime(hippo, toy_plan, tmp_path):
+    asked = json.loads(toy_plan.read_text())
+    for runtime, said in (("hippo", "under hippo's executor"), (None, "ideal: no runtime does this")):
+        asked["problem"].pop("runtime", None)
+        asked["problem"] |= {} if runtime is None else {"runtime": runtime}
+        path = tmp_path / "plan.json"  # without a runtime: as plan files were written before there were any
+        path.write_text(json.dumps(asked))
+        answer = hippo("simulate", path)
+        first, second, *_ = answer.out.splitlines()
+        assert (first, second.endswith(said)) == ("llama-3-8b on toy", True)
+    sent = hippo("simulate", path, "--transport", "hippo")
+    assert sent.out.splitlines()[1].endswith("ideal: no runtime does this")
+    assert "its messages go under hippo's executor" in sent.err

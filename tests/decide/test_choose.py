@@ -9,8 +9,10 @@ import pytest
 
 from hippo.decide.choose import Panel, choose, compare, decide, row_of
 from hippo.decide.pareto import pareto_front
+from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
+from hippo.planners.effort import LIMITED
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
@@ -230,6 +232,14 @@ def test_nobody_is_asked_after_the_time_limit(problem, across, alone):
     assert last.asked == []
 
 
+@pytest.mark.parametrize(("gap", "work_s", "told"), [(0.1, 5.0, True), (0.1, 4.0, False), (0.001, 5.0, False)])
+def test_an_answer_for_which_some_were_not_asked_says_that_it_was_cut_short(problem, across, alone, gap, work_s, told):
+    planners = [Says("first", across, gap=gap, bound_s=1e-9, work_s=work_s), Says("last", alone)]
+    decision = decide(problem, planners, STOP)
+    assert decision.cut_short == (LIMITED if told else "")
+    assert decision.document()["cut_short"] == (LIMITED if told else None)
+
+
 def test_compare_asks_everyone_with_the_whole_time(problem, across, alone):
     planners = [Says("exact", across, gap=0.0), Says("late", alone)]
     decision = compare(problem, planners, STOP, seed=7)
@@ -350,6 +360,19 @@ def test_nothing_fits_is_an_answer(problem):
     assert decision.rejected == {"memory": 4}
     assert "no plan fits" in decision.summary()
     assert decision.document()["plan"] is None
+
+
+def test_a_planner_that_raises_leaves_the_answer_to_others(problem, across):
+    class Raises:
+        name = "even"
+
+        def propose(self, problem, stop, *, seed=0, progress=None):
+            raise InfeasibleError(["No room left."])
+
+    decision = decide(problem, [Raises(), Says("exact", across)], STOP, baseline=[Raises()])
+    assert (decision.planner, decision.plan) == ("exact", across)
+    first = decision.rows[0]
+    assert (first.planner, first.status, first.notes) == ("even", Status.INFEASIBLE, ("No room left.",))
 
 
 def test_the_document_has_the_keys_of_the_contract(problem, across, alone):

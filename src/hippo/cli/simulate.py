@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import mention, print_document, print_uncalibrated, print_view
+from hippo.cli.output import mention, print_document, print_view
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, UnknownNameError
@@ -69,7 +69,8 @@ def simulate(choice: Choice) -> None:
     from hippo.cost.calibration import uncalibrated
 
     _check(choice)
-    problem, plan = read_plan(choice.plan)
+    asked, plan = read_plan(choice.plan)
+    problem = asked
     if choice.transport is not None:
         problem = replace(problem, runtime=choice.transport)
     with Watch("simulating") as watch:
@@ -90,10 +91,14 @@ def simulate(choice: Choice) -> None:
     if choice.json:
         print_document(document)
     else:
-        from hippo.report.terminal import simulation_view
+        from hippo.report.terminal import question_view, simulation_view
+        from hippo.report.text import runtime_text
 
+        print_view(question_view(asked))
+        print_view("")
         print_view(simulation_view(document))
-        print_uncalibrated(document["uncalibrated"])
+        if choice.transport is not None:
+            mention(f"its messages go {runtime_text(problem)}")
         if "astra" in document:
             mention(_against_fast(document["astra"]))
         if document.get("stalled_share"):

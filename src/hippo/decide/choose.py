@@ -19,6 +19,7 @@ from hippo.decide.reasons import Dropped, Note
 from hippo.decide.rivals import Alternatives
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import Way, count, percent, usd, way_of
+from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.effort import Effort
@@ -138,12 +139,12 @@ def choose(
     against = asking.first_plan(panel.baseline)
     proposals: list[Proposal] = []
     for planner in panel.planners:
-        if proposals and (asking.effort.over() or (not everyone and proposals[-1].planner in asking.settled)):
+        if proposals and ((not everyone and proposals[-1].planner in asking.settled) or asking.effort.over()):
             break
         proposals.append(asking.ask(planner, asking.effort.left_s))
     if problem.objective.name == "weighted" and panel.search is not None:
         proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.effort.left_s)))
-    decision = _best(problem, proposals, against)
+    decision = replace(_best(problem, proposals, against), unasked=asking.effort.cut)
     return decision if panel.order is None else panel.order(decision, asking.effort.left_s, seed)
 
 
@@ -216,14 +217,22 @@ class _Hearing:
         """The planner's proposal; asked again, the same."""
         if planner.name not in self._answers:
             stop = replace(self.stop, time_limit_s=max(limit_s, 0.0))
-            watch = self._watcher(planner.name)
-            found = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
+            found = self._asked(planner, stop)
             told = "" if found.gap is None else f", within {percent(found.gap)} of the optimum"
             LOG.info("%s: %s after %.2f CPU s%s", planner.name, found.status.value, found.planning_s, told)
             self.effort.spend(found.work_s)
             self.settled |= {planner.name} if _closed(found, self.stop) else set()
             self._answers[planner.name] = self._thrifty(found)
         return self._answers[planner.name]
+
+    def _asked(self, planner: Planner, stop: Stop) -> Proposal:
+        """What the planner answers; where it finds the problem infeasible by an error, that is its answer."""
+        began, watch = process_time(), self._watcher(planner.name)
+        try:
+            return planner.propose(self.problem, stop, seed=self.seed, progress=watch)
+        except InfeasibleError as error:
+            spent_s = process_time() - began
+            return Proposal(planner.name, Status.INFEASIBLE, planning_s=spent_s, notes=error.reasons)
 
     def _thrifty(self, found: Proposal) -> Proposal:
         """The proposal, that of the exact search with the cheapest plan about as quick."""

@@ -103,6 +103,7 @@ class Decision:
     runners_up: tuple[Judged, ...] = ()  # best first, each joins domains in another way
     searched: frozenset[Way] = frozenset()  # of their ways to join, those searched with the effort of the answer
     reasons_s: float = field(default=0.0, compare=False)  # CPU seconds of the reasons
+    unasked: str = ""  # a sentence where the limit was spent before every planner was asked
 
     @property
     def cut_short(self) -> str:
@@ -110,7 +111,7 @@ class Decision:
         if self.gap is not None and self.gap <= 0:
             return ""
         asked = (row.cut_short for row in self.rows if row.planner in (self.planner, self.prover))
-        return next((told for told in asked if told), "")
+        return next((told for told in asked if told), self.unasked)
 
     @property
     def judged(self) -> Judged | None:

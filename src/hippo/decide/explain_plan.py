@@ -71,6 +71,7 @@ def explain_plan(
         baseline=best.baseline,
         runners_up=rivals,
         searched=frozenset(others.searched),
+        unasked=best.unasked,
     )
 
 

@@ -31,7 +31,7 @@ from hippo.network.worlds.replay import Source, Watcher, replay
 from hippo.network.worlds.world import World
 from hippo.planners.base import Progress, Stop
 from hippo.problem.load import load_trace
-from hippo.problem.problem import Problem, check_compresses, check_worth
+from hippo.problem.problem import Problem, check_agrees, check_compresses, check_worth
 from hippo.problem.runtimes import runtime_of
 from hippo.registry import METHODS, PLANNERS, USUAL, load, planner, planners
 
@@ -109,6 +109,7 @@ def drawn_terms(
 ) -> DrawnTerms:
     """The terms of drawn worlds, checked as those of a problem are."""
     check_compresses(runtime_of(runtime), allow_compression)
+    check_agrees(runtime_of(runtime), allow_local_sgd=allow_local_sgd)
     check_worth(allow_compression, compression_worth)
     need_worth(allow_compression, compression_worth)
     return DrawnTerms(runtime, allow_local_sgd, compression_worth)

@@ -18,7 +18,7 @@ from hippo.problem.document import parse_json, parse_yaml
 from hippo.problem.links import Trace
 from hippo.problem.model import Model
 from hippo.problem.objective import objective_from_text
-from hippo.problem.problem import Problem, check_compresses
+from hippo.problem.problem import Problem, check_agrees, check_compresses
 from hippo.problem.profile import Profile, check_profile, profile_from_document
 from hippo.problem.runtimes import ALL_REDUCE, name_of, runtime_of
 from hippo.problem.trace_csv import trace_from_csv
@@ -88,6 +88,7 @@ def load_problem(
     if all_reduce not in ("auto", *ALL_REDUCE):
         raise UnknownNameError("all-reduce", str(all_reduce)[:60], ("auto", *ALL_REDUCE), source="--all-reduce")
     check_compresses(runtime_of(runtime), allow_compression)
+    check_agrees(runtime_of(runtime), allow_local_sgd=allow_local_sgd, all_reduce=all_reduce)
     the_model, the_cluster = load_model(model), load_cluster(cluster)
     measured = None if profile is None else load_profile(profile)
     if measured is not None:

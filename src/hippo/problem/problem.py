@@ -128,6 +128,19 @@ def check_compresses(rules: Runtime, allowed: bool) -> None:
         raise InputError(problem, source="--allow-compression", remedy=f"leave it out, or ask for --runtime {able}")
 
 
+def check_agrees(rules: Runtime, *, allow_local_sgd: bool = False, all_reduce: str = "auto") -> None:
+    """``InputError`` for a way to let replicas agree that the runtime does not have."""
+    if allow_local_sgd and not rules.local_sgd:
+        able = " or ".join(name for name, each in RUNTIMES.items() if each.local_sgd)
+        problem = f"{rules.told} agrees every step and has no local SGD"
+        raise InputError(problem, source="--allow-local-sgd", remedy=f"leave it out, or ask for --runtime {able}")
+    if all_reduce == "two-level" and not rules.two_level:
+        able = " or ".join(name for name, each in RUNTIMES.items() if each.two_level)
+        problem = f"{rules.told} cannot sum on two levels, only around one ring"
+        remedy = f"write ring or auto, or ask for --runtime {able}"
+        raise InputError(problem, source="--all-reduce", value=all_reduce, remedy=remedy)
+
+
 def told_runtime(problem: Problem) -> dict[str, object]:
     """Under which runtime the times of an answer hold, and what was allowed, as every document says it."""
     rules = problem.rules

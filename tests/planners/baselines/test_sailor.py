@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby, product
 
 import numpy as np
@@ -16,10 +17,12 @@ from hippo.planners.baselines.sailor import (
     SailorCandidate,
     SailorSearch,
     best_chain,
+    placed,
 )
 from hippo.planners.cuts import even_cuts
 from hippo.planners.effort import Effort
 from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings
+from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Cluster
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
@@ -195,3 +198,13 @@ def test_the_estimate_is_the_papers() -> None:
 def test_nothing_below_the_limit_is_nothing() -> None:
     chain = random_chain(1)
     assert best_chain(chain, limit=0.0, effort=Effort()) is None
+
+
+def test_groups_that_the_nodes_of_a_domain_have_no_room_for_are_rejected() -> None:
+    """Three nodes of six GPUs hold three groups of four, not the four that their number of GPUs suggests."""
+    asked = problem(cluster(domain("a", 1, 4), domain("b", 3, 6)), gpt(8), batch=16)
+    found = SailorCandidate(1.0, (0, 10), ("b",), (4,), 4, 4, Recipe(1, "none"))
+    other = replace(found, value=2.0, dp=2, waves=8)
+    shortlist = ShortList.of(asked, STOP)
+    assert [each.gpus for each in placed(asked, [found, other], shortlist)] == [8]
+    assert shortlist.rejected == {"devices": 1}

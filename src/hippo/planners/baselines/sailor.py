@@ -10,7 +10,7 @@ plan is chosen by; the judge scores what comes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.measured import ENDLESS_S
+from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, even_cuts
-from hippo.planners.effort import Effort
+from hippo.planners.effort import CHECK_S, Effort
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.placement import PipelineSketch, StageSketch, place
@@ -56,7 +57,7 @@ class Sailor:
         shortlist = ShortList.of(problem, stop)
         search = SailorSearch(cost_model(problem), shortlist.reject_memory, shortlist.effort)
         found = sorted(search.candidates(), key=lambda candidate: candidate.value)
-        shortlist.try_all((candidate.plan(problem) for candidate in found), most=1)
+        shortlist.try_all(placed(problem, found, shortlist), most=1)
         nothing = f"No even split of {problem.model.name} with data parallelism inside regions fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 
@@ -80,6 +81,18 @@ class SailorCandidate:
             for stage, region in enumerate(self.regions)
         )
         return self.recipe.plan(problem, place(problem.cluster, [PipelineSketch(stages, self.waves)]))
+
+
+def placed(problem: Problem, found: Iterable[SailorCandidate], shortlist: ShortList) -> Iterator[Plan]:
+    """The candidates on named devices; those for whose groups the nodes of a domain have no room are rejected."""
+    for candidate in found:
+        try:
+            plan = candidate.plan(problem)
+        except InfeasibleError:
+            shortlist.effort.spend(CHECK_S)
+            shortlist.rejected["devices"] += 1
+            continue
+        yield plan
 
 
 @dataclass(frozen=True)
