@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hippo.measure.probe.findings import Findings
     from hippo.measure.probe.prometheus import TimeSpan
     from hippo.measure.probe.rounds import Leg, LegMeasured
-    from hippo.measure.probe.wire import Effort
+    from hippo.measure.probe.wire import ProbeEffort
     from hippo.problem.cluster import Cluster
 
 _NAMED = "NAME=HOST[:PORT]"
@@ -204,7 +204,7 @@ def _linked(legs: tuple[Leg, ...], base: Cluster | None) -> tuple[Leg, ...]:
     return kept
 
 
-def _once(choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | None) -> tuple[Findings, Files]:
+def _once(choice: Choice, legs: Sequence[Leg], effort: ProbeEffort, base: Cluster | None) -> tuple[Findings, Files]:
     import time
 
     from hippo.measure.probe.rounds import a_round, refuse_silence
@@ -217,7 +217,7 @@ def _once(choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | N
 
 
 def _again_and_again(
-    choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | None
+    choice: Choice, legs: Sequence[Leg], effort: ProbeEffort, base: Cluster | None
 ) -> tuple[Findings, Files]:
     """The files are written after every round, so that an interruption loses at most the round that runs."""
     from hippo.measure.probe.findings import TRACE_FILE
@@ -243,7 +243,7 @@ def _again_and_again(
 
 
 def _found(
-    choice: Choice, effort: Effort, base: Cluster | None, seen: Mapping[float, Sequence[LegMeasured]]
+    choice: Choice, effort: ProbeEffort, base: Cluster | None, seen: Mapping[float, Sequence[LegMeasured]]
 ) -> tuple[Findings, Files]:
     from hippo.measure.probe.findings import Findings, files_of, how_probed, textfile
 
@@ -260,8 +260,8 @@ def _found(
     return findings, files
 
 
-def _effort(choice: Choice) -> Effort:
-    from hippo.measure.probe.wire import LIMITS, Effort
+def _effort(choice: Choice) -> ProbeEffort:
+    from hippo.measure.probe.wire import LIMITS, ProbeEffort
 
     given = {
         "--seconds": ("window_s", choice.seconds),
@@ -276,7 +276,9 @@ def _effort(choice: Choice) -> Effort:
         if not least <= value <= most:
             remedy = f"give a number from {least / unit:g} to {most / unit:g}"
             raise InputError("is out of range", source=option, value=value / unit, remedy=remedy)
-    return Effort(choice.seconds, choice.ramp, choice.flows, most_bytes=choice.most_mb * 1e6, patience_s=choice.timeout)
+    return ProbeEffort(
+        choice.seconds, choice.ramp, choice.flows, most_bytes=choice.most_mb * 1e6, patience_s=choice.timeout
+    )
 
 
 def _seconds(option: str, value: float, most: float) -> float:

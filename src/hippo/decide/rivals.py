@@ -76,7 +76,7 @@ class Knob:
 
 
 @dataclass(frozen=True)
-class Interval:
+class Bracket:
     """Between ``low`` and ``high``, factors, the first nearer to 1, it starts to pay to go over; ``settled``: they are
     as close as asked. ``high`` None: at no factor that was ``tried``."""
 
@@ -260,27 +260,27 @@ class Sweep:
         ways = self.points[factor] if found is None else found
         return way in ways and way_of(self.others.answer.plan) not in ways
 
-    def interval(self, way: Way, ends: Sequence[float] = ENDS) -> Interval:
+    def interval(self, way: Way, ends: Sequence[float] = ENDS) -> Bracket:
         """Where plans start to be of this way, nearest to today; looked for up to these ``ends``."""
         low, high, missed = min((1.0, *ends)), max((1.0, *ends)), False
         for _ in range(MOST_OF_A_WAY):
             bracket = self._bracket(way, low, high)
             if bracket is not None and abs(log(bracket[1] / bracket[0])) <= log(WIDTH) + 1e-9:
-                return Interval(*bracket, settled=True, tried=self._tried)
+                return Bracket(*bracket, settled=True, tried=self._tried)
             if bracket is None:
                 target = self._likely(way, low, high, ends)
             else:
                 target = (bracket[0] * bracket[1]) ** 0.5 if missed else self._between(way, *bracket)
             if target is None:
-                return Interval(1.0, None, settled=True, tried=self._tried)
+                return Bracket(1.0, None, settled=True, tried=self._tried)
             guess = self._guess(target, way)
             if not self.plan(target):
                 break
             missed = guess != self._goes(target, way)
         bracket = self._bracket(way, low, high)
         if bracket is None:
-            return Interval(1.0, None, settled=all(end in self.points for end in ends), tried=self._tried)
-        return Interval(*bracket, settled=False, tried=self._tried)
+            return Bracket(1.0, None, settled=all(end in self.points for end in ends), tried=self._tried)
+        return Bracket(*bracket, settled=False, tried=self._tried)
 
     @property
     def _tried(self) -> tuple[float, ...]:

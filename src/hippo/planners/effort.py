@@ -73,7 +73,7 @@ class Effort:
         return True
 
 
-class Sized(Protocol):
+class Playable(Protocol):
     """A plan, or what becomes one."""
 
     @property
@@ -87,7 +87,7 @@ class Sized(Protocol):
         ...
 
 
-def play_s(plan: Sized) -> float:
+def play_s(plan: Playable) -> float:
     """Work of checking, lowering and playing it."""
     return PLAN_S + GPU_S * plan.gpus + OPERATION_S * plan.operations
 

@@ -5,16 +5,14 @@ They are predicted by nothing here: the printed seconds are those of the day the
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hippo.errors import InputError
 from hippo.files import read_text
 from hippo.problem.runtimes import RUNTIMES
+from hippo.score.pipelines import table_rows
 
 COLUMNS = ("id", "runtime", "links", "measured_s", "printed_s")
 
@@ -45,14 +43,7 @@ def is_emulated(path: Path) -> bool:
 
 def cases(path: Path) -> tuple[EmulatedRun, ...]:
     """The rows of a file; what a row lacks is its refusal. ``InputError`` for a file that is no such table."""
-    rows = list(csv.DictReader(io.StringIO(read_text(path, what="table of runs"))))
-    if not rows:
-        raise InputError("the table holds no rows", source=str(path), remedy="give one row at least")
-    missing = [name for name in COLUMNS if name not in rows[0]]
-    if missing:
-        raise InputError(
-            "the table has other columns", source=str(path), key=", ".join(missing), remedy=f"give {', '.join(COLUMNS)}"
-        )
+    rows = table_rows(path, what="table of runs", needed=COLUMNS, told=COLUMNS)
     return tuple(_case(row, f"{path.name}[{index}]") for index, row in enumerate(rows))
 
 

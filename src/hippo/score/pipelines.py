@@ -24,7 +24,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -97,19 +97,22 @@ class MeasuredPipeline:
     unknown: tuple[str, ...] = ()  # columns that nothing reads
 
 
-def cases(path: Path) -> tuple[MeasuredPipeline, ...]:
-    """The rows of a file; what a row lacks is its refusal. ``InputError`` for a file that is no such table."""
-    rows = list(csv.DictReader(io.StringIO(read_text(path, what="table of measured pipelines"))))
+def table_rows(path: Path, *, what: str, needed: Collection[str], told: Collection[str]) -> list[dict[str, str]]:
+    """The rows of a file with the ``needed`` columns; ``InputError`` where it has none, or others than are ``told``."""
+    rows = list(csv.DictReader(io.StringIO(read_text(path, what=what))))
     if not rows:
         raise InputError("the table holds no rows", source=str(path), remedy="give one row at least")
-    missing = [name for name in _NEEDED if name not in rows[0]]
+    missing = [name for name in needed if name not in rows[0]]
     if missing:
         raise InputError(
-            "the table has other columns",
-            source=str(path),
-            key=", ".join(missing),
-            remedy=f"give {', '.join(_COLUMNS)}",
+            "the table has other columns", source=str(path), key=", ".join(missing), remedy=f"give {', '.join(told)}"
         )
+    return rows
+
+
+def cases(path: Path) -> tuple[MeasuredPipeline, ...]:
+    """The rows of a file; what a row lacks is its refusal. ``InputError`` for a file that is no such table."""
+    rows = table_rows(path, what="table of measured pipelines", needed=_NEEDED, told=_COLUMNS)
     shapes, healthy, found = _shapes(rows), _healthy(rows), []
     for index, row in enumerate(rows):
         case, trained = _case(row, shapes, f"{path.name}[{index}]"), _trained(row)

@@ -11,9 +11,9 @@ from threading import Event, Thread
 from urllib.parse import parse_qs, urlsplit
 
 from hippo.measure.probe.serve import listening, serve
-from hippo.measure.probe.wire import Effort
+from hippo.measure.probe.wire import ProbeEffort
 
-QUICK = Effort(window_s=0.1, ramp_s=0.02, trips=5, patience_s=20.0)
+QUICK = ProbeEffort(window_s=0.1, ramp_s=0.02, trips=5, patience_s=20.0)
 """Patient: nothing waits so long but for a peer that is silent."""
 HEADER = "time_s,src,dst,bandwidth_gbps,latency_ms"
 

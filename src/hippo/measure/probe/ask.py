@@ -16,9 +16,9 @@ from hippo.measure.probe.wire import (
     LONGEST_OWN_RAMP_S,
     PING_BYTES,
     RAMP_TRIPS,
-    Effort,
     Goodput,
     NoAnswer,
+    ProbeEffort,
     counted,
     effort_to_document,
     hang_up,
@@ -44,7 +44,7 @@ class PathMeasured:
     segment_bytes: float  # of the stream in one frame
 
 
-def measure(host: str, port: int, effort: Effort) -> PathMeasured:
+def measure(host: str, port: int, effort: ProbeEffort) -> PathMeasured:
     """Round trips, then goodput there, then back.
 
     Raises
@@ -63,7 +63,7 @@ def measure(host: str, port: int, effort: Effort) -> PathMeasured:
     return PathMeasured(min(trips), median(trips), len(trips), there, back, segment_bytes)
 
 
-def measure_between(first: tuple[str, int], second: tuple[str, int], effort: Effort) -> PathMeasured:
+def measure_between(first: tuple[str, int], second: tuple[str, int], effort: ProbeEffort) -> PathMeasured:
     """The first server's measurement of the second; ``NoAnswer`` names neither."""
     asked = {"host": second[0], "port": second[1]}
     try:
@@ -85,7 +85,7 @@ def measure_between(first: tuple[str, int], second: tuple[str, int], effort: Eff
 
 @contextmanager
 def _connected(
-    host: str, port: int, effort: Effort, ask: str, more: dict[str, object] | None = None
+    host: str, port: int, effort: ProbeEffort, ask: str, more: dict[str, object] | None = None
 ) -> Iterator[socket.socket]:
     """A connection on which the server has agreed to what is asked ("measure": it answers later)."""
     try:
@@ -102,7 +102,7 @@ def _connected(
         hang_up(peer)
 
 
-def _why(error: OSError, effort: Effort) -> str:
+def _why(error: OSError, effort: ProbeEffort) -> str:
     if isinstance(error, TimeoutError):
         return f"does not answer within {effort.patience_s:g} s"
     if isinstance(error, ConnectionRefusedError):
@@ -112,7 +112,7 @@ def _why(error: OSError, effort: Effort) -> str:
     return f"cannot be reached: {error.strerror or error}"
 
 
-def _round_trips(host: str, port: int, effort: Effort) -> tuple[list[float], float]:
+def _round_trips(host: str, port: int, effort: ProbeEffort) -> tuple[list[float], float]:
     """Seconds of each small message there and back; bytes of a segment."""
     seconds: list[float] = []
     with _connected(host, port, effort, "echo") as peer:
@@ -143,7 +143,7 @@ def _believed(segment_bytes: float) -> float:
     return segment_bytes if least <= segment_bytes <= most else float(USUAL_SEGMENT_BYTES)
 
 
-def _together(host: str, port: int, effort: Effort, ask: str) -> Goodput:
+def _together(host: str, port: int, effort: ProbeEffort, ask: str) -> Goodput:
     """Goodput of all flows of one direction at the same time; "receive": the server counts, "send": this machine."""
     gate = Barrier(effort.flows)
 
@@ -167,7 +167,7 @@ def _together(host: str, port: int, effort: Effort, ask: str) -> Goodput:
     return Goodput(num_bytes, num_bytes / rate)
 
 
-def _poured(peer: socket.socket, effort: Effort) -> Goodput:
+def _poured(peer: socket.socket, effort: ProbeEffort) -> Goodput:
     """Sends, and takes the receiver's word for what came."""
     poured(peer, effort)
     told = receive_line(peer, until_s=time.monotonic() + effort.patience_s)

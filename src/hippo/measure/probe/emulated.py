@@ -19,7 +19,7 @@ from hippo.emulate.syscalls import set_network_namespace
 from hippo.measure.probe.ask import PathMeasured, measure
 from hippo.measure.probe.rounds import Leg
 from hippo.measure.probe.serve import listening, serve
-from hippo.measure.probe.wire import PORT, Effort
+from hippo.measure.probe.wire import PORT, ProbeEffort
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ def emulated_legs(emulation: Emulation, pairs: tuple[tuple[str, str], ...]) -> I
 def _leg(emulation: Emulation, one: str, two: str) -> Leg:
     source, destination = emulation.domains[one], emulation.domains[two]
 
-    def ask(effort: Effort) -> PathMeasured:
+    def ask(effort: ProbeEffort) -> PathMeasured:
         return inside(source.namespace, lambda: measure(destination.address, PORT, effort)).result()
 
     return Leg((one, two), f"{one} to {two} ({destination.address}:{PORT})", ask)

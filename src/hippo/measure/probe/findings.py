@@ -14,7 +14,7 @@ from itertools import groupby
 from hippo.errors import InputError
 from hippo.measure.probe.rounds import LegMeasured
 from hippo.measure.probe.sample import LinkSeen, LinkSpread, Sample, frame_share, links_seen
-from hippo.measure.probe.wire import RAMP_TRIPS, Effort
+from hippo.measure.probe.wire import RAMP_TRIPS, ProbeEffort
 from hippo.problem.cluster import Cluster, Link
 from hippo.problem.cluster_yaml import cluster_from_document, cluster_to_document
 from hippo.problem.document import parse_yaml
@@ -318,7 +318,7 @@ def _figures(spread: LinkSpread | None, unit: float) -> dict[str, float] | None:
 
 
 # -------------------------------------------------------------------------------------------------------- own prober
-def how_probed(effort: Effort, looks: Sequence[LegMeasured]) -> tuple[str, ...]:
+def how_probed(effort: ProbeEffort, looks: Sequence[LegMeasured]) -> tuple[str, ...]:
     """How the own prober made its figures; the last round's in full."""
     flows = "one TCP flow" if effort.flows == 1 else f"{effort.flows} TCP flows together"
     most = f", at most {effort.most_bytes / 1e6:g} MB" if effort.most_bytes < UNLIMITED_BYTES else ""

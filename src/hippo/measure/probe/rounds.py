@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hippo.errors import InputError, UnknownNameError
 from hippo.measure.probe.ask import PathMeasured, measure, measure_between
 from hippo.measure.probe.sample import Sample, frame_share
-from hippo.measure.probe.wire import PORT, Effort, NoAnswer
+from hippo.measure.probe.wire import PORT, NoAnswer, ProbeEffort
 
 # --------------------------------------------------------------------------------------------------------------- hosts
 # Which host stands in which domain: ``NAME=HOST[:PORT]``, or a bare ``HOST[:PORT]`` whose name is the domain's.
@@ -109,7 +109,7 @@ class Leg:
 
     domains: tuple[str, str]
     told: str  # the two ends in words
-    ask: Callable[[Effort], PathMeasured]  # ``NoAnswer`` where it fails
+    ask: Callable[[ProbeEffort], PathMeasured]  # ``NoAnswer`` where it fails
 
 
 @dataclass(frozen=True)
@@ -158,12 +158,14 @@ def _between(one: ProbeHost, two: ProbeHost) -> Leg:
     return Leg(domains, f"{one} to {two}", lambda effort: measure_between(one.place, two.place, effort))
 
 
-def usual_s(legs: Sequence[Leg], effort: Effort) -> float:
+def usual_s(legs: Sequence[Leg], effort: ProbeEffort) -> float:
     """Seconds that a round takes on good links."""
     return len(legs) * effort.usual_s
 
 
-def a_round(legs: Sequence[Leg], effort: Effort, progress: Callable[[str, float], None]) -> tuple[LegMeasured, ...]:
+def a_round(
+    legs: Sequence[Leg], effort: ProbeEffort, progress: Callable[[str, float], None]
+) -> tuple[LegMeasured, ...]:
     """Measures every leg once, one after the other."""
     looks = []
     for index, leg in enumerate(legs):
@@ -189,7 +191,7 @@ def refuse_silence(looks: Sequence[LegMeasured]) -> None:
 
 def rounds(
     legs: Sequence[Leg],
-    effort: Effort,
+    effort: ProbeEffort,
     *,
     every_s: float,
     for_s: float,

@@ -14,8 +14,8 @@ from hippo.errors import InputError
 from hippo.measure.probe.ask import PathMeasured, measure
 from hippo.measure.probe.wire import (
     PING_BYTES,
-    Effort,
     NoAnswer,
+    ProbeEffort,
     counted,
     effort_from_document,
     hang_up,
@@ -106,7 +106,7 @@ def _answer(peer: socket.socket) -> None:
     _ANSWERS[ask](peer, effort)
 
 
-def _echo(peer: socket.socket, effort: Effort) -> None:
+def _echo(peer: socket.socket, effort: ProbeEffort) -> None:
     peer.settimeout(effort.patience_s)
     for _ in range(effort.trips * PING_BYTES):
         got = peer.recv(PING_BYTES)
@@ -115,7 +115,7 @@ def _echo(peer: socket.socket, effort: Effort) -> None:
         peer.sendall(got)
 
 
-def _receive(peer: socket.socket, effort: Effort) -> None:
+def _receive(peer: socket.socket, effort: ProbeEffort) -> None:
     try:
         came = counted(peer, effort)
     except NoAnswer as error:
@@ -125,12 +125,12 @@ def _receive(peer: socket.socket, effort: Effort) -> None:
     _until_gone(peer, effort)
 
 
-def _send(peer: socket.socket, effort: Effort) -> None:
+def _send(peer: socket.socket, effort: ProbeEffort) -> None:
     poured(peer, effort)
     hang_up(peer)
 
 
-def _until_gone(peer: socket.socket, effort: Effort) -> None:
+def _until_gone(peer: socket.socket, effort: ProbeEffort) -> None:
     """Reads what is still under way, so that the last line is not lost to a reset."""
     until_s = time.monotonic() + effort.patience_s
     with suppress(OSError):
@@ -138,7 +138,7 @@ def _until_gone(peer: socket.socket, effort: Effort) -> None:
             pass
 
 
-def _told(hello: dict[str, object], effort: Effort) -> dict[str, object]:
+def _told(hello: dict[str, object], effort: ProbeEffort) -> dict[str, object]:
     """The link from here to another server, for one who asks from elsewhere."""
     host, port = hello.get("host"), hello.get("port")
     if not isinstance(host, str) or not isinstance(port, int) or not 0 < port < 65536:
@@ -153,7 +153,7 @@ def _document(measured: PathMeasured) -> dict[str, object]:
     return asdict(measured)
 
 
-_ANSWERS: dict[object, Callable[[socket.socket, Effort], None]] = {
+_ANSWERS: dict[object, Callable[[socket.socket, ProbeEffort], None]] = {
     "echo": _echo,
     "receive": _receive,
     "send": _send,

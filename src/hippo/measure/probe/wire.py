@@ -43,7 +43,7 @@ class NoAnswer(HippoError):
 
 
 @dataclass(frozen=True)
-class Effort:
+class ProbeEffort:
     """How much one measurement of one direction may take."""
 
     window_s: float = 5.0  # in which bytes are counted
@@ -75,21 +75,21 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 """Field of an effort: least and most."""
 
 
-def effort_to_document(effort: Effort) -> dict[str, float]:
+def effort_to_document(effort: ProbeEffort) -> dict[str, float]:
     """The effort as a line of the protocol carries it."""
     return asdict(effort)
 
 
-def effort_from_document(document: object) -> Effort:
+def effort_from_document(document: object) -> ProbeEffort:
     """What a peer asks for; ``NoAnswer`` for anything out of ``LIMITS``."""
-    if not isinstance(document, dict) or set(document) != {field.name for field in fields(Effort)}:
+    if not isinstance(document, dict) or set(document) != {field.name for field in fields(ProbeEffort)}:
         raise NoAnswer("asks in another form")
     for name, (least, most) in LIMITS.items():
         value = document[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
             raise NoAnswer(f"asks for {name} {value!r:.40}, not from {least:g} to {most:g}")
     whole = {name: int(document[name]) for name in ("flows", "trips")}
-    return Effort(**{**document, **whole})
+    return ProbeEffort(**{**document, **whole})
 
 
 def send_line(peer: socket.socket, document: Mapping[str, object]) -> None:
@@ -171,7 +171,7 @@ class Goodput:
         return self.num_bytes / self.seconds
 
 
-def counted(peer: socket.socket, effort: Effort) -> Goodput:
+def counted(peer: socket.socket, effort: ProbeEffort) -> Goodput:
     """Receives and counts, from ``ramp_s`` after the first byte, for ``window_s`` or until ``most_bytes`` have come.
 
     The window begins and ends with an arrival and all that lies ready behind it: bytes that had waited for a lost
@@ -224,7 +224,7 @@ def _ready(peer: socket.socket, room: memoryview) -> int:
     return total
 
 
-def poured(peer: socket.socket, effort: Effort) -> None:
+def poured(peer: socket.socket, effort: ProbeEffort) -> None:
     """Sends until the receiver says something or hangs up, or until it must have had enough."""
     peer.setblocking(False)
     until_s = time.monotonic() + effort.ramp_s + effort.window_s + effort.patience_s
