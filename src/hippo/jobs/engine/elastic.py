@@ -1,0 +1,157 @@
+"""Elastic jobs: they run under an offer (a size, parts over domains, blocks of devices), and may change it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hippo.compiling import kernel
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.flows import hops, rate_of, send
+from hippo.jobs.engine.running import begin_run, fetch, hold
+
+
+@kernel(lean=True)
+def pool_of(w, job, domain):  # type: ignore[no-untyped-def]
+    """The first pool of a domain that a job can use, -1: none."""
+    for pool in range(len(w.pool)):
+        if w.pool[pool, c.POOL_DOMAIN] == domain and w.partly[w.mark[job, c.SHAPE], pool]:
+            return pool
+    return -1
+
+
+@kernel(lean=True)
+def blocks_free(w, pool, block):  # type: ignore[no-untyped-def]
+    """Free blocks of so many devices of one node each."""
+    count = 0
+    for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
+        if w.bin[each, c.BIN_UP] == 1:
+            count += w.bin[each, c.BIN_FREE] // block
+    return count
+
+
+@kernel(lean=True)
+def has_room(w, job, offer, domains):  # type: ignore[no-untyped-def]
+    """Whether an offer's parts fit into these domains (M,) now, and its links lead there and carry something."""
+    form = w.offers.form[offer]
+    for part in range(form[c.FORM_PARTS]):
+        pool = pool_of(w, job, domains[part])
+        if pool < 0:
+            return False
+        if blocks_free(w, pool, form[c.FORM_BLOCK]) < w.offers.gpus[offer, part] // form[c.FORM_BLOCK]:
+            return False
+        for other in range(part):
+            if domains[other] == domains[part]:
+                return False
+    for hop in range(hops(w.offers, offer)):
+        here, there = domains[hop], domains[(hop + 1) % form[c.FORM_PARTS]]
+        if w.links.capacity[here, there] <= 0.0 or w.links.capacity[there, here] <= 0.0:
+            return False
+    return True
+
+
+@kernel(lean=True)
+def begin(w, job, offer, domains):  # type: ignore[no-untyped-def]
+    """Run a job that waits under an offer in these domains (M,), the part with most devices first; False: no room."""
+    mark, form = w.mark[job], w.offers.form[offer]
+    if mark[c.STATUS] != c.WAITING or form[c.FORM_KIND] != mark[c.ROW] or not has_room(w, job, offer, domains):
+        return False
+    _bring_state(w, job, offer, domains)
+    mark[c.OFFER], mark[c.HOLDS] = offer, 0
+    w.part[job, :] = -1
+    for part in range(form[c.FORM_PARTS]):
+        w.part[job, part] = domains[part]
+        pool = pool_of(w, job, domains[part])
+        if part == 0:
+            mark[c.POOL] = pool
+        _take_blocks(w, job, pool, w.offers.gpus[offer, part], form[c.FORM_BLOCK])
+        mark[c.HOLDS] += w.offers.gpus[offer, part]
+        fetch(w, job, domains[part], w.job[job, c.GB] / form[c.FORM_PARTS])
+    begin_run(w, job, 0, _rate_alone(w, offer, domains), 0.0)
+    return True
+
+
+@kernel(lean=True)
+def _rate_alone(w, offer, domains):  # type: ignore[no-untyped-def]
+    """Work per second with all of its links for itself; as its flows are counted, ``flows.share`` finds its part."""
+    least, slowest = np.inf, 0.0
+    for hop in range(hops(w.offers, offer)):
+        here, there = domains[hop], domains[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
+        least = min(least, w.links.capacity[here, there], w.links.capacity[there, here])
+        slowest = max(slowest, w.links.latency[here, there], w.links.latency[there, here])
+    return rate_of(w.offers, offer, least, slowest)
+
+
+@kernel(lean=True)
+def _bring_state(w, job, offer, domains):  # type: ignore[no-untyped-def]
+    """Send weights and optimizer state from where they lie: of a ring all to each part, of a chain its share."""
+    home = w.mark[job, c.STATE_AT]
+    if home < 0:
+        return
+    form, total = w.offers.form[offer], 0
+    for part in range(form[c.FORM_PARTS]):
+        total += w.offers.gpus[offer, part]
+    for part in range(form[c.FORM_PARTS]):
+        if domains[part] != home:
+            share = 1.0 if form[c.FORM_RING] == 1 else w.offers.gpus[offer, part] / total
+            w.mark[job, c.COMING] += 1
+            send(w, job, home, domains[part], c.STATE, share * w.offers.state_bytes[form[c.FORM_KIND]])
+
+
+@kernel(lean=True)
+def _take_blocks(w, job, pool, devices, block):  # type: ignore[no-untyped-def]
+    """Blocks of a pool that has as many: in nodes of the least rank, then in the fullest ones."""
+    w.pool[pool, c.POOL_FREE] -= devices
+    w.pool[pool, c.POOL_HELD] += devices
+    while devices > 0:
+        chosen = -1
+        for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
+            if w.bin[each, c.BIN_UP] == 0 or w.bin[each, c.BIN_FREE] < block:
+                continue
+            if chosen < 0 or w.bin[each, c.BIN_RANK] < w.bin[chosen, c.BIN_RANK]:
+                chosen = each
+            elif w.bin[each, c.BIN_RANK] == w.bin[chosen, c.BIN_RANK] and w.bin[each, c.BIN_FREE] < w.bin[chosen, c.BIN_FREE]:
+                chosen = each
+        taken = min(devices, w.bin[chosen, c.BIN_FREE] // block * block)
+        hold(w, job, chosen, taken)
+        devices -= taken
+
+
+@kernel(lean=True)
+def rate_if(w, job, offer, domains):  # type: ignore[no-untyped-def]
+    """Work per second that a job would have under an offer in these domains, its links shared with who uses them now."""
+    links, least, slowest = w.links, np.inf, 0.0
+    for hop in range(hops(w.offers, offer)):
+        here, there = domains[hop], domains[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
+        for at in range(2):
+            least = min(least, _left_for_one_more(w, job, here, there))
+            slowest = max(slowest, links.latency[here, there])
+            here, there = there, here
+    return rate_of(w.offers, offer, least, slowest)
+
+
+@kernel(lean=True)
+def _left_for_one_more(w, job, source, destination):  # type: ignore[no-untyped-def]
+    """Bytes/s that one more flow would have of a link, those of ``job`` itself not counted; see ``flows.level``."""
+    links, known = w.links, -1.0
+    if links.capacity[source, destination] == np.inf:
+        return np.inf
+    while True:
+        rest, weight = links.capacity[source, destination], w.job[job, c.WEIGHT]
+        flow = links.first[source, destination]
+        while flow >= 0:
+            if not _is_of(w, flow, job):
+                if known >= 0.0 and links.demand[flow] <= known * links.weight[flow]:
+                    rest -= links.demand[flow]
+                else:
+                    weight += links.weight[flow]
+            flow = links.next[flow]
+        if rest / weight <= known:
+            return known * w.job[job, c.WEIGHT]
+        known = rest / weight
+
+
+@kernel(lean=True)
+def _is_of(w, flow, job):  # type: ignore[no-untyped-def]
+    """Whether a flow is a job's exchange."""
+    at = flow - len(w.links.transfer)
+    return at >= 0 and w.links.spanning[at // (2 * c.MOST_PARTS)] == job
