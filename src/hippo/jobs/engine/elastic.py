@@ -57,7 +57,8 @@ def begin(w, job, offer, domains):  # type: ignore[no-untyped-def]
         return False
     _bring_state(w, job, offer, domains)
     mark[c.OFFER], mark[c.HOLDS] = offer, 0
-    w.part[job, :] = -1
+    for part in range(c.MOST_PARTS):
+        w.part[job, part] = -1
     for part in range(form[c.FORM_PARTS]):
         w.part[job, part] = domains[part]
         pool = pool_of(w, job, domains[part])

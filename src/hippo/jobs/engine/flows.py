@@ -90,7 +90,9 @@ def network_moves(w, now):  # type: ignore[no-untyped-def]
     links, last = w.links, len(w.links.time_s) - 1
     while links.count[c.STATE_NOW] < last and links.time_s[links.count[c.STATE_NOW] + 1] <= now:
         links.count[c.STATE_NOW] += 1
-    links.capacity[:] = links.history[links.count[c.STATE_NOW]]
+    for here in range(len(links.capacity)):
+        for there in range(len(links.capacity)):
+            links.capacity[here, there] = links.history[links.count[c.STATE_NOW], here, there]
     links.count[c.UNSHARED] = 1
     due = links.time_s[links.count[c.STATE_NOW] + 1] if links.count[c.STATE_NOW] < last else np.inf
     item = len(w.job) + len(w.bin) + c.NETWORK
@@ -166,7 +168,9 @@ def _flow(w, at, hop):  # type: ignore[no-untyped-def]
 def _list_flows(w):  # type: ignore[no-untyped-def]
     """Write down the flows of each link, and what each would take were it alone."""
     links, offers = w.links, w.offers
-    links.first[:] = -1
+    for here in range(len(links.first)):
+        for there in range(len(links.first)):
+            links.first[here, there] = -1
     for at in range(links.count[c.TRANSFERS]):
         transfer = links.active[at]
         row = links.transfer[transfer]
