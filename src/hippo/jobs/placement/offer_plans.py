@@ -303,7 +303,7 @@ def _lean(offers: Iterable[_Offer], floor: dict[int, float]) -> Iterator[_Offer]
 def _worth_their_size(offers: Iterable[_Offer]) -> Iterator[_Offer]:
     """Without sizes of three times a power of two that do no more than their neighbours would, half the time each."""
     found = list(offers)
-    rate = {}
+    rate: dict[int, float] = {}
     for each in found:
         rate[each.shape.gpus[0]] = max(rate.get(each.shape.gpus[0], 0.0), float(1.0 / each.seconds[0, 0]))
     for each in found:
