@@ -10,6 +10,9 @@ from hippo.errors import InputError, UnknownNameError
 KINDS = ("train", "preprocess", "predict", "deploy")
 """What a job does; a column of a workload holds the index."""
 
+ELASTIC = ("batch", "seq", "tokens", "least", "most")
+"""What an elastic job has, all of it above 0, and a gang has not."""
+
 MOST_DEVICES = 10_000_000
 ELASTIC = ("batch", "seq", "tokens", "least", "most")
 """What an elastic job has, all of it above 0, and a gang has not."""

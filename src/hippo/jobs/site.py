@@ -102,7 +102,6 @@ class JobSite:
     latency_s: tuple[tuple[float, ...], ...]  # (K, K) one way
     name: str = ""
     history: LinkHistory | None = None  # None: the links stand still
-    usd_per_gb: tuple[tuple[float, ...], ...] = ()  # (K, K) egress; empty: free
 
     def __post_init__(self) -> None:
         if not self.pools:
@@ -125,27 +124,25 @@ class JobSite:
     def of(cls, cluster: Cluster, network: Trace | None = None) -> JobSite:
         """The site of a cluster: one pool per domain, speed 1, the links' bandwidth shared by all flows.
 
-        A link that only caps its senders carries what all nodes of the source may send together, also while it moves.
-        The network's clock is that of the jobs' arrivals.
+        A link that only caps its senders carries what all nodes of the source may send together. The network's clock is
+        that of the jobs' arrivals.
         """
         kind, memory_gb = cluster.gpu.name, cluster.gpu.memory_bytes / 1e9
         pools = tuple(
             DevicePool(each.name, kind, each.nodes, each.gpus_per_node, 1.0, memory_gb) for each in cluster.domains
         )
         still = np.diag(np.full(len(pools), math.inf))
-        latency_s, usd_per_gb = np.zeros_like(still), np.zeros_like(still)
-        moving = None if network is None else np.repeat(still[None], len(network.time_s), axis=0)
-        for column, link in enumerate(cluster.links):
-            ends = cluster.domain_index[link.source], cluster.domain_index[link.destination]
-            still[ends] = link.rate_bytes_per_s(pools[ends[0]].nodes)
-            latency_s[ends], usd_per_gb[ends] = link.latency_s, link.price_usd_per_gb
-            if moving is not None and network is not None:
-                moving[:, *ends] = network.bandwidth_bytes_per_s[:, column]
+        latency_s = np.zeros_like(still)
+        index = cluster.domain_index
+        ends = [index[link.source] for link in cluster.links], [index[link.destination] for link in cluster.links]
+        still[ends] = [link.rate_bytes_per_s(cluster.domain(link.source).nodes) for link in cluster.links]
+        latency_s[ends] = [link.latency_s for link in cluster.links]
         history = None
-        if moving is not None and network is not None:
+        if network is not None:
+            moving = np.repeat(still[None], len(network.time_s), axis=0)
+            moving[:, *ends] = network.bandwidth_bytes_per_s
             history = LinkHistory(network.time_s, moving, network.source)
-        tables = (_frozen(still.tolist()), _frozen(latency_s.tolist()))
-        return cls(pools, *tables, cluster.name, history, _frozen(usd_per_gb.tolist()))
+        return cls(pools, _frozen(still.tolist()), _frozen(latency_s.tolist()), cluster.name, history)
 
     @cached_property
     def domains(self) -> tuple[str, ...]:

@@ -100,8 +100,8 @@ class JobWorkload:
 
     @property
     def trainings(self) -> tuple[TrainingTerms, ...]:
-        """What the elastic jobs train, each once, in the order of their arrival: model, sequences a step, tokens each."""
-        rows = np.flatnonzero(self.elastic)
+        """What the elastic jobs train: model, sequences a step, tokens a sequence; each once."""
+        rows = np.flatnonzero(self.elastic).tolist()
         return tuple(dict.fromkeys(self._terms(row) for row in rows))
 
     def timed(self, tokens_per_s: Mapping[TrainingTerms, float]) -> JobWorkload:
@@ -110,7 +110,7 @@ class JobWorkload:
         ``InputError`` for a training that no plan can do: one without a rate, or with 0.
         """
         duration_s = self.duration_s.copy()
-        for row in np.flatnonzero(self.elastic):
+        for row in np.flatnonzero(self.elastic).tolist():
             model, batch, seq = terms = self._terms(row)
             rate = tokens_per_s.get(terms, 0.0)
             if not rate > 0:
