@@ -102,7 +102,7 @@ class JobWorkload:
     def trainings(self) -> tuple[TrainingTerms, ...]:
         """What the elastic jobs train: model, sequences a step, tokens a sequence; each once."""
         rows = np.flatnonzero(self.elastic).tolist()
-        return tuple(dict.fromkeys(self._terms(row) for row in rows))
+        return tuple(dict.fromkeys(self.terms(row) for row in rows))
 
     def timed(self, tokens_per_s: Mapping[TrainingTerms, float]) -> JobWorkload:
         """The same jobs; elastic ones take their tokens / the reference's tokens a second of what they train.
@@ -111,7 +111,7 @@ class JobWorkload:
         """
         duration_s = self.duration_s.copy()
         for row in np.flatnonzero(self.elastic).tolist():
-            model, batch, seq = terms = self._terms(row)
+            model, batch, seq = terms = self.terms(row)
             rate = tokens_per_s.get(terms, 0.0)
             if not rate > 0:
                 problem = f"no plan trains it {batch} sequences of {seq} tokens a step on this site"
@@ -120,7 +120,8 @@ class JobWorkload:
             duration_s[row] = self.tokens[row] / rate
         return replace(self, duration_s=duration_s)
 
-    def _terms(self, row: int) -> TrainingTerms:
+    def terms(self, row: int) -> TrainingTerms:
+        """What an elastic job trains."""
         return self.models[self.model[row]], int(self.batch[row]), int(self.seq[row])
 
     def __len__(self) -> int:

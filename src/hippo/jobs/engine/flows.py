@@ -238,31 +238,27 @@ def _carry(w, transfer, rate):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def rate_of(offers, offer, bandwidth, latency):  # type: ignore[no-untyped-def]
-    """Work per second of an offer at so many bytes/s and seconds one way on its slowest hop (alone in a domain: inf,
-    0): linear in latency and in the logarithm of bandwidth, below the table in proportion to it."""
+    """Work per second of an offer at so many bytes/s and seconds one way on its slowest hop: see
+    ``placement.offers.OfferTable.rate_at``; no hop: inf, 0."""
     grid, times = offers.bandwidth, offers.latency
     if offers.form[offer, c.FORM_PARTS] == 1:
         return offers.rate[offer, 0, 0]
-    later = 0
-    while later < len(times) - 1 and times[later] < latency:
+    if bandwidth <= 0.0:
+        return 0.0
+    later, high = 1, 1
+    while later < len(times) - 1 and times[later] <= latency:
         later += 1
-    sooner, beyond = max(0, later - 1), 0.0
-    if later > sooner:
-        beyond = min(1.0, max(0.0, (latency - times[sooner]) / (times[later] - times[sooner])))
-    if bandwidth <= grid[0]:
-        low, high, part, scale = 0, 0, 0.0, max(0.0, bandwidth) / grid[0]
-    elif bandwidth >= grid[-1]:
-        low, high, part, scale = len(grid) - 1, len(grid) - 1, 0.0, 1.0
-    else:
-        high = 1
-        while grid[high] < bandwidth:
-            high += 1
-        low = high - 1
-        part, scale = np.log(bandwidth / grid[low]) / np.log(grid[high] / grid[low]), 1.0
-    rate = offers.rate[offer]
-    soon = rate[sooner, low] + part * (rate[sooner, high] - rate[sooner, low])
-    late = rate[later, low] + part * (rate[later, high] - rate[later, low])
-    return scale * (soon + beyond * (late - soon))
+    while high < len(grid) - 1 and grid[high] < bandwidth:
+        high += 1
+    beyond = min(1.0, max(0.0, (latency - times[later - 1]) / (times[later] - times[later - 1])))
+    quick, slow = 1.0 / grid[high], 1.0 / grid[high - 1]
+    behind = min(1.0, max(0.0, (1.0 / bandwidth - quick) / (slow - quick)))
+    found = 0.0
+    for at in range(2):
+        row = offers.rate[offer, later - 1 + at]
+        seconds = (1.0 - behind) / row[high] + behind / row[high - 1]
+        found += seconds * (beyond if at == 1 else 1.0 - beyond)
+    return 1.0 / (found * max(1.0, grid[0] / bandwidth))
 
 
 @kernel(lean=True)

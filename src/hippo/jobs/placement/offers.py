@@ -16,6 +16,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.jobs.workload import JobWorkload
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -99,6 +101,30 @@ class OfferTable:
         assert (np.ptp(self.rate[alone], axis=(1, 2)) == 0).all(), "one part asks for no link"
         assert np.array_equal(self.hop_bytes > 0, ~alone), "bytes cross hops and nothing else"
         assert not self.ring[self.parts < 3].any(), "a ring has three parts or more"
+
+    @classmethod
+    def none(cls) -> OfferTable:
+        """No offers of no kinds."""
+        whole, real = np.zeros(0, np.int64), np.zeros(0)
+        return cls(
+            kinds=(),
+            **dict.fromkeys(("kind", "parts", "block"), whole),
+            gpus=np.zeros((0, MOST_PARTS), np.int64),
+            ring=np.zeros(0, np.bool_),
+            layout=np.zeros((0, 3), np.int64),
+            rate=np.zeros((0, 2, 2)),
+            **dict.fromkeys(("hop_bytes", "memory_left", "inside_comm", "tokens_per_s", "state_bytes"), real),
+            bandwidth_bytes_per_s=np.array([1.0, 2.0]),
+            latency_s=np.array([1.0, 2.0]),
+        )
+
+    def rows(self, workload: JobWorkload) -> Ints:
+        """(n,) the kind of each job, -1: it is not elastic, or of none of them."""
+        place = {(each.model, each.batch, each.seq): row for row, each in enumerate(self.kinds)}
+        found = np.full(len(workload), -1, np.int64)
+        for job in np.flatnonzero(workload.elastic):
+            found[job] = place.get(workload.terms(job), -1)
+        return found
 
     @classmethod
     def joined(cls, tables: Sequence[OfferTable]) -> OfferTable:
