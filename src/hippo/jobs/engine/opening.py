@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,8 @@ def open_world(
     _check(policy, settings)
     slowdown = slowdown or Slowdown.none(len(site.domains))
     kinds = shapes(workload, site, settings, slowdown)
+    if offers is not None:
+        kinds = replace(kinds, refused=_refused(kinds, workload, site, offers))
     mark = _marks(workload, kinds, offers)
     places = _places(site, settings.failures is not None or offers is not None or tenants is not None)
     start_s = float(workload.arrival_s[0]) if len(workload) else 0.0
@@ -87,6 +89,24 @@ def open_world(
         _plan(world, c.NETWORK, world.links.time_s[1:2])
         _plan(world, c.TENANTS, world.tenant_s[:1])
     return Opening(world, kinds.refused)
+
+
+def _refused(kinds: Shapes, workload: JobWorkload, site: JobSite, offers: OfferTable) -> tuple[tuple[int, str], ...]:
+    """Who can never run: gangs as ``shapes`` says, elastic jobs of whose offers none fits on the empty site."""
+    elastic, row, sizes = workload.elastic, offers.rows(workload), offers.gpus.sum(axis=1)
+    found = [each for each in kinds.refused if not elastic[each[0]]]
+    for job in np.flatnonzero(elastic).tolist():
+        usable = kinds.partly[kinds.of_job[job]]
+        held = sorted((pool.devices for pool, may in zip(site.pools, usable, strict=True) if may), reverse=True)
+        held = (held + [0] * c.MOST_PARTS)[: c.MOST_PARTS]
+        sized = (offers.kind == row[job]) & (sizes >= workload.least[job]) & (sizes <= workload.most[job])
+        if not held[0]:
+            found.append((job, "no device of the site can run it, or no link leads from its data to one"))
+        elif not sized.any():
+            found.append((job, f"no plan trains it on {workload.least[job]} to {workload.most[job]} devices"))
+        elif not (sized & (offers.gpus <= np.array(held)).all(axis=1)).any():
+            found.append((job, f"needs more devices than the site has: at least {sizes[sized].min()}"))
+    return tuple(sorted(found))
 
 
 def _check(policy: QueuePolicy, settings: ReplayRules) -> None:
