@@ -140,12 +140,9 @@ class Cluster:
         A window that is not endless bounds what a node sends over a link: a flow a GPU, a window a round trip. What the
         cluster's congestion control drains is no payload.
         """
-        overhead_s, window, control = (
-            transport.overhead_s,
-            transport.window_bytes,
-            transport.controlled(self.congestion),
-        )
-        goodputs = [transport.goodput * control.congestion.undrained(2 * link.latency_s) for link in self.links]
+        overhead_s, window = transport.overhead_s, transport.window_bytes
+        control = transport.controlled(self.congestion).congestion
+        goodputs = [transport.goodput * control.undrained(2 * link.latency_s) for link in self.links]
         told = [(link.goodput, link.overhead_s) for link in self.links]
         if isinf(window) and told == [(goodput, overhead_s) for goodput in goodputs]:
             return self
