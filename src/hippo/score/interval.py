@@ -36,13 +36,14 @@ Residuals = Mapping[str, Sequence[float]]
 """Logarithms of measured over predicted steps, by source."""
 
 LEVEL = 0.9
-FUSED, UNFUSED, NCCL, EMULATED = "fused", "unfused", "nccl", "emulated"
+FUSED, UNFUSED, NCCL, EMULATED, RUN = "fused", "unfused", "nccl", "emulated", "run"
 TOLD: Mapping[str, str] = MappingProxyType(
     {
         FUSED: "one place, fused attention",
         UNFUSED: "one place, attention as of 2021",
         NCCL: "several places under NCCL",
         EMULATED: "emulated links",
+        RUN: "emulated links, told by the run itself",
     }
 )
 """The families, and in words what their rows are."""
@@ -59,15 +60,15 @@ class StepInterval:
     sources: int
     assumed: bool = False  # what carries the messages was never measured alone
 
-    def document(self) -> dict[str, object]:
-        """``step_time_interval_s`` and whose errors it rests on."""
-        return {
-            "step_time_interval_s": [self.low_s, self.high_s],
-            "interval_of": {"level": LEVEL, "family": self.of, "rows": self.rows, "sources": self.sources},
-        }
 
-
-NO_INTERVAL: Mapping[str, object] = MappingProxyType({"step_time_interval_s": None, "interval_of": None})
+def interval_document(found: StepInterval | None) -> dict[str, object]:
+    """``step_time_interval_s`` and whose errors it rests on; both null where there is no interval."""
+    if found is None:
+        return {"step_time_interval_s": None, "interval_of": None}
+    return {
+        "step_time_interval_s": [found.low_s, found.high_s],
+        "interval_of": {"level": LEVEL, "family": found.of, "rows": found.rows, "sources": found.sources},
+    }
 
 
 def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_place: bool = False) -> StepInterval | None:
@@ -79,6 +80,11 @@ def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_plac
         return None
     there, over_nccl = one_place(problem), problem.runtime in ("megatron", "deepspeed")
     names = (there,) if places == 1 else (NCCL,) if over_nccl else (there, EMULATED)
+    return interval_around(step_time_s, names, assumed=places > 1 and over_nccl)
+
+
+def interval_around(step_time_s: float, names: tuple[str, ...], *, assumed: bool = False) -> StepInterval:
+    """The interval of a step whose errors are those of these families, independent of each other."""
     width = float(np.exp(half_width(names)))
     parts = [family(name) for name in names]
     return StepInterval(
@@ -87,7 +93,7 @@ def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_plac
         " and ".join(TOLD[name] for name in names),
         sum(len(rows) for part in parts for rows in part.values()),
         sum(map(len, parts)),
-        assumed=places > 1 and over_nccl,
+        assumed,
     )
 
 
@@ -195,12 +201,12 @@ class Span:
     fast: str
     slow: str
 
-    def document(self) -> dict[str, object]:
-        """``assumed_span_s``, quick end first, and what its ends are."""
-        return {"assumed_span_s": [self.fast_s, self.slow_s], "assumed_span_of": [self.fast, self.slow]}
 
-
-NO_SPAN: Mapping[str, object] = MappingProxyType({"assumed_span_s": None, "assumed_span_of": None})
+def span_document(found: Span | None) -> dict[str, object]:
+    """``assumed_span_s``, quick end first, and what its ends are; both null where nothing assumed touches the step."""
+    if found is None:
+        return {"assumed_span_s": None, "assumed_span_of": None}
+    return {"assumed_span_s": [found.fast_s, found.slow_s], "assumed_span_of": [found.fast, found.slow]}
 
 
 def assumed_span(problem: Problem, plan: Plan) -> Span | None:
@@ -212,3 +218,21 @@ def assumed_span(problem: Problem, plan: Plan) -> Span | None:
         step_time(lower(replace(problem, runtime=f"{problem.runtime}:{side}"), plan)) for side in ("slow", "fast")
     )
     return Span(min(fast_s, slow_s), max(fast_s, slow_s), ends[1].told, ends[0].told)
+
+
+@dataclass(frozen=True)
+class PrintedStep:
+    """Seconds of a step as they are printed, and how far measured ones may lie from them."""
+
+    step_time_s: float
+    interval: StepInterval | None
+    span: Span | None
+
+    def document(self) -> dict[str, object]:
+        """``step_time_s`` and the keys of the interval and of what is assumed."""
+        return {"step_time_s": self.step_time_s, **interval_document(self.interval), **span_document(self.span)}
+
+
+def printed_step(problem: Problem, plan: Plan, step_time_s: float) -> PrintedStep:
+    """A printed step of a plan with its interval and the ends of what is assumed."""
+    return PrintedStep(step_time_s, interval_of(problem, plan, step_time_s), assumed_span(problem, plan))
