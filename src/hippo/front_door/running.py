@@ -24,7 +24,7 @@ from hippo.run.predict import RunNetwork, predicted_along, predicted_s
 from hippo.run.reference import reference_losses
 from hippo.run.run import Emulated, Here, Result, RunStep, Saving, WorkerPlace
 from hippo.run.run import run as launch
-from hippo.score.interval import RUN, interval_around, interval_document
+from hippo.score.interval import interval_document, run_interval
 
 LEARNED = {"learned": "fixed", "learned-ready": "ready"}
 """Orders that the dispatch policy makes, and how they are run: kept to, or as a hint."""
@@ -198,7 +198,7 @@ def _predicted(job: RunJob, result: Result, *, emulated: bool) -> dict[str, Any]
     """What the simulator says of a step, over links that move the mean and the range of steps begun along the trace;
     and where nine of ten measured steps are expected around it, as runs over emulated links were."""
     usual = _usual(job, result)
-    return {**usual, **interval_document(interval_around(usual["predicted_step_s"], (RUN,)) if emulated else None)}
+    return {**usual, **interval_document(run_interval(usual["predicted_step_s"]) if emulated else None)}
 
 
 def _usual(job: RunJob, result: Result) -> dict[str, float]:

@@ -45,8 +45,7 @@ def world_document(judged: Comparison, methods: Sequence[str], *, baseline: str,
             "gain": finite(judged.gain),
         },
         "methods": {
-            name: _method(judged, name, place, base, begin_s)
-            | {"step_time_interval_s": _around(judged, name, printed)}
+            name: _method(judged, name, place, base, begin_s) | {"step_time_interval_s": _around(judged, name, printed)}
             for name in methods
         },
         "plans": [
@@ -86,10 +85,14 @@ def _around(judged: Comparison, name: str, printed: Mapping[int, PrintedStep]) -
     """Where nine of ten measured means of a run's steps are expected: the widest of the intervals of what ran."""
     run, own = judged.runs[name], judged.places[name]
     ran = [printed[own[int(index)]] for index in np.unique(run.running)]
-    factors = [(each.interval.low_s / each.step_time_s, each.interval.high_s / each.step_time_s) for each in ran if each.interval]
-    if len(factors) < len(ran) or not isfinite(run.step_time_s):
+    around = [
+        (each.interval.low_s / each.step_time_s, each.interval.high_s / each.step_time_s)
+        for each in ran
+        if each.interval is not None
+    ]
+    if len(around) < len(ran) or not isfinite(run.step_time_s):
         return None
-    return [run.step_time_s * min(low for low, _ in factors), run.step_time_s * max(high for _, high in factors)]
+    return [run.step_time_s * min(low for low, _ in around), run.step_time_s * max(high for _, high in around)]
 
 
 def figures(judged: Comparison, name: str, base: MethodRun) -> Document:

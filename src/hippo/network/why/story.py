@@ -169,9 +169,7 @@ class Story:
 
     def printed(self, index: int) -> PrintedStep:
         """The step of a configuration while the links are as the cluster says."""
-        return printed_step(
-            self.problem, self.cache.configurations[index].plan, self.cache.score(index).step_time_s
-        )
+        return printed_step(self.problem, self.cache.configurations[index].plan, self.cache.score(index).step_time_s)
 
     def document(self) -> dict[str, object]:
         """What ``watch --json`` prints. ``plan`` of decisions and epochs is a key of ``plans``."""
