@@ -13,16 +13,14 @@ import argparse
 import csv
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from _data import FOLDER, data  # type: ignore[import-not-found]
-from _fit import Linear, changed, rows, without  # type: ignore[import-not-found]
+from _fit import Linear, changed, expected_sizes, rows, without  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION, RANGES, constant
 from hippo.score import interval
 from hippo.score.cases import PublishedRun, load_cases
@@ -114,20 +112,6 @@ def residuals(
     for name, file in FILES.items():
         found[name] = over_nccl(folder, file) or known.get(name, {})
     return found | {name: emulated(data("emulated_runs.csv"), column) for name, column in COLUMNS.items()}
-
-
-def expected_sizes(found: Mapping[str, Mapping[str, list[list[float]]]]) -> dict[str, list[float]]:
-    """Of errors in one place, by least squares of their sizes on a constant and the shares, none below 0; by the source
-    that is left out ("": none). Rows of a source together weigh the root of their number."""
-    rows = [(source, row) for name in IN_ONE_PLACE for source, its in found[name].items() for row in its]
-    many = Counter(source for source, _ in rows)
-    told = {}
-    for left in ("", *many):
-        kept = [(many[source] ** -0.25, row) for source, row in rows if source != left]
-        matrix = np.array([[weight, *(weight * share for share in row[1:])] for weight, row in kept])
-        sizes = np.array([weight * abs(row[0]) for weight, row in kept])
-        told[left] = [float(f"{each:.4g}") for each in nnls(matrix, sizes)[0]]
-    return told
 
 
 def over_nccl(folder: Path, name: str) -> dict[str, list[float]]:

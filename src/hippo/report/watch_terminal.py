@@ -100,7 +100,7 @@ def story_view(story: Story) -> RenderableType:
         table.add_column(title, justify="left" if not title else "right")
     for track in story.tracks:
         table.add_row(*_row(track, story), style="bold" if track is story.mine else None)
-    return Group(Text(), table, Text(), Text(verdict(story)), Text(step_line(story), style="dim"))
+    return Group(Text(), table, Text(), Text(step_line(story), style="dim"), Text(verdict(story)))
 
 
 def step_line(story: Story) -> str:

@@ -230,13 +230,17 @@ def left_out(name: str) -> list[tuple[str, float, float]]:
     return found
 
 
+def usual_size(name: str) -> float:
+    """That an error of a family in one place is expected to have, the median of its rows."""
+    return float(np.median([expected_size(shares) for _, _, shares in _with_shares(name)]))
+
+
 def usual_half_width(name: str) -> float:
     """Of the printed intervals of a family's rows, the median; as a share of the step."""
     if name in IN_ONE_PLACE:
-        width = errors_in_one_place(1.0).half_width()
-        return float(np.sinh(width * np.median([expected_size(shares) for _, _, shares in _with_shares(name)])))
-    over_nccl = name in (NCCL, NCCL_LINKS)
-    known = errors_over_nccl(errors_in_one_place()) if over_nccl else errors_of(name)
+        known = errors_in_one_place(usual_size(name))
+    else:
+        known = errors_over_nccl(errors_in_one_place()) if name in (NCCL, NCCL_LINKS) else errors_of(name)
     return float(np.sinh(known.half_width()))
 
 
