@@ -55,6 +55,11 @@ def test_the_document(hippo, trace):
     assert set(document["kpis"]) == {"baseline", *methods}
 
 
+def test_both_ends_of_what_is_assumed_are_told(hippo, trace):
+    said = hippo("evaluate", *ASKED, "--trace", trace, "--methods", "even", "--runtime", "megatron").out
+    assert "as assumed, a step of the plan that ran longest takes" in said
+
+
 def test_only_who_was_asked_is_told(hippo, trace):
     document = hippo("evaluate", *ASKED, "--trace", trace, "--methods", "receding_horizon", "--json").document
     assert set(document["methods"]) == {"receding_horizon"}

@@ -74,7 +74,8 @@ def test_errors_of_one_place_and_of_links_are_taken_to_add_up(residuals: dict[st
     assert errors_in_one_place().half_width() == pytest.approx(0.1)
     both = errors_in_one_place().plus(errors_of(EMULATED))
     assert both.half_width() == pytest.approx(0.12)
-    assert (both.rows, both.sources, both.weights.sum()) == (22, 4, pytest.approx(10.0))
+    assert (both.rows, both.sources) == (22, 4)
+    assert both.weights.sum() == pytest.approx(10.0)
 
 
 def test_an_error_is_expected_to_grow_with_what_slows_a_step(residuals: dict[str, Any]) -> None:
@@ -91,7 +92,8 @@ def test_pipelines_whose_computing_was_measured_get_the_errors_of_one_place(resi
     residuals[NCCL] = {"one": [0.05] * 10}
     residuals[NCCL_LINKS] = {"other": [0.01] * 10}
     found = errors_over_nccl(errors_in_one_place())
-    assert (found.weights.sum(), found.half_width()) == (pytest.approx(20.0), pytest.approx(0.21))
+    assert found.weights.sum() == pytest.approx(20.0)
+    assert found.half_width() == pytest.approx(0.21)
     assert errors_over_nccl(errors_in_one_place(), "other").half_width() == pytest.approx(0.05)
 
 

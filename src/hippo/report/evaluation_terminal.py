@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,20 @@ def world_view(document: Mapping[str, Any]) -> RenderableType:
         )
     )
     parts = [Text(compression_words(document), style="bold")] if "compression_worth" in document else []
-    return Trimmed(Group(*parts, table, Text(_world_line(world, len(document["plans"])), style="dim")))
+    lines = [_world_line(world, len(document["plans"])), *_assumed_lines(document["plans"], methods[names[0]]["epochs"])]
+    return Trimmed(Group(*parts, table, *(Text(line, style="dim") for line in lines)))
+
+
+def _assumed_lines(plans: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The step at both ends of what is assumed, of the plan that the best method ran longest."""
+    longest, _ = Counter(epoch["plan"] for epoch in epochs).most_common(1)[0]
+    told = plans[longest]
+    if told["assumed_span_s"] is None:
+        return []
+    return [
+        f"as assumed, a step of the plan that ran longest takes {between(*told['assumed_span_s'])}, links as the "
+        f"cluster says; {' to '.join(told['assumed_span_of'])}"
+    ]
 
 
 def _intervals(methods: Mapping[str, Any], names: Sequence[str]) -> list[Column]:
