@@ -49,7 +49,7 @@ SHORTEST_S, LONGEST_S = 600.0, 3 * 86400.0
 ROOM = 0.6
 """Of a device's memory for states; activations take the rest."""
 
-PEAK_SHARE = 0.4
+PEAK_SHARE = 0.5
 """Of a GPU's peak that training usually gets, where no plan says."""
 
 SLACK = (1.3, 4.0)
