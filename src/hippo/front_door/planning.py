@@ -114,9 +114,9 @@ def plan(
         baseline=planners(USUAL),
         local_sgd=planner_named(LOCAL_SGD),
         replanner=_anew(planner),
-        order=with_best_order,
         search=front_candidates if planner == "auto" else None,
         thrift=cheapest,
+        order=with_best_order,
         everyone=everyone,
         why=why,
         seed=seed,
@@ -180,7 +180,14 @@ def explain(problem: Problem, plan: Plan, stop: Stop = EXPLAIN_STOP, *, seed: in
     ``plan`` may come from a decision, from ``hippo.load_plan`` or from your own hand.
     """
     found = explain_plan.explain_plan(
-        problem, plan, _named("exact"), stop, baseline=planners(USUAL), replanner=DomainReplanner, seed=seed
+        problem,
+        plan,
+        _named("exact"),
+        stop,
+        baseline=planners(USUAL),
+        replanner=DomainReplanner,
+        order=with_best_order,
+        seed=seed,
     )
     return _shown(found)
 
@@ -200,7 +207,14 @@ def pareto(
     search = front_candidates if planner == "auto" else None
     usual = planners(USUAL)
     return pareto_front(
-        problem, _named(planner, progress), stop, search=search, baseline=usual, seed=seed, progress=progress
+        problem,
+        _named(planner, progress),
+        stop,
+        search=search,
+        baseline=usual,
+        order=with_best_order,
+        seed=seed,
+        progress=progress,
     )
 
 

@@ -41,7 +41,10 @@ def world_view(document: Mapping[str, Any]) -> RenderableType:
         )
     )
     parts = [Text(compression_words(document), style="bold")] if "compression_worth" in document else []
-    lines = [_world_line(world, len(document["plans"])), *_assumed_lines(document["plans"], methods[names[0]]["epochs"])]
+    lines = [
+        _world_line(world, len(document["plans"])),
+        *_assumed_lines(document["plans"], methods[names[0]]["epochs"]),
+    ]
     return Trimmed(Group(*parts, table, *(Text(line, style="dim") for line in lines)))
 
 
