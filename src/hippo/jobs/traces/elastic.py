@@ -28,14 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.jobs.job import KINDS
+from hippo.jobs.job import KINDS, TrainingKind
 from hippo.jobs.placement.data import GB_PER_DEVICE
 from hippo.jobs.placement.models import training
 from hippo.jobs.site import JobSite
 from hippo.jobs.traces.generate import LAST_DIGIT, MOST_JOBS, TraceFit, generated
 from hippo.jobs.traces.mix import GRACE_S, PRIORITIES
 from hippo.jobs.traces.rows import CPU
-from hippo.jobs.workload import JobWorkload, TrainingTerms
+from hippo.jobs.workload import JobWorkload
 from hippo.problem.cluster import Cluster
 from hippo.problem.load import load_model
 
@@ -49,7 +49,7 @@ SHORTEST_S, LONGEST_S = 600.0, 3 * 86400.0
 ROOM = 0.6
 """Of a device's memory for states; activations take the rest."""
 
-PEAK_SHARE = 0.4
+PEAK_SHARE = 0.5
 """Of a GPU's peak that training usually gets, where no plan says."""
 
 SLACK = (1.3, 4.0)
@@ -122,21 +122,21 @@ class ElasticDraw:
         assert self.users >= 1
 
 
-def usual_trainings(models: tuple[str, ...]) -> tuple[TrainingTerms, ...]:
+def usual_trainings(models: tuple[str, ...]) -> tuple[TrainingKind, ...]:
     """What elastic jobs of these models train: sequences a step and tokens a sequence as usual for their size."""
     wanted = [training(1, name) for name in dict.fromkeys(models)]
-    return tuple((each.model, each.global_batch, each.seq) for each in wanted)
+    return tuple(TrainingKind(each.model, each.global_batch, each.seq) for each in wanted)
 
 
-def rough_tokens_per_s(cluster: Cluster, trainings: tuple[TrainingTerms, ...]) -> dict[TrainingTerms, float]:
+def rough_tokens_per_s(cluster: Cluster, trainings: tuple[TrainingKind, ...]) -> dict[TrainingKind, float]:
     """Tokens a second in the largest domain at ``PEAK_SHARE`` of its peak, 6 FLOPs a parameter and token: no plan."""
     gpus = max(domain.gpus for domain in cluster.domains)
     flops = PEAK_SHARE * cluster.gpu.peak_flops.get("bf16", max(cluster.gpu.peak_flops.values())) * gpus
-    return {terms: flops / (6.0 * load_model(terms[0]).active_parameters) for terms in trainings}
+    return {each: flops / (6.0 * load_model(each.model).active_parameters) for each in trainings}
 
 
 def elastic_workload(
-    draw: ElasticDraw, rng: np.random.Generator, site: JobSite, tokens_per_s: Mapping[TrainingTerms, float]
+    draw: ElasticDraw, rng: np.random.Generator, site: JobSite, tokens_per_s: Mapping[TrainingKind, float]
 ) -> JobWorkload:
     """Jobs for a site; the elastic ones have tokens, and no duration yet (``JobWorkload.timed`` sets it).
 
@@ -162,8 +162,8 @@ def elastic_workload(
 
     # elastic jobs: model, least and most devices
     memory_gb = min(min(pool.memory_gb for pool in pools), 80.0)
-    known = [terms for terms in usual_trainings(draw.models) if tokens_per_s.get(terms, 0.0) > 0]
-    parameters = np.array([load_model(terms[0]).parameters for terms in known], np.float64)
+    known = [each for each in usual_trainings(draw.models) if tokens_per_s.get(each, 0.0) > 0]
+    parameters = np.array([load_model(each.model).parameters for each in known], np.float64)
     need = np.exp2(np.ceil(np.log2(np.maximum(1.0, 16e-9 * parameters / (ROOM * memory_gb))))).astype(np.int64)
     fits = need <= cap
     if not fits.any():
@@ -189,7 +189,7 @@ def elastic_workload(
     low, high = np.array(ends).T
     score = np.array([normal.inv_cdf(each) for each in np.clip(low + (high - low) * rng.random(n), 1e-12, 1 - 1e-12)])
     length_s = np.round(np.clip(np.exp(middle + family.spread * score), SHORTEST_S, LONGEST_S))
-    rate = np.array([tokens_per_s[terms] for terms in known])[model] / largest
+    rate = np.array([tokens_per_s[each] for each in known])[model] / largest
     tokens = np.where(elastic, np.ceil(length_s * most * rate / 1e6) * 1e6, 0.0)
     size = np.where(elastic, most, gang)
 
@@ -223,15 +223,15 @@ def elastic_workload(
         "data_gb": np.round(np.where(elastic, TOKEN_BYTES * 1e-9 * tokens, volume), 3),
         "data_at": home[user],
         "model": np.where(elastic, model + 1, 0),
-        "batch": np.where(elastic, np.array([terms[1] for terms in known])[model], 0),
-        "seq": np.where(elastic, np.array([terms[2] for terms in known])[model], 0),
+        "batch": np.where(elastic, np.array([each.batch for each in known])[model], 0),
+        "seq": np.where(elastic, np.array([each.seq for each in known])[model], 0),
         "tokens": tokens,
         "least": np.where(elastic, least, 0),
         "most": np.where(elastic, most, 0),
     }
     number = np.argsort(np.argsort(arrival_s, kind="stable"))
     names = [f"{('llm', 'gang', 'prepare', 'serve')[each]}-{place}" for place, each in zip(number, what, strict=True)]
-    models = ("", *(terms[0] for terms in known))
+    models = ("", *(each.model for each in known))
     return JobWorkload.of_columns(columns, names=names, users=users, domains=site.domains, models=models)
 
 
