@@ -113,9 +113,10 @@ def _take_blocks(w, job, pool, devices, block):  # type: ignore[no-untyped-def]
         for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
             if w.bin[each, c.BIN_UP] == 0 or w.bin[each, c.BIN_FREE] < block:
                 continue
-            if chosen < 0 or w.bin[each, c.BIN_RANK] < w.bin[chosen, c.BIN_RANK]:
-                chosen = each
-            elif w.bin[each, c.BIN_RANK] == w.bin[chosen, c.BIN_RANK] and w.bin[each, c.BIN_FREE] < w.bin[chosen, c.BIN_FREE]:
+            if chosen < 0 or w.bin[each, c.BIN_RANK] < w.bin[chosen, c.BIN_RANK] or (
+                w.bin[each, c.BIN_RANK] == w.bin[chosen, c.BIN_RANK]
+                and w.bin[each, c.BIN_FREE] < w.bin[chosen, c.BIN_FREE]
+            ):
                 chosen = each
         taken = min(devices, w.bin[chosen, c.BIN_FREE] // block * block)
         hold(w, job, chosen, taken)

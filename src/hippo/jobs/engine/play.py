@@ -10,10 +10,10 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.decide import decide
+from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.heaps import join, set_due
 from hippo.jobs.engine.keys import find_shares, key, served
 from hippo.jobs.engine.opening import Opening, open_world
-from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.running import break_or_repair, came, happen, tenants_change
 from hippo.jobs.engine.world import Floats, QueueWorld
 from hippo.jobs.learned.state import LearnedSetup
@@ -94,7 +94,7 @@ def ledger(opening: Opening, policy: str) -> Ledger:
         events=int(world.tally[c.EVENTS]),
         busy_device_s=world.series[:, :pools].sum(axis=0),
         link_gb=world.links.moved_gb + world.links.exchanged_gb,
-        exchange_usd=job[:, c.USD].copy(),
+        exchange_usd=np.where(mark[:, c.ELASTIC] == 1, 0.0, job[:, c.USD]),  # those of elastic jobs are in link_gb
         time_s=time_s,
         busy_devices=busy,
         waiting_jobs=waiting,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.elastic import blocks_free, has_room, pool_of, rate_if
