@@ -113,9 +113,13 @@ def _take_blocks(w, job, pool, devices, block):  # type: ignore[no-untyped-def]
         for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
             if w.bin[each, c.BIN_UP] == 0 or w.bin[each, c.BIN_FREE] < block:
                 continue
-            if chosen < 0 or w.bin[each, c.BIN_RANK] < w.bin[chosen, c.BIN_RANK] or (
-                w.bin[each, c.BIN_RANK] == w.bin[chosen, c.BIN_RANK]
-                and w.bin[each, c.BIN_FREE] < w.bin[chosen, c.BIN_FREE]
+            if (
+                chosen < 0
+                or w.bin[each, c.BIN_RANK] < w.bin[chosen, c.BIN_RANK]
+                or (
+                    w.bin[each, c.BIN_RANK] == w.bin[chosen, c.BIN_RANK]
+                    and w.bin[each, c.BIN_FREE] < w.bin[chosen, c.BIN_FREE]
+                )
             ):
                 chosen = each
         taken = min(devices, w.bin[chosen, c.BIN_FREE] // block * block)
@@ -125,11 +129,11 @@ def _take_blocks(w, job, pool, devices, block):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def rate_if(w, job, offer, domains):  # type: ignore[no-untyped-def]
-    """Work per second that a job would have under an offer in these domains, its links shared with who uses them now."""
+    """Work per second that a job would have under an offer in these domains, their links shared with who uses them."""
     links, least, slowest = w.links, np.inf, 0.0
     for hop in range(hops(w.offers, offer)):
         here, there = domains[hop], domains[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
-        for at in range(2):
+        for _ in range(2):
             least = min(least, _left_for_one_more(w, job, here, there))
             slowest = max(slowest, links.latency[here, there])
             here, there = there, here

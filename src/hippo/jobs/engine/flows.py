@@ -1,8 +1,8 @@
-"""What flows over links: transfers of data and state, and what elastic jobs exchange while they run over several domains.
+"""What flows over links: transfers of data and state, and what elastic jobs over several domains exchange.
 
 Links are shared max-min: who wants less than its level of a link has what it wants, the others share the rest by their
-weights (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). Transfers take what they get. The exchange of a job comes in
-bursts, so a job has of a link what it would have if it took all it could get, while the others take what they need.
+weights (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). Transfers take what they get. The exchange of a job comes
+in bursts, so a job has of a link what it would have if it took all it could get, while the others take what they need.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _item(w, transfer):  # type: ignore[no-untyped-def]
     return len(w.job) + len(w.bin) + c.FIRST_TRANSFER + transfer
 
 
-# --------------------------------------------------------------------------------------------------------- who exchanges
+# -------------------------------------------------------------------------------------------------------- who exchanges
 @kernel(lean=True)
 def begin_exchange(w, job):  # type: ignore[no-untyped-def]
     """An elastic job over several domains computes from now on."""

@@ -1,8 +1,8 @@
 """All that a replay holds, for the kernels: what stands and what changes, in one tuple, and the names of its columns.
 
 n jobs, S shapes, C classes, P pools, K domains, B bins, E pieces, U users, G groups, R rows of the table of slowdowns,
-L levels, T instants of the series. Of links: X transfers, H states of the network. Of elastic jobs: O offers, Q kinds of
-training, M (``MOST_PARTS``) parts.
+L levels, T instants of the series. Of links: X transfers, H states of the network. Of elastic jobs: O offers, Q kinds
+of training, M (``MOST_PARTS``) parts.
 """
 
 from __future__ import annotations
