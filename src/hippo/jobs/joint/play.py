@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
@@ -39,8 +40,14 @@ def play_jointly(
             if watch is not None:
                 watch(int(opening.world.tally[c.N_DONE]), len(workload))
         if opening.world.tally[c.SEGMENTS] <= rows or not segments:
-            return ledger(opening, scheduler.name)
+            return ledger(_without(opening, moment.waiting.tolist(), scheduler.name), scheduler.name)
         rows = int(opening.world.tally[c.SEGMENTS])
+
+
+def _without(opening: Opening, waiting: list[int], name: str) -> Opening:
+    """The opening with those refused whom a scheduler has left waiting when nothing is to come any more."""
+    left = [(job, f"{name} never begins it") for job in waiting]
+    return replace(opening, refused=tuple(sorted((*opening.refused, *left))))
 
 
 def opened(
