@@ -21,6 +21,7 @@ from hippo.planners.baselines.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.baselines.diloco import PERIOD
 from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
 from hippo.planners.exact.candidates import Tried, joining
+from hippo.planners.exact.chains import search_chains
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
@@ -83,6 +84,9 @@ class Exact:
             polish_best(problem, tried, granted)
             if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
                 lower, cause = _lower(problem, tried, _granted(tried, fields))
+        if tried.value * (1.0 - TOLD) > lower and problem.objective.name != "cost":
+            search_chains(fields[0], [each for _, each in tried.best.values()])
+            polish_best(problem, tried, granted)
         return _proposal(problem, tried, lower, cause)
 
 
