@@ -9,8 +9,9 @@ without a play. Letters: n domains, p stages, m waves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from itertools import combinations, permutations
 from math import inf
@@ -34,12 +35,13 @@ Ints = NDArray[np.int64]
 Family = tuple[int, str, str]
 """Sequences of a wave, recomputation and sharding: what all domains of a chain share."""
 
-WAITS: Mapping[str, float] = MappingProxyType({"coupled": 0.5, "apart": 1.0})
+WAITS: Mapping[str, tuple[float, ...]] = MappingProxyType({"coupled": (0.5,), "apart": (1.0,), "late": (0.0, 1.0)})
 """Share of a border's round trip in which both its ranks wait, every wave, by ``Messages.calls``: a call that sends and
-receives at once, or one for each. Elsewhere ranks work on meanwhile."""
+receives at once, or one for each. Where receives are posted late that depends on the order of operations, so chains are
+looked for at both ends. Elsewhere ranks work on meanwhile."""
 MOST_PERMUTED = 5  # domains of which every set is looked at, in its quickest order
 MOST_SEEDS = 2000  # chains whose pace is worked out to find where to begin
-BEGUN = 8  # of them are begun from
+BEGUN, DESCENDED, IMPROVED = 12, 3, 3  # of them are played; then gone on from by estimates, and by plays
 NEAR = 1.03  # times the estimate of a chain up to which its neighbours are played
 MOST_PLAYED = 8  # neighbours of one chain
 
@@ -68,12 +70,13 @@ class Paced:
     step_s: float  # estimated
 
 
-def search_chains(field: Field, starts: Iterable[Candidate]) -> None:
-    """Plays chains that may be better than the best plan: from ``starts``, and from the best estimates of all."""
+def search_chains(field: Field, starts: Sequence[Candidate], *, seeded: bool = True) -> None:
+    """Plays chains that may be better than the best plan: from ``starts``, and (``seeded``) the best estimates of all."""
     if len(field.tables.kinds) > 1 and (field.only is None or len(field.only.domains) > 1):
-        search = ChainSearch(field)
-        known = [chain for chain in map(search.chain_of, starts) if chain is not None]
-        search.run([*known, *search.seeds()])
+        for waits in WAITS.get(field.rules.messages.calls, (0.0,)):
+            search = ChainSearch(field, waits)
+            known = [chain for chain in map(search.chain_of, starts) if chain is not None]
+            search.run([*known, *(search.seeds() if seeded else ())])
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,28 +84,28 @@ class ChainSearch:
     """Chains of one problem; each is worked out once."""
 
     field: Field
-    _known: dict[Chain, Paced | None] = field(default_factory=dict)
-    _ways: dict[tuple[int, ...], DomainWay | None] = field(default_factory=dict)
+    waits: float  # share of a border's round trip: see ``WAITS``
+    _known: dict[Chain, Paced | None] = dataclass_field(default_factory=dict)
+    _ways: dict[tuple[int, ...], DomainWay | None] = dataclass_field(default_factory=dict)
 
     def run(self, starts: Iterable[Chain]) -> None:
-        """Goes down from every start by the estimate, plays where that ends, and goes on by plays from the best."""
+        """Plays every start and where the best of them lead by the estimate, and goes on by plays from the best."""
         tried = self.field.tried
-        ends = dict.fromkeys(end for start in starts for end in [self.descended(start)] if end is not None)
-        ranked = sorted((end for end in ends), key=lambda end: end.step_s)
-        values = []
-        for end in ranked:
-            if tried.must_stop or end.step_s > REACH * tried.value:
-                break
-            values.append((self.play(end), len(values), end))
-        for value, _, end in sorted(values, key=lambda item: item[:2]):
+        begun = sorted((each for each in map(self.paced, starts) if each is not None), key=lambda each: each.step_s)
+        ends = [self.descended(each) for each in begun[:DESCENDED]]
+        values: list[tuple[float, int, Paced]] = []
+        for at, each in enumerate(dict.fromkeys([*ends, *begun])):
+            if tried.must_stop:
+                return
+            values.append((self.play(each), at, each))
+        for value, _, each in sorted(values, key=lambda item: item[:2])[:IMPROVED]:
             if tried.must_stop or value > REACH * tried.value:
                 break
-            self.improve(end, value)
+            self.improve(each, value)
 
-    def descended(self, start: Chain) -> Paced | None:
+    def descended(self, best: Paced) -> Paced:
         """Where going to the best neighbour ends, by the estimate."""
-        best = self.paced(start)
-        while best is not None and not self.field.tried.must_stop:
+        while not self.field.tried.must_stop:
             found = [each for each in map(self.paced, self.neighbours(best.chain)) if each is not None]
             better = min(found, key=lambda each: each.step_s, default=best)
             if better.step_s >= best.step_s * (1 - 1e-9):
@@ -131,7 +134,7 @@ class ChainSearch:
         for candidate in self.candidates(paced):
             value = tried.play(candidate)
             best, likely = (value, candidate) if value < best else (best, likely)
-        if likely is not None and best <= REACH * tried.value:
+        if likely is not None and min(best, paced.step_s) <= REACH * tried.value:
             before = tried.value
             play_with_order(self.field, likely)
             best = min(best, tried.value) if tried.value < before else best
@@ -176,7 +179,7 @@ class ChainSearch:
         delays = np.where(np.diff(part, prepend=-1) > 0, trips[part], 2 * hops[part])  # (p,) round trip before each
         delays[0] = 0.0
         after = np.append(delays[1:], 0.0)
-        calls = WAITS.get(field.rules.messages.calls, 0.0) * (delays + after)
+        calls = self.waits * (delays + after)
         behind, waves = np.cumsum(after[::-1])[::-1], field.problem.workload.global_batch // wave
         tables = np.stack([table.packed for table in found])
         line = PacedLine(tables, part, calls, behind, waves, field.rules.live_limit, field.tables.usable_bytes)
@@ -187,7 +190,8 @@ class ChainSearch:
         slowest = way.slowest * wave * field.wave_bytes
         pace = max(float((seconds + calls).max()), slowest)
         ends = float(once.max() + tables[:, 6, 0].max()) + field.tail_s(way)
-        step_s = (waves - 1) * pace + float(seconds.sum() + delays.sum()) + ends
+        filled = forward.sum() + 0.5 * delays.sum() + pace if field.tables.split else seconds.sum() + delays.sum()
+        step_s = (waves - 1) * pace + float(filled) + ends
         room = [
             room_for(tables[j], line.usable, a, b) for j, a, b in zip(part, cuts[:-1], cuts[1:], strict=True)
         ]
