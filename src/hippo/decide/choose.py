@@ -223,9 +223,9 @@ class _Hearing:
             self.effort.spend(found.work_s)
             self.settled |= {planner.name} if _closed(found, self.stop) else set()
             self._answers[planner.name] = self._thrifty(found)
-            for other, answer in found.asked:  # for its own sake; whoever is asked the same again answers the same
-                if other in self.panel.planners and not answer.cut_short:
-                    self._answers.setdefault(other.name, answer)
+            for answer in found.asked:  # whoever is asked the same again answers the same
+                if not answer.cut_short:
+                    self._answers.setdefault(answer.planner, answer)
         return self._answers[planner.name]
 
     def _asked(self, planner: Planner, stop: Stop) -> Proposal:

@@ -1,8 +1,8 @@
 """Pipelines over several domains, found by local search: which domains in which order, and how each of them lies.
 
-Nothing here is a bound; it finds what bounds do not lead to. Those of ``uniform`` and ``mixed`` grant every stage memory
-and messages that a runtime may not have, so the plans that they name can be far from the best. A *chain* has no cuts:
-those of the least pace are found at once, with the micro-batches that its runtime keeps under way, and with the
+Nothing here is a bound; it finds what bounds do not lead to. Those of ``uniform`` and ``mixed`` grant every stage
+memory and messages that a runtime may not have, so the plans that they name can be far from the best. A *chain* has no
+cuts: those of the least pace are found at once, with the micro-batches that its runtime keeps under way, and with the
 seconds in which its ranks wait for messages (``bounds.quickest_cuts``). So thousands of chains can be told apart
 without a play. Letters: n domains, p stages, m waves.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cached_property
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 from math import inf
 from types import MappingProxyType
 
@@ -71,7 +71,7 @@ class Paced:
 
 
 def search_chains(field: Field, starts: Sequence[Candidate], *, seeded: bool = True) -> None:
-    """Plays chains that may be better than the best plan: from ``starts``, and (``seeded``) the best estimates of all."""
+    """Plays chains that may be better than the best plan: from ``starts``, and (``seeded``) from the best estimates."""
     if len(field.tables.kinds) > 1 and (field.only is None or len(field.only.domains) > 1):
         for waits in WAITS.get(field.rules.messages.calls, (0.0,)):
             search = ChainSearch(field, waits)
@@ -192,9 +192,7 @@ class ChainSearch:
         ends = float(once.max() + tables[:, 6, 0].max()) + field.tail_s(way)
         filled = forward.sum() + 0.5 * delays.sum() + pace if field.tables.split else seconds.sum() + delays.sum()
         step_s = (waves - 1) * pace + float(filled) + ends
-        room = [
-            room_for(tables[j], line.usable, a, b) for j, a, b in zip(part, cuts[:-1], cuts[1:], strict=True)
-        ]
+        room = [room_for(tables[j], line.usable, a, b) for j, a, b in zip(part, cuts[:-1], cuts[1:], strict=True)]
         times = ChainTimes(forward, seconds, delays, np.array(room, np.float64), waves, slowest)
         return Paced(chain, way, tuple(cuts.tolist()), times, step_s)
 
@@ -277,13 +275,12 @@ class ChainSearch:
             for n in range(2, len(among) + 1):
                 for members in combinations(among, n):
                     orders = [order for order in permutations(members) if order[0] < order[-1]]
-                    best = min(orders, key=lambda order: sum(trip[a, b] for a, b in zip(order, order[1:], strict=False)))
-                    found[best] = None
+                    found[min(orders, key=lambda order: sum(trip[pair] for pair in pairwise(order)))] = None
         wanted = [path for path in found if field.only is None or field.only.holds([path])]
         return [each for path in wanted for each in (path, path[::-1])]
 
     def neighbours(self, chain: Chain) -> Iterator[Chain]:
-        """Chains one step away: a stage more or less, a domain left out, added or moved, other widths, another family."""
+        """Chains one step away: a stage more or less, a domain left out, added or moved, other widths or family."""
         path, layouts, only = chain.path, chain.layouts, self.field.only
         for j, layout in enumerate(layouts):
             full = self._of(path[j], chain.family)
@@ -323,11 +320,13 @@ class ChainSearch:
             found = [self._of(domain, family) for domain in chain.path]
             if not all(found):
                 continue
-            if family != chain.family and all((one.tp, one.dp) in own for one, own in zip(chain.layouts, found, strict=True)):
-                pairs = zip(chain.layouts, found, strict=True)
-                same = tuple(replace(own[one.tp, one.dp], stages=one.stages) for one, own in pairs)
-                if all(own[one.tp, one.dp].stages >= one.stages for one, own in zip(same, found, strict=True)):
-                    yield Chain(chain.path, same)
+            same = [own.get((one.tp, one.dp)) for one, own in zip(chain.layouts, found, strict=True)]
+            room = [0 if layout is None else layout.stages for layout in same]
+            if family != chain.family and all(
+                one.stages <= most for one, most in zip(chain.layouts, room, strict=True)
+            ):
+                kept = zip(same, chain.layouts, strict=True)
+                yield Chain(chain.path, tuple(replace(own, stages=one.stages) for own, one in kept if own is not None))
             for width in found[0]:
                 if all(width in own for own in found):
                     yield Chain(chain.path, tuple(own[width] for own in found))
