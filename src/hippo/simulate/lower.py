@@ -168,10 +168,11 @@ class Border:
 
 
 def orders_of(problem: Problem, plan: Plan) -> list[Schedule]:
-    """The order of every pipeline as the runtime runs it: B and at once W where its gradients leave first; where one
-    pipeline splits its backwards, so do all."""
+    """The order of every pipeline as the runtime runs it: B and at once W where gradients leave first and there is
+    somebody to send them to; where one pipeline splits its backwards, so do all."""
     schedules = [order_of(plan, pipeline) for pipeline in plan.pipelines]
-    if problem.rules.gradients_first or not all(schedule.fused for schedule in schedules):
+    sends = any(len(pipeline.stages) > 1 for pipeline in plan.pipelines)
+    if (sends and problem.rules.gradients_first) or not all(schedule.fused for schedule in schedules):
         schedules = [split(schedule) for schedule in schedules]
     return schedules
 
