@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.network.methods.greedy import towards
+from hippo.network.methods.settings import chosen
 from hippo.network.methods.static import start
 from hippo.network.rules.move import STILL
 from hippo.network.rules.rates import best_of_place, net_now
@@ -20,7 +21,7 @@ from hippo.network.rules.view import Action, View
 
 @dataclass(frozen=True)
 class Dwell:
-    """When to move: found on the training networks (``benchmarks/heuristics.py``)."""
+    """When to move."""
 
     margin: float = 0.2  # share by which the better place must do more than the present one,
     epochs: int = 4  # so many epochs in a row
@@ -37,7 +38,7 @@ class Hysteresis:
     name = "hysteresis"
 
     def __init__(self, dwell: Dwell | None = None) -> None:
-        self.dwell = dwell or Dwell()
+        self.dwell = dwell or chosen(self.name, Dwell)
         self._renewal = Renewal()
         self._better = 0  # epochs in a row in which another place was clearly better
 
