@@ -2,8 +2,8 @@
 
 Sailor re-plans and MAST re-schedules in their papers; CrossPipe and DiLoCo are given the same. All have what the
 others have: telemetry, forecast, triggers (``rules.trigger``), levers (``plans.levers``) and the prices of the rule
-book. Which plans there are is theirs alone; whether to go to one is weighed under the forecast, with a margin. How often
-they ask, and for what, is searched on the training networks (``settings.json``).
+book. Which plans there are is theirs alone; whether to go to one is weighed under the forecast, with a margin. How
+often they ask, and for what, is searched on the training networks (``settings.json``).
 """
 
 from __future__ import annotations

@@ -451,10 +451,8 @@ def best_chain(chain: RegionChain, *, limit: float, effort: Effort) -> tuple[str
     names = [domain.name for domain in chain.cluster.domains]
     pair_s = {(a, b): chain.transfer_s(a, b) for a in names for b in names if a != b}
     total, slowest, least_s = sum(chain.compute_s), max(chain.compute_s), min(pair_s.values(), default=float("inf"))
-    quickest, largest = (
-        min(chain.compute_s) + chain.open_share * least_s,
-        max(domain.gpus for domain in chain.cluster.domains),
-    )
+    quickest = min(chain.compute_s) + chain.open_share * least_s
+    largest = max(domain.gpus for domain in chain.cluster.domains)
     behind = [sum(chain.gpus[stage:]) for stage in range(len(chain.gpus) + 1)]
     best: tuple[float, tuple[str, ...] | None] = (limit, None)
     visits = 0
