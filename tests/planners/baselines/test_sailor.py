@@ -22,6 +22,7 @@ from hippo.planners.baselines.sailor import (
 )
 from hippo.planners.cuts import even_cuts
 from hippo.planners.effort import Effort
+from hippo.planners.orders import ordered
 from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings
 from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Cluster
@@ -145,7 +146,10 @@ def test_the_judge_picks_among_the_best_estimates_of_each_number_of_regions(worl
     for one in sorted(search.candidates(), key=lambda one: one.value):
         best.setdefault(len(set(one.regions)), one)
     played = {one.plan(asked): judge(asked, one.plan(asked)).score.step_time_s for one in best.values()}
-    assert answer.plan == min(played, key=played.__getitem__)
+    quickest = min(played, key=played.__getitem__)
+    assert answer.plan in (quickest, ordered(asked, quickest))
+    assert answer.score is not None
+    assert answer.score.step_time_s <= played[quickest]
 
 
 def test_where_a_rank_waits_for_its_messages_the_whole_round_trip_slows_a_stage() -> None:

@@ -1,9 +1,11 @@
-"""Planners of the literature in motion: at every trigger they plan anew with their own planner, and move where it pays.
+"""Planners of the literature in motion: they plan anew with their own planner as the network moves, and move where it
+pays.
 
 Sailor re-plans and MAST re-schedules in their papers; CrossPipe and DiLoCo are given the same. All have what the
-others have: telemetry, forecast, triggers (``rules.trigger``), levers (``plans.levers``) and the prices of the rule
-book. Which plans there are is theirs alone; whether to go to one is weighed under the forecast, with a margin. How
-often they ask, and for what, is searched on the training networks (``settings.json``).
+others have: telemetry, forecast, triggers (``rules.trigger``), levers (``plans.levers``), the prices of the rule book,
+and plans made anew as far apart as theirs (``rules.renewal``), at once where what runs cannot. Which plans there are is
+theirs alone; whether to go to one is weighed at every trigger under the forecast, with a margin. How far the network
+must have moved, and for which one plans are made, is searched on the training networks (``settings.json``).
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net, Replanner, under
 from hippo.network.rules.move import STILL
 from hippo.network.rules.rates import net_now
-from hippo.network.rules.trigger import Due, Seen, Thresholds, due, seen
+from hippo.network.rules.renewal import APART, FAR
+from hippo.network.rules.trigger import Seen, Thresholds, due, moved, seen
 from hippo.network.rules.view import Action, How, View
 from hippo.network.rules.worth import STOP, SWITCH, Now, ahead, worth
 from hippo.plan.plan import Plan
@@ -38,6 +41,7 @@ from hippo.problem.problem import Problem
 
 PLANNING = Stop(time_limit_s=1.0)  # of work (``planners.effort``): what a decision between domains may take
 HOWS = (How.SWITCH, How.STOP, How.BACKGROUND)
+SOON = 2  # epochs at least between two times that plans are made while what runs cannot
 LOADED = 1.3
 """Times as long as alone that operations take in a domain which a planner is asked to do without, too: planners know no
 load, and all domains hold one type of GPU."""
@@ -49,7 +53,7 @@ class Motion:
 
     epochs: float = 64.0  # ahead that count; at most the rest of the run
     margin: float = 0.1  # by which a change must be better, in epochs of the usual work of what runs
-    link_share: float = 0.1  # of the bandwidth of a used link: it moved so far, and a decision is due
+    link_share: float = 0.4  # of the bandwidth of a link: it moved so far since plans were made, and they are made anew
     expected: bool = False  # plans are made for the links as they are forecast in the mean, too
 
     @property
@@ -70,6 +74,7 @@ class InMotion:
         self.motion = motion or chosen(self.name, Motion)
         self._own: dict[int, None] = {}  # configurations of its own plans, and of their levers
         self._last: Seen | None = None
+        self._planned: Seen | None = None
 
     def begin(self, view: View) -> int:
         """The best of its plans for the network at the start, with its levers."""
@@ -84,10 +89,10 @@ class InMotion:
         """Where a trigger fired: plans for the network as it is, and the change of most worth, where there is one."""
         if view.phase != STILL:
             return given_up(view, self.motion.horizon)
-        happened = due(view, self._last, Thresholds(link_share=self.motion.link_share))
+        happened = due(view, self._last, Thresholds())
         if not happened:
             return Action()
-        if moved(happened):
+        if self._outdated(view, stands=happened.stands):
             self._plan(view)
         self._last = seen(view)
         others = [index for index in self._own if index != view.running]
@@ -101,8 +106,17 @@ class InMotion:
         assert SWITCH == 0
         return Action(HOWS[kind], others[int(best)]) if gains[best, kind] > 0.0 else Action()
 
+    def _outdated(self, view: View, *, stands: bool) -> bool:
+        """Whether the network is far from the one for which plans were made last, and that was long enough ago."""
+        assert self._planned is not None
+        if view.epoch - self._planned.epoch < (SOON if stands else APART):
+            return False
+        far = moved(view, self._planned, replace(FAR, link_share=self.motion.link_share))
+        return stands or bool(far or far.latencies or far.loads)
+
     def _plan(self, view: View) -> None:
         """Adds the planner's plans for the network of the moment, and what levers make of them."""
+        self._planned = seen(view)
         for problem in self._asked(view):
             found = self._proposed(view.cache.problem, problem)
             self._own |= dict.fromkeys(() if found is None else pulled(view, found, self.name))
@@ -140,11 +154,6 @@ def pulled(view: View, plan: Plan, name: str) -> list[int]:
     variants = [each for one in either(cache.problem, plan) for each in (one, *better_again(bench, one)[-1:])]
     added = [cache.add(each, origin=name, lever=bench.levers.get(each, "")) for each in variants]
     return [index for index in added if index is not None]
-
-
-def moved(happened: Due) -> bool:
-    """Whether the network has: what a planner for the network of the moment would say is another question else."""
-    return bool(happened.links or happened.latencies or happened.loads or happened.lost or happened.back)
 
 
 def reachable(problem: Problem, state: Net, compute: NDArray[np.float64]) -> Problem:

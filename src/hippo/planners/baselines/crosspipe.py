@@ -24,7 +24,7 @@ from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, mixed_bottleneck_cuts
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import memory_estimate
-from hippo.planners.orders import ordered
+from hippo.planners.orders import order_best
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
 from hippo.planners.shortlist import ShortList
@@ -57,9 +57,7 @@ class CrossPipe:
         search = CrossPipeSearch(cost_model(problem), shortlist.reject_memory)
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
-        if shortlist.best is not None and problem.rules.schedules is None:
-            own = ordered(problem, shortlist.best.plan)
-            shortlist.try_all([] if own is None else [own])
+        order_best(shortlist)
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 

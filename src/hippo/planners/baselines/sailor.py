@@ -8,7 +8,7 @@ In the paper every replica pair has the link to itself and sends do not overlap 
 plans for. Here lanes are told their share of a link, and where the problem's runtime sends beside computing, only half
 of a round trip counts in ``max t_i``: 1F1B has one micro-batch in flight over a border, so a border's pace is
 ``(2 t + r) / 2``. The best plan of each number of regions is played by the judge, which stands for the paper's
-simulator.
+simulator; the best of these gets an order made for its links where the runtime plays any, as every answer does.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.effort import CHECK_S, Effort
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import MemoryEstimate, memory_estimate
+from hippo.planners.orders import order_best
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
 from hippo.planners.shortlist import ShortList
@@ -44,7 +45,7 @@ SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One tensor width per stage and one data width for all, even cuts, data parallelism inside a region (H5), regions "
     "in a chain; the judge picks among the best of each number of regions by the paper's estimate, with lanes told "
-    "their share of a link and sends beside computing where the runtime has that.",
+    "their share of a link and sends beside computing where the runtime has that, and gives it an order of its own.",
     "Left out: zones (a domain is a region, H6), budgets (section 4.2.3), data widths that do not divide the batch. "
     "Beyond the paper: recomputation and sharded optimizer state are swept as settings of the user's job.",
 )
@@ -64,6 +65,7 @@ class Sailor:
         for count in dict.fromkeys(len(set(candidate.regions)) for candidate in found):
             alike = [candidate for candidate in found if len(set(candidate.regions)) == count]
             shortlist.try_all(placed(problem, alike, shortlist), most=1)
+        order_best(shortlist)
         nothing = f"No even split of {problem.model.name} with data parallelism inside regions fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 
