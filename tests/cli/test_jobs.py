@@ -316,6 +316,8 @@ def test_traces_that_are_refused(refused, cluster, trace, tmp_path):
     words = ("--cluster", cluster, "--policy", "fifo")
     assert "does not exist" in refused("jobs", "replay", tmp_path / "no.csv", *words)
     assert "again" in refused("jobs", "replay", trace([A, A]), *words)
+    untimed = {**A, "duration_s": None, "model": "gpt2", "tokens": 1e9}
+    assert "duration_s: has tokens, and no duration" in refused("jobs", "replay", trace([untimed]), *words)
     assert "a negative duration" in refused("jobs", "replay", trace([{**A, "duration_s": -1}]), *words)
     assert "--out" in refused("jobs", "generate", "--like", trace(BOTH), "--out", tmp_path / "x.txt")
     assert "too little to fit" in refused("jobs", "generate", "--like", trace(BOTH), "--out", tmp_path / "x.csv")

@@ -46,6 +46,34 @@ def test_a_cluster_by_name_is_a_site_too():
     assert is_planned(site, cluster)
 
 
+NET = "time_s,src,dst,bandwidth_gbps,latency_ms\n0,east,west,4,20\n0,west,east,2,20\n60,east,west,0,20\n"
+
+
+@pytest.mark.parametrize("cluster", ["toy", "mixed.yaml"])
+def test_links_move_as_a_network_trace_says(tmp_path: Path, cluster: str):
+    (tmp_path / "mixed.yaml").write_text(MIXED)
+    (tmp_path / "net.csv").write_text(NET)
+    site, _ = load_site(tmp_path / cluster if cluster != "toy" else cluster, tmp_path / "net.csv")
+    assert site.history is not None
+    assert [site.history.at(time_s)[0, 1] for time_s in (0, 59, 60)] == [5e8, 5e8, 0]
+    assert site.history.at(1e9)[1, 0] == 2.5e8
+    assert site.bandwidth_bytes_per_s[0][1] == 1e9
+
+
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        (NET.replace("0,west,east,2,20\n", ""), "no value at the trace's first time, 0 s, for west,east"),
+        (NET + "60,east,south,1,1\n", "line 5, dst: unknown domain 'south'"),
+        (NET.replace("60,east,west,0", "60,east,west,-1"), "line 4, bandwidth_gbps: must be a finite number"),
+    ],
+)
+def test_a_network_that_does_not_suit_the_site_is_refused(tmp_path: Path, network: str, told: str):
+    (tmp_path / "net.csv").write_text(network)
+    with pytest.raises(InputError, match=told):
+        load_site("toy", tmp_path / "net.csv")
+
+
 LINE = {"domain": "a", "kind": "gpu", "nodes": 1, "per_node": 1}
 
 

@@ -15,7 +15,7 @@ from hippo.jobs.account import ReplayAccount, played
 from hippo.jobs.job import Job
 from hippo.jobs.policies.heuristics import FIFO, SRTF
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import DevicePool, site_of
+from hippo.jobs.site import DevicePool, JobSite
 from hippo.jobs.traces.load import JobTrace
 from hippo.jobs.workload import JobWorkload
 from hippo.problem.catalogue.clusters import CLUSTERS
@@ -42,7 +42,7 @@ def make_account(*, refused_only: bool = False) -> ReplayAccount:
         trace=trace,
         workload=workload,
         cluster=cluster,
-        site=site_of(cluster),
+        site=JobSite.of(cluster),
         settings=ReplayRules(span="never"),
         slowdown=None,
         load=0.5,

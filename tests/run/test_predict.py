@@ -15,22 +15,30 @@ from hippo.problem.links import Trace
 from hippo.problem.transport import CUBIC_KEPT, HIPPO
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.predict import INSTANTS, RunNetwork, predicted_along, predicted_s
+from hippo.score.judge import judge
 from hippo.simulate import fast
-from hippo.simulate.lower import lower
 from hippo.simulate.transport.carried import carried
 
 
 def job(name: str = "stages", **options: object) -> RunJob:
-    """A stand-in run over links of 20 ms; what is not said differently keeps the schedule's order."""
+    """A stand-in run over links of 20 ms, as runs are unless they are told otherwise."""
     model, plan = PLANS[name]
-    given = {"stand_in": True, "order": "fixed", "backward": "whole", **options}
+    given = {"stand_in": True, **options}
     return RunJob(problem(model, latency_s=0.02), plan, RunOptions(**given))  # type: ignore[arg-type]
 
 
-def test_a_fixed_order_is_what_the_quick_engine_plays():
-    asked = job()
-    program = carried(lower(replace(asked.problem, runtime="hippo"), asked.plan), replace(HIPPO, congestion=CUBIC_KEPT))
+@pytest.mark.parametrize("name", ["stages", "split backwards", "everything"])
+def test_a_run_is_said_to_take_what_its_plan_was_said_to(name: str):
+    """But for TCP's congestion control, which a plan is not told."""
+    asked = job(name)
+    printed = judge(replace(asked.problem, runtime="hippo"), asked.plan)
+    program = carried(printed.program, replace(HIPPO, congestion=CUBIC_KEPT))
     assert predicted_s(asked) == fast.step_time(program)
+
+
+def test_gradients_that_leave_first_make_a_step_shorter_unless_told_to_wait():
+    first, last = (predicted_s(job(backward=backward)) for backward in ("split", "whole"))
+    assert first < last
 
 
 def test_without_a_network_messages_cost_next_to_nothing():

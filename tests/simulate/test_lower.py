@@ -163,7 +163,7 @@ def test_another_order_of_the_same_stages(problem: Problem, plan_of: PlanOf) -> 
         pipelines=(replace(plan.pipelines[0], warm_up=(waves, 1)),),
         schedule=ScheduleChoice("cross-domain", waves),
     )
-    known, wanted = reordered(lower(problem, plan), ahead), lower(problem, ahead)
+    known, wanted = reordered(lower(problem, plan), problem, ahead), lower(problem, ahead)
     assert not np.array_equal(lower(problem, plan).order, wanted.order)
     for name, value in vars(wanted).items():
         assert np.array_equal(np.asarray(getattr(known, name)), np.asarray(value)), name
@@ -179,3 +179,12 @@ def test_interleaved_calls_of_as_many_micro_batches_as_stages() -> None:
     assert made.send_call[first + 7] != made.send_call[first + 8]
     assert made.send_call[third + 6] == made.send_call[third + 7]
     assert made.send_call[third + 8] == made.send_call[third + 9]
+
+
+def test_hippos_gradients_leave_before_the_weights_are_done(problem: Problem, plan_of: PlanOf) -> None:
+    """A fused backward is played as the executor runs it; where nothing runs it, as the schedule says."""
+    plan = plan_of(("a/0/0 0-4", "b/0/0 4-8"))
+    ideal, hippo = (lower(replace(problem, runtime=name), plan) for name in ("ideal", "hippo"))
+    assert ideal.fused
+    assert not hippo.fused
+    assert "".join("FBW"[kind] for kind in hippo.order[hippo.order_start[1] :, 0]).startswith("FBWFBW")

@@ -53,10 +53,10 @@ class Choice:
     order: Annotated[
         str,
         typer.Option(
-            metavar="auto|fixed|ready|learned|learned-ready",
-            help="The schedule's order, or what is ready; auto: by domain; learned: the policy's order in its place.",
+            metavar="fixed|ready|auto|learned|learned-ready",
+            help="The plan's order, or what is ready; auto: by domain; learned: the policy's order in its place.",
         ),
-    ] = "auto"
+    ] = "fixed"
     backward: Annotated[
         str, typer.Option(metavar="split|whole", help="A gradient leaves before its wave's weight gradients, or after.")
     ] = "split"

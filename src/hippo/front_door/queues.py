@@ -192,6 +192,11 @@ def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
     progress("reading the trace", 0.0)
     trace = load_trace(Path(asked.trace), form=asked.format, skip_bad=asked.skip_bad)
     workload, left_out = _chosen(asked, trace, site)
+    untimed = np.flatnonzero(np.isnan(workload.duration_s))
+    if len(untimed):
+        where = f"{asked.trace}: job {workload.name(untimed[0])!r:.60}"
+        remedy = "write how long it takes as duration_s; it is then replayed as a gang of its most devices"
+        raise InputError("has tokens, and no duration", source=where, key="duration_s", remedy=remedy)
     planned = is_planned(agents, cluster)  # spans of other devices than the catalogue's GPUs nobody can plan
     spans = _slowdown(workload, cluster, site, settings, progress) if planned else None
     runs = _can_run(workload, site, settings, spans)
@@ -339,12 +344,13 @@ def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_])
     """Work that arrives over what the site can do, of the jobs that run (n,), on devices that are no CPUs (on all
     devices where there is nothing else)."""
     pools = tuple(pool for pool in site.pools if pool.kind != CPU) or site.pools
-    plain = JobSite(pools, site.bandwidth_bytes_per_s, site.latency_s, site.name)
     counted = runs if pools == site.pools else runs & ~_only_cpus(workload)
     if not counted.any():
         return 0.0
     span_s = float(workload.arrival_s[-1] - workload.arrival_s[0])
-    work = float((workload.duration_s * workload.devices)[counted].sum()) / plain.capacity
+    work = float((workload.duration_s * workload.devices)[counted].sum()) / sum(
+        pool.devices * pool.speed for pool in pools
+    )
     return work / span_s if span_s > 0 else math.inf
 
 

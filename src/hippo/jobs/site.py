@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hippo.errors import InputError
 from hippo.problem.cluster import Cluster
+from hippo.problem.links import Trace
 
 LEAST_SPEED = 1e-6
 """Of a device: on a slower one a job of a second would take more than eleven days."""
@@ -48,17 +52,56 @@ class DevicePool:
         return self.nodes * self.per_node
 
 
+@dataclass(frozen=True, eq=False)
+class LinkHistory:
+    """What the links between K domains carry over time: a value holds until the next of T instants, the last for ever.
+
+    Before the first instant its values hold. Latencies stand still.
+    """
+
+    time_s: NDArray[np.float64]  # (T,) ascending, on the clock of the jobs' arrivals
+    bandwidth_bytes_per_s: NDArray[np.float64]  # (T, K, K) from, to; 0: no link or an outage; inf on the diagonal
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        size = len(self.time_s)
+        shape = self.bandwidth_bytes_per_s.shape
+        assert len(shape) == 3, "a table per instant"
+        assert shape == (size, shape[1], shape[1]), "a row and a column per domain"
+        steps = np.diff(self.time_s)
+        if not size or not np.isfinite(self.time_s).all() or (steps <= 0).any():
+            instant = int(np.argmax(~(steps > 0))) + 1 if size > 1 else 0
+            value = float(self.time_s[instant]) if size else None
+            self._refuse("times do not ascend", "time_s", value, "write one instant or more, each later than the last")
+        wrong = ~(self.bandwidth_bytes_per_s >= 0)
+        if wrong.any():
+            value = float(self.bandwidth_bytes_per_s[wrong][0])
+            self._refuse("not a number of 0 or more", "bandwidth_bytes_per_s", value, "write 0 for an outage")
+
+    def at(self, time_s: float) -> NDArray[np.float64]:
+        """(K, K) what the links carry at a time."""
+        found: NDArray[np.float64] = self.bandwidth_bytes_per_s[
+            max(int(np.searchsorted(self.time_s, time_s, side="right")) - 1, 0)
+        ]
+        return found
+
+    def _refuse(self, problem: str, key: str, value: object, remedy: str) -> None:
+        raise InputError(problem, source=self.source or "network", key=key, value=value, remedy=remedy)
+
+
 @dataclass(frozen=True)
 class JobSite:
     """Pools of K domains, and what the directed links between the domains carry.
 
-    Domains stand in the order in which ``pools`` names them first.
+    Domains stand in the order in which ``pools`` names them first. Where the network moves, ``bandwidth_bytes_per_s``
+    is what the links are bought as, and says which there are; what they carry is in ``history``.
     """
 
     pools: tuple[DevicePool, ...]
     bandwidth_bytes_per_s: tuple[tuple[float, ...], ...]  # (K, K) from, to; 0: no link; inf on the diagonal
     latency_s: tuple[tuple[float, ...], ...]  # (K, K) one way
     name: str = ""
+    history: LinkHistory | None = None  # None: the links stand still
 
     def __post_init__(self) -> None:
         if not self.pools:
@@ -66,6 +109,40 @@ class JobSite:
         size = len(self.domains)
         for table in (self.bandwidth_bytes_per_s, self.latency_s):
             assert [len(row) for row in table] == [size] * size, "links: a row and a column per domain"
+        if self.history is not None:
+            moving = self.history.bandwidth_bytes_per_s
+            assert moving.shape[1] == size, "moving links: a row and a column per domain"
+            strange = np.argwhere((moving > 0).any(axis=0) & (np.array(self.bandwidth_bytes_per_s) <= 0))
+            if len(strange):
+                link = ",".join(self.domains[place] for place in strange[0])
+                remedy = "leave it out of the network, or add the link to the cluster"
+                raise InputError(
+                    "the site has no such link", source=self.history.source, key="src,dst", value=link, remedy=remedy
+                )
+
+    @classmethod
+    def of(cls, cluster: Cluster, network: Trace | None = None) -> JobSite:
+        """The site of a cluster: one pool per domain, speed 1, the links' bandwidth shared by all flows.
+
+        A link that only caps its senders carries what all nodes of the source may send together. The network's clock is
+        that of the jobs' arrivals.
+        """
+        kind, memory_gb = cluster.gpu.name, cluster.gpu.memory_bytes / 1e9
+        pools = tuple(
+            DevicePool(each.name, kind, each.nodes, each.gpus_per_node, 1.0, memory_gb) for each in cluster.domains
+        )
+        still = np.diag(np.full(len(pools), math.inf))
+        latency_s = np.zeros_like(still)
+        index = cluster.domain_index
+        ends = [index[link.source] for link in cluster.links], [index[link.destination] for link in cluster.links]
+        still[ends] = [link.rate_bytes_per_s(cluster.domain(link.source).nodes) for link in cluster.links]
+        latency_s[ends] = [link.latency_s for link in cluster.links]
+        history = None
+        if network is not None:
+            moving = np.repeat(still[None], len(network.time_s), axis=0)
+            moving[:, *ends] = network.bandwidth_bytes_per_s
+            history = LinkHistory(network.time_s, moving, network.source)
+        return cls(pools, _frozen(still.tolist()), _frozen(latency_s.tolist()), cluster.name, history)
 
     @cached_property
     def domains(self) -> tuple[str, ...]:
@@ -86,25 +163,6 @@ class JobSite:
     def capacity(self) -> float:
         """Devices of speed 1 that would do the same."""
         return sum(pool.devices * pool.speed for pool in self.pools)
-
-
-def site_of(cluster: Cluster) -> JobSite:
-    """The site of a cluster: one pool per domain, speed 1, the links' bandwidth shared by all flows.
-
-    A link that only caps its senders carries what all nodes of the source may send together.
-    """
-    names = [domain.name for domain in cluster.domains]
-    kind, memory_gb = cluster.gpu.name, cluster.gpu.memory_bytes / 1e9
-    pools = tuple(
-        DevicePool(each.name, kind, each.nodes, each.gpus_per_node, 1.0, memory_gb) for each in cluster.domains
-    )
-    bandwidth = [[math.inf if a == b else 0.0 for b in names] for a in names]
-    latency = [[0.0] * len(names) for _ in names]
-    for link in cluster.links:
-        a, b = cluster.domain_index[link.source], cluster.domain_index[link.destination]
-        bandwidth[a][b] = link.rate_bytes_per_s(cluster.domains[a].nodes)
-        latency[a][b] = link.latency_s
-    return JobSite(pools, _frozen(bandwidth), _frozen(latency), cluster.name)
 
 
 def site(pools: Sequence[DevicePool], bandwidth_bytes_per_s: float = math.inf, latency_s: float = 0.0) -> JobSite:

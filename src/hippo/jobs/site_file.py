@@ -16,17 +16,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hippo.errors import InputError
 from hippo.files import read_text
-from hippo.jobs.site import DevicePool, JobSite, site_of
+from hippo.jobs.site import DevicePool, JobSite
 from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import MAX_GPUS_PER_NODE, MAX_NODES, cluster_from_document
 from hippo.problem.document import parse_json, parse_yaml
 from hippo.problem.gpus import ALIASES, GPUS
-from hippo.problem.load import load_cluster
+from hippo.problem.load import load_cluster, load_trace
 from hippo.problem.table import Table, open_table
 
 _TOP = ("name", "source", "agents", "links")
@@ -40,8 +41,10 @@ _HINTS: Mapping[str, str] = {
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def load_site(name_or_path: str | Path) -> tuple[JobSite, Cluster]:
+def load_site(name_or_path: str | Path, network: str | Path | None = None) -> tuple[JobSite, Cluster]:
     """The site of a cluster by name or of a file, and the cluster (for names, links and prices).
+
+    ``network``: a network trace (CSV, as ``hippo watch --trace`` reads it) with a row for every link at its first time.
 
     Raises
     ------
@@ -54,9 +57,14 @@ def load_site(name_or_path: str | Path) -> tuple[JobSite, Cluster]:
         text = read_text(path, what="cluster file")
         document = parse_json(text, str(path)) if path.suffix.lower() == ".json" else parse_yaml(text, str(path))
         if isinstance(document, dict) and "agents" in document:
-            return site_from_document(document, source=str(path), name=path.stem)
+            there, cluster = site_from_document(document, source=str(path), name=path.stem)
+            return replace(there, history=_joined(cluster, network).history), cluster
     cluster = load_cluster(name_or_path)
-    return site_of(cluster), cluster
+    return _joined(cluster, network), cluster
+
+
+def _joined(cluster: Cluster, network: str | Path | None) -> JobSite:
+    return JobSite.of(cluster, None if network is None else load_trace(network, cluster, complete=True))
 
 
 def site_from_document(document: object, *, source: str, name: str) -> tuple[JobSite, Cluster]:
@@ -76,8 +84,7 @@ def site_from_document(document: object, *, source: str, name: str) -> tuple[Job
             row.refuse("kind", f"domain '{pool.domain}' has this kind already", "give one line with more nodes")
         seen.add((pool.domain, pool.kind))
     cluster = _cluster(table, pools, name)
-    joined = site_of(cluster)
-    return JobSite(pools, joined.bandwidth_bytes_per_s, joined.latency_s, cluster.name), cluster
+    return replace(JobSite.of(cluster), pools=pools), cluster
 
 
 def is_planned(site: JobSite, cluster: Cluster) -> bool:

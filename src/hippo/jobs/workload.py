@@ -14,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
-from hippo.jobs.job import KINDS, MOST_DEVICES, Job
+from hippo.jobs.job import ELASTIC, KINDS, MOST_DEVICES, Job
 from hippo.jobs.site import JobSite
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+TrainingTerms = tuple[str, int, int]
+"""What is trained: model, sequences a step, tokens a sequence."""
 
 _PER_JOB = (
     *("arrival_s", "duration_s", "devices", "kind", "user", "runs_on", "memory_gb", "priority", "deadline_s"),
-    *("estimate_s", "data_gb", "data_at", "model"),
+    *("estimate_s", "data_gb", "data_at", "model", *ELASTIC),
 )
 
 
@@ -32,7 +34,7 @@ class JobWorkload:
 
     names: tuple[str, ...]  # n, or empty: a job is called by its number
     arrival_s: Floats  # (n,) ascending
-    duration_s: Floats  # (n,)
+    duration_s: Floats  # (n,) nan: an elastic job that nobody has timed yet
     devices: Ints  # (n,)
     kind: Ints  # (n,) index into ``KINDS``
     user: Ints  # (n,) index into ``users``
@@ -44,6 +46,11 @@ class JobWorkload:
     data_gb: Floats  # (n,)
     data_at: Ints  # (n,) index into ``domains``, -1: everywhere
     model: Ints  # (n,) index into ``models``
+    batch: Ints  # (n,) sequences a step; these five are 0 for gangs
+    seq: Ints  # (n,) tokens a sequence
+    tokens: Floats  # (n,)
+    least: Ints  # (n,) devices
+    most: Ints  # (n,)
     users: tuple[str, ...] = ("",)
     device_kinds: tuple[tuple[str, ...], ...] = ((),)
     domains: tuple[str, ...] = ()
@@ -85,6 +92,36 @@ class JobWorkload:
         _check(filled)
         order = np.argsort(filled["arrival_s"], kind="stable")
         return cls(tuple(names[row] for row in order) if names else (), **_rows(filled, order), **words)
+
+    @property
+    def elastic(self) -> NDArray[np.bool_]:
+        """(n,) which jobs are elastic."""
+        return self.least > 0
+
+    @property
+    def trainings(self) -> tuple[TrainingTerms, ...]:
+        """What the elastic jobs train: model, sequences a step, tokens a sequence; each once."""
+        rows = np.flatnonzero(self.elastic).tolist()
+        return tuple(dict.fromkeys(self._terms(row) for row in rows))
+
+    def timed(self, tokens_per_s: Mapping[TrainingTerms, float]) -> JobWorkload:
+        """The same jobs; elastic ones take their tokens / the reference's tokens a second of what they train.
+
+        ``InputError`` for a training that no plan can do: one without a rate, or with 0.
+        """
+        duration_s = self.duration_s.copy()
+        for row in np.flatnonzero(self.elastic).tolist():
+            model, batch, seq = terms = self._terms(row)
+            rate = tokens_per_s.get(terms, 0.0)
+            if not rate > 0:
+                problem = f"no plan trains it {batch} sequences of {seq} tokens a step on this site"
+                remedy = "give it a smaller batch or model, or a site with more memory"
+                raise InputError(problem, source=f"job {self.name(row)!r:.60}", key="model", value=model, remedy=remedy)
+            duration_s[row] = self.tokens[row] / rate
+        return replace(self, duration_s=duration_s)
+
+    def _terms(self, row: int) -> TrainingTerms:
+        return self.models[self.model[row]], int(self.batch[row]), int(self.seq[row])
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -142,7 +179,7 @@ class JobWorkload:
         return work / span_s if span_s > 0 else float("inf")
 
 
-_WHOLE = frozenset(("devices", "kind", "user", "runs_on", "priority", "data_at", "model"))
+_WHOLE = frozenset(("devices", "kind", "user", "runs_on", "priority", "data_at", "model", *ELASTIC)) - {"tokens"}
 
 
 def _arrays(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,12 +192,18 @@ def _rows(columns: Mapping[str, Any], rows: Ints) -> dict[str, Any]:
 
 def _check(columns: Mapping[str, Any]) -> None:
     """``InputError`` at the first row that no job can be."""
-    least_above_zero = ("duration_s",)
-    for key in ("arrival_s", "duration_s", "memory_gb", "data_gb"):
+    elastic = columns["least"] > 0
+    duration_s = columns["duration_s"]
+    wrong = ~(np.isfinite(duration_s) & (duration_s > 0)) & ~(elastic & np.isnan(duration_s))
+    _refuse(wrong, columns, "duration_s", "not a finite number above 0")
+    for key in ("arrival_s", "memory_gb", "data_gb", "tokens"):
         column = columns[key]
-        bad = ~np.isfinite(column) | (column <= 0 if key in least_above_zero else column < 0)
-        words = "above 0" if key in least_above_zero else "of 0 or more"
-        _refuse(bad, columns, key, f"not a finite number {words}")
+        _refuse(~np.isfinite(column) | (column < 0), columns, key, "not a finite number of 0 or more")
+    for key in ELASTIC:
+        _refuse((columns[key] > 0) != elastic, columns, key, f"elastic jobs have {', '.join(ELASTIC)}, others none")
+    _refuse(elastic & (columns["least"] > columns["most"]), columns, "least", "more devices at least than at most")
+    _refuse(elastic & (columns["devices"] != columns["most"]), columns, "devices", "not the most devices of the job")
+    _refuse(elastic & (columns["kind"] != KINDS.index("train")), columns, "kind", "only training is elastic")
     _refuse((columns["devices"] < 1) | (columns["devices"] > MOST_DEVICES), columns, "devices", "no such gang")
     late = columns["deadline_s"] < columns["arrival_s"]
     _refuse(late | np.isnan(columns["deadline_s"]), columns, "deadline_s", "the deadline lies before the arrival")

@@ -54,6 +54,7 @@ class Runtime:
     equal_shares: bool = False  # every pipeline works through the same number of waves
     schedules: frozenset[str] | None = None  # None: any order of micro-batches
     live_limit: bool = True  # takes a limit of live micro-batches that differs from the schedule's own
+    gradients_first: bool = False  # of a fused backward the gradient leaves before the weight gradients are made
     interleave: bool = True  # several chunks of layers per rank
     interleave_in_rounds: bool = False  # with chunks, the waves must be a multiple of the stages
     shardings: tuple[str, ...] = SHARDING
@@ -107,6 +108,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
         "hippo": Runtime(
             name="hippo",
             told="hippo's executor",
+            gradients_first=True,
             context_parallel=False,
             expert_parallel=False,
             relays=False,

@@ -39,7 +39,7 @@ class RunOptions:
     seed: int = 0
     learning_rate: float = 1e-3
     timeout_s: float = 60.0  # without any progress, or of one message
-    order: str = "auto"  # auto: what is ready across a WAN, the schedule's order inside a domain; fixed; ready
+    order: str = "fixed"  # the plan's, as it was printed; ready: what is ready; auto: that on stages at a WAN alone
     backward: str = "split"  # split: a gradient leaves before the weight gradients of its wave are made; whole: after
     runtime: str = "hippo"  # hippo: its own executor; torch: torch.distributed.pipelining
     outer_late: int = 0  # steps that replicas train on while their outer sum goes round (local SGD)

@@ -1,8 +1,8 @@
 """What a run should take: the simulator on the plan as the executor runs it. The one place where a run asks.
 
-The executor sends a gradient as soon as it has it, before the weight gradients of that wave: a fused backward is played
-as B and at once W. Where it runs what is ready, so does the simulator. Real layers take the seconds that were measured
-in the run itself (medians per process), stand-ins those of the plan. Between domains the runtime's transport counts.
+A run keeps the plan's order, and is played as the plan was. Where it runs what is ready, so does the simulator. Real
+layers take the seconds that were measured in the run itself (medians per process), stand-ins those of the plan. Between
+domains the runtime's transport counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from hippo.emulate.emulation import emulation
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.plan.plan import WITH_ORDER, Plan, ScheduleChoice
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace
 from hippo.problem.load import load_trace
@@ -26,9 +25,8 @@ from hippo.problem.transport import CONGESTIONS, HIPPO, Transport
 from hippo.run.job import RunJob
 from hippo.run.run import Result, RunStep
 from hippo.run.work import Work
-from hippo.schedule.schedule import letters_of, order_of, split
 from hippo.simulate import fast
-from hippo.simulate.lower import lower
+from hippo.simulate.lower import lower, reordered
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import OPTIMIZER
 from hippo.simulate.transport.carried import from_instant
@@ -41,17 +39,6 @@ INSTANTS = 50
 """Where in a trace a step may begin, for its prediction."""
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
-
-
-def as_run(job: RunJob) -> Plan:
-    """The plan with its order written out, every backward as B and W, where its schedule has one chunk a stage."""
-    plan, options = job.plan, job.options
-    if plan.interleave > 1 or options.backward == "whole" or options.runtime == "torch":
-        return plan
-    pipelines = tuple(
-        replace(pipeline, warm_up=(), order=letters_of(split(order_of(plan, pipeline)))) for pipeline in plan.pipelines
-    )
-    return replace(plan, pipelines=pipelines, schedule=ScheduleChoice(WITH_ORDER))
 
 
 @dataclass(frozen=True)
@@ -103,7 +90,9 @@ def predicted_along(job: RunJob, network: RunNetwork, *, result: Result | None =
 
 
 def _program(job: RunJob, result: Result | None) -> Program:
-    program = lower(replace(job.problem, runtime=job.options.runtime), as_run(job))
+    program = lower(replace(job.problem, runtime=job.options.runtime), job.plan)
+    if job.options.backward == "whole":  # no runtime's own way: as the schedule says
+        program = reordered(program, replace(job.problem, runtime="ideal"), job.plan)
     return program if result is None or job.options.stand_in else _with_measured(job, program, result)
 
 

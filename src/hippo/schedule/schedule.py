@@ -73,6 +73,11 @@ class Schedule:
         return self.order[self.order_start[rank] : self.order_start[rank + 1]]
 
     @cached_property
+    def in_parts(self) -> Schedule:
+        """See ``split``; remembered with the schedule."""
+        return _in_parts(self)
+
+    @cached_property
     def peak_live(self) -> tuple[float, ...]:
         """Most micro-batches live on each rank: taken at the start of F, given back at the end of the last gradient.
 
@@ -142,8 +147,10 @@ def letters_of(schedule: Schedule) -> tuple[str, ...]:
 
 def split(schedule: Schedule) -> Schedule:
     """The same order with each fused backward as B and at once W; itself when nothing is fused."""
-    if not schedule.fused:
-        return schedule
+    return schedule.in_parts if schedule.fused else schedule
+
+
+def _in_parts(schedule: Schedule) -> Schedule:
     times = np.where(schedule.order[:, 0] == BACKWARD, 2, 1)
     rows = np.repeat(schedule.order, times, axis=0)
     rows[np.cumsum(times)[times == 2] - 1, 0] = WEIGHT

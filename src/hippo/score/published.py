@@ -374,7 +374,9 @@ def _steps(problem: Problem, plan: Plan, cost: CostModel) -> list[float]:
     program, found = lower(problem, plan, cost=cost), []
     for waves in _PLAYED[plan.schedule.name]:
         short = replace(plan, pipelines=tuple(replace(each, num_micro_batches=waves) for each in plan.pipelines))
-        found.append(fast.step_time(replace(reordered(program, short), num_waves=np.full(len(plan.pipelines), waves))))
+        found.append(
+            fast.step_time(replace(reordered(program, problem, short), num_waves=np.full(len(plan.pipelines), waves)))
+        )
     return found
 
 

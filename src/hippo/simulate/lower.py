@@ -18,7 +18,7 @@ from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageCost
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
-from hippo.schedule.schedule import order_of, split
+from hippo.schedule.schedule import Schedule, order_of, split
 from hippo.simulate.agree import Replicas, sync_groups, wan_gather
 from hippo.simulate.costs import Costs, chunk_layers, costs, lanes_face, layout, nodes, shared_nodes
 from hippo.simulate.program import Program
@@ -61,7 +61,7 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
         rank_stage=np.concatenate([np.arange(length) for length in lengths]),
         rank_domain=np.array([domain[stage.domain] for stage in replicas.stages]),
         **_columns(rows),
-        **_orders(plan),
+        **_orders(problem, plan),
         groups=sync_groups(replicas),
         link_bandwidth_bytes_per_s=known.bandwidth,
         link_latency_s=known.latency,
@@ -73,9 +73,9 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
     )
 
 
-def reordered(program: Program, plan: Plan) -> Program:
+def reordered(program: Program, problem: Problem, plan: Plan) -> Program:
     """The program of a plan that differs from the one that was lowered in nothing but its orders of operations."""
-    return replace(program, **_orders(plan))
+    return replace(program, **_orders(problem, plan))
 
 
 def _lower_pipeline(pipeline: Pipeline, border: Border, stages: Sequence[StageCost]) -> Floats:
@@ -167,11 +167,18 @@ class Border:
         return Message(0.0, -1, -1, seconds + self.cost.problem.rules.transport.overhead_s, np.inf)
 
 
-def _orders(plan: Plan) -> dict[str, Any]:
-    """The operations of every rank, pipeline after pipeline; where one splits its backwards, so do all."""
+def orders_of(problem: Problem, plan: Plan) -> list[Schedule]:
+    """The order of every pipeline as the runtime runs it: B and at once W where its gradients leave first; where one
+    pipeline splits its backwards, so do all."""
     schedules = [order_of(plan, pipeline) for pipeline in plan.pipelines]
-    if not all(schedule.fused for schedule in schedules):
+    if problem.rules.gradients_first or not all(schedule.fused for schedule in schedules):
         schedules = [split(schedule) for schedule in schedules]
+    return schedules
+
+
+def _orders(problem: Problem, plan: Plan) -> dict[str, Any]:
+    """The operations of every rank, pipeline after pipeline."""
+    schedules = orders_of(problem, plan)
     if len(schedules) == 1:
         return {"fused": schedules[0].fused, "order": schedules[0].order, "order_start": schedules[0].order_start}
     offsets = np.cumsum([0] + [len(schedule.order) for schedule in schedules])

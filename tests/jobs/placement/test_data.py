@@ -8,7 +8,7 @@ import pytest
 from hippo.errors import InputError
 from hippo.jobs.job import Job
 from hippo.jobs.placement.data import egress_usd, home_of, prices_usd_per_gb, with_data
-from hippo.jobs.site import DevicePool, site, site_of
+from hippo.jobs.site import DevicePool, JobSite, site
 from hippo.jobs.workload import JobWorkload
 
 from .worlds import cluster
@@ -48,7 +48,7 @@ def test_homes_are_drawn_in_proportion_to_devices():
 
 def test_prices_are_those_of_the_links():
     world = cluster("abc", joined="abc")
-    table = prices_usd_per_gb(world, site_of(world).domains)
+    table = prices_usd_per_gb(world, JobSite.of(world).domains)
     assert table[0, 1] == 0.02
     assert table[1, 1] == 0.0
     assert math.isnan(table[0, 2])

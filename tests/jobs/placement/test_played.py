@@ -12,7 +12,7 @@ from hippo.jobs.placement.slowdown import Kind, kinds_that_span
 from hippo.jobs.placement.step_time import slowdown, step_time
 from hippo.jobs.policies.heuristics import FIFO
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import site_of
+from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
 from .worlds import Counting, cluster
@@ -23,7 +23,7 @@ ANY = float("inf")
 @pytest.mark.parametrize("gbps", [1.0, pytest.param(100.0, marks=pytest.mark.slow)])
 def test_a_job_over_two_domains_takes_the_planners_factor_longer(gbps: float):
     world = cluster("ab", gbps=gbps, nodes=1)
-    here, large = site_of(world), JobWorkload.of([Job("large", 0.0, 1000.0, devices=16)])
+    here, large = JobSite.of(world), JobWorkload.of([Job("large", 0.0, 1000.0, devices=16)])
     played = play(large, here, FIFO, slowdown=slowdown(world, kinds_that_span(large, here, "must")))
     factor = step_time(world, {"a": 8, "b": 8}) / step_time(cluster("a"), {"a": 16})
     assert played.finish_s[0] == pytest.approx(1000.0 * factor)
@@ -34,7 +34,7 @@ def test_what_crosses_is_paid_by_the_second():
     """10 s inside and 15 s over two by the planner of these tests, which charges 1 USD a step: 1500 s are 100 steps."""
     world = cluster("ab", nodes=1)
     table = slowdown(world, [Kind(16)], planner=Counting(), most=ANY)
-    played = play(JobWorkload.of([Job("large", 0.0, 1000.0, devices=16)]), site_of(world), FIFO, slowdown=table)
+    played = play(JobWorkload.of([Job("large", 0.0, 1000.0, devices=16)]), JobSite.of(world), FIFO, slowdown=table)
     assert played.run_s[0] == pytest.approx(1500.0)
     assert played.exchange_usd[0] == pytest.approx(100.0)
 
@@ -44,8 +44,8 @@ def comes_late(span: str, held: tuple[int, int]) -> Ledger:
     world = cluster("ab", nodes=1)
     first = [Job(f"holder {index}", 0.0, 1000.0, devices=devices) for index, devices in enumerate(held)]
     workload = JobWorkload.of([*first, Job("comes", 10.0, 100.0, devices=6)])
-    table = slowdown(world, kinds_that_span(workload, site_of(world), span), planner=Counting(), most=ANY)
-    return play(workload, site_of(world), FIFO, ReplayRules(span=span), slowdown=table)
+    table = slowdown(world, kinds_that_span(workload, JobSite.of(world), span), planner=Counting(), most=ANY)
+    return play(workload, JobSite.of(world), FIFO, ReplayRules(span=span), slowdown=table)
 
 
 @pytest.mark.parametrize(("span", "finish_s"), [("never", 1100.0), ("must", 1100.0), ("free", 10.0 + 1.5 * 100.0)])
@@ -72,8 +72,8 @@ def test_two_transfers_by_hand(data: str, first: float, second: float):
             Job("second", 11.0, 100.0, data_gb=25.0, **far),
         ]
     )
-    played = play(workload, site_of(world), FIFO, ReplayRules(data=data))
+    played = play(workload, JobSite.of(world), FIFO, ReplayRules(data=data))
     assert played.finish_s[1:].tolist() == pytest.approx([first, second], abs=0.02)
     assert played.moved_gb.tolist() == [0.0, 50.0, 25.0]
-    prices = prices_usd_per_gb(world, site_of(world).domains)
+    prices = prices_usd_per_gb(world, JobSite.of(world).domains)
     assert egress_usd(played.link_gb, prices) == pytest.approx(1.5)

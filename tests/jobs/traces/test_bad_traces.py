@@ -23,6 +23,7 @@ HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,e
 SWF_ROW = "{} {} 0 {} 4 -1 -1 4 -1 -1 1 3 1 -1 1 -1 -1 -1\n"
 TASK = "j1,worker,{},Terminated,100.0,200.0,600.0,29.3,{},T4\n"
 OWN = '{"hippo_jobs": 1, "jobs": [\n{"name": "a", "arrival_s": 0, "duration_s": 1},\n%s\n]}'
+LLM = OWN % '{"name": "b", "arrival_s": 1, %s}'
 
 
 def logged(detail: object) -> str:
@@ -102,6 +103,17 @@ def packed(text: str) -> bytes:
             "line 3, priority: must be a whole",
         ),
         (OWN % '{"name": "b", "arrival_s": 1, "duration_s": 1, "model": "nonsense"}', "line 3, model: unknown model"),
+        (LLM % '"tokens": 5', "line 3, tokens: of a job without a model"),
+        (LLM % '"model": "gpt2", "least": 2', r"line 3, least: of a job without tokens \(got 2"),
+        (LLM % '"model": "gpt2", "duration_s": 5, "batch": 2', "line 3, batch: of a job without tokens"),
+        (LLM % '"model": "gpt5", "tokens": 5', "line 3, model: unknown model 'gpt5'"),
+        (LLM % '"model": "gpt2", "tokens": 5, "least": 8, "most": 4', "line 3, least: more than its most, 4"),
+        (LLM % '"model": "gpt2", "tokens": 5, "devices": 8, "most": 4', "line 3, devices: not its most, 4"),
+        (LLM % '"model": "gpt2", "tokens": 5, "kind": "deploy"', "line 3, tokens: of a job of kind deploy"),
+        (LLM % '"model": "gpt2", "tokens": 5, "seq": 2048', "line 3, seq: exceeds the 1024 learned positions of gpt2"),
+        (LLM % '"model": "gpt2", "tokens": 1e17', "line 3, tokens: must be a number"),
+        (LLM % '"model": "gpt2", "tokens": -1', "line 3, tokens: must not be negative"),
+        (LLM % '"model": "gpt2", "tokens": 5, "batch": 1.5', "line 3, batch: must be a whole number"),
         (logged([{"ip": "m", "gpus": 5}]), "line 2, detail: tells no list of GPUs"),
         (logged([{"ip": "m", "gpus": "gpu0"}]), "line 2, detail: tells no list of GPUs"),
         (logged({"ip": "m"}), "line 2, detail: tells no list of GPUs"),

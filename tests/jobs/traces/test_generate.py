@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.errors import InputError
-from hippo.jobs.job import KINDS, Job
+from hippo.jobs.job import ELASTIC, KINDS, Job
 from hippo.jobs.traces.generate import bursts, distances, fitted, generated, ks_distance
 from hippo.jobs.traces.load import JobTrace, load_trace, settled
 from hippo.jobs.traces.mix import GRACE_S, SLACKS, Mix, mixed
@@ -104,14 +104,35 @@ def test_data_lies_somewhere():
 
 words = st.text("abcdefgh-_.:", min_size=1, max_size=6)
 seconds = st.floats(0.001, 1e6).map(lambda value: round(value, 3))
+
+
+@st.composite
+def terms(draw: st.DrawFn) -> dict[str, object]:
+    """A gang that lasts, or an elastic job, timed or not."""
+    least, more, model = (
+        draw(st.integers(1, 64)),
+        draw(st.integers(0, 64)),
+        draw(st.sampled_from(["gpt2", "llama-3-8b"])),
+    )
+    if draw(st.booleans()):
+        kind = draw(st.sampled_from(KINDS))
+        return {
+            "devices": least,
+            "duration_s": draw(seconds),
+            "kind": kind,
+            "model": draw(st.sampled_from(["", model])),
+        }
+    sizes = {"devices": least + more, "least": least, "most": least + more, "tokens": draw(seconds)}
+    timed = {"duration_s": draw(seconds)} if draw(st.booleans()) else {}
+    return {"model": model, "batch": draw(st.integers(1, 999)), "seq": draw(st.integers(1, 999)), **sizes, **timed}
+
+
 jobs = st.lists(
     st.builds(
-        Job,
+        lambda terms, **others: Job(**terms, **others),
+        terms=terms(),
         name=words,
         arrival_s=seconds,
-        duration_s=seconds,
-        devices=st.integers(1, 4096),
-        kind=st.sampled_from(KINDS),
         user=words | st.just(""),
         runs_on=st.lists(words, max_size=2, unique=True).map(tuple),
         memory_gb=seconds,
@@ -120,7 +141,6 @@ jobs = st.lists(
         estimate_s=st.none() | seconds,
         data_gb=seconds,
         data_at=words | st.just(""),
-        model=st.sampled_from(["", "llama-3-8b", "gpt2"]),
     ),
     min_size=1,
     max_size=8,
@@ -152,8 +172,9 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
                 before.model,
             )
             assert after.arrival_s == pytest.approx(before.arrival_s - start_s, abs=1e-6)
-            for key in ("duration_s", "memory_gb", "estimate_s", "data_gb"):
+            for key in ("memory_gb", "estimate_s", "data_gb", *ELASTIC):
                 assert getattr(after, key) == getattr(before, key)
+            assert after.duration_s == pytest.approx(before.duration_s, rel=0, abs=0, nan_ok=True)
             assert (after.deadline_s is None) == (before.deadline_s is None)
 
 

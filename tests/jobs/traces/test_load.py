@@ -283,3 +283,30 @@ def test_an_attempt_from_one_zone_to_another(reading: Reading):
     attempts = [{**times, "detail": [{"ip": "m", "gpus": ["gpu0"]}]}]
     entry = {"jobid": "a", "submitted_time": "2017-10-09 07:00:00+00:00", "attempts": attempts}
     assert list(reading(json.dumps([entry])).workload.duration_s) == [1800]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name,arrival_s,model,tokens,least,most,batch,seq\na,0,gpt2,1e9,2,16,64,512\nb,60,llama-3-8b,2e9,,8,,\n",
+        "name,arrival_s,devices,model,tokens,least,batch,seq\na,0,16,gpt2,1e9,2,64,512\nb,60,8,llama-3-8b,2e9,,,\n",
+        """[{"name": "a", "arrival_s": 0, "model": "gpt2", "tokens": 1e9, "least": 2, "most": 16, "batch": 64,
+             "seq": 512}, {"name": "b", "arrival_s": 60, "model": "llama-3-8b", "tokens": 2e9, "most": 8}]""",
+    ],
+)
+def test_elastic_jobs_may_leave_out_what_follows_from_the_rest(reading: Reading, text: str):
+    workload = reading(text).workload
+    assert workload.trainings == (("gpt2", 64, 512), ("llama-3-8b", 384, 4096))
+    rows = {key: getattr(workload, key).tolist() for key in ("devices", "least", "most", "tokens", "kind")}
+    assert rows == {"devices": [16, 8], "least": [2, 8], "most": [16, 8], "tokens": [1e9, 2e9], "kind": [0, 0]}
+    assert np.isnan(workload.duration_s).all()
+
+
+def test_gangs_and_elastic_jobs_stand_in_one_file(reading: Reading):
+    text = (
+        "arrival_s,duration_s,devices,model,tokens,least\n0,60,4,,,\n1,,8,gpt2,5e8,\n2,,8,,,\n3,60,,,,\n4,60,2,,0,0\n"
+    )
+    trace = reading(text)
+    assert trace.workload.elastic.tolist() == [False, True, False]
+    assert trace.workload.devices.tolist() == [4, 8, 2]
+    assert trace.passed == {"never ran": 1, "no number of devices": 1}

@@ -19,7 +19,7 @@ from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.errors import InputError, UnknownNameError
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.schedule.schedule import order_of
+from hippo.simulate.lower import orders_of
 from hippo.simulate.ordering import ordering, ordering_key
 
 DISPATCHERS = ("fixed", "hint", "learned")
@@ -60,9 +60,9 @@ def dispatched(
     for index, pipeline in enumerate(plan.pipelines):
         key = ordering_key(ordering(problem, plan, index)), pipeline.order, pipeline.warm_up
         alike.setdefault(key, []).append(index)
-    found = []
+    found, orders = [], orders_of(problem, plan)
     for indices in alike.values():
-        asked, order = ordering(problem, plan, indices[0]), order_of(plan, plan.pipelines[indices[0]])
+        asked, order = ordering(problem, plan, indices[0]), orders[indices[0]]
         who, planned = None, spread(asked, order, fluctuation, samples=samples, seed=seed)
         played = planned
         if dispatcher == "hint":

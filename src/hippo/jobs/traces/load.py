@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.jobs.job import KINDS, MOST_DEVICES, MOST_GB
+from hippo.jobs.job import ELASTIC, KINDS, MOST_DEVICES, MOST_GB
 from hippo.jobs.traces import gavel, helios, own, pai, philly, swf
 from hippo.jobs.traces.passed import TWICE, Passed
 from hippo.jobs.traces.rows import Coded, Floats, Ints, TraceRows
@@ -87,7 +87,7 @@ def _judge(rows: TraceRows, passed: Passed) -> None:
         _refuse(early, "the deadline lies before the arrival", rows.deadline_s, rows, passed)
     _refuse_twice(rows, passed)
     passed.leave(rows.line[np.isnan(rows.arrival_s)], NO_ARRIVAL)
-    passed.leave(rows.line[np.isnan(rows.duration_s)], rows.never_ran)
+    passed.leave(rows.line[np.isnan(rows.duration_s) & ~rows.lasts], rows.never_ran)
     passed.leave(rows.line[rows.duration_s == 0], NO_TIME)
     passed.leave(rows.line[np.isnan(rows.devices)], NO_SIZE)
     passed.leave(rows.line[rows.devices == 0], NO_DEVICE)
@@ -95,7 +95,7 @@ def _judge(rows: TraceRows, passed: Passed) -> None:
 
 def _far(rows: TraceRows) -> NDArray[np.bool_]:
     """(n,) jobs that ran and arrive so far from the median of these that some time must be told in other units."""
-    ran = (rows.duration_s > 0) & ~np.isnan(rows.arrival_s)
+    ran = rows.lasts & ~np.isnan(rows.arrival_s)
     return ran & (np.abs(rows.arrival_s - np.median(rows.arrival_s[ran])) > MOST_S) if ran.any() else ran
 
 
@@ -128,7 +128,7 @@ def _workload(rows: TraceRows, first_s: float) -> JobWorkload:
         "devices": rows.devices,
         "user": rows.user.code,
     }
-    for name in ("memory_gb", "data_gb", "priority"):
+    for name in ("memory_gb", "data_gb", "priority", *ELASTIC):
         given = getattr(rows, name)
         if given is not None:
             columns[name] = np.nan_to_num(given)

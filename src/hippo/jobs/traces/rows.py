@@ -81,8 +81,18 @@ class TraceRows:
     data_gb: Floats | None = None
     data_at: Coded | None = None
     model: Coded | None = None
+    batch: Floats | None = None  # these five as in ``Job``: of elastic jobs, 0 for others
+    seq: Floats | None = None
+    tokens: Floats | None = None
+    least: Floats | None = None
+    most: Floats | None = None
     origin_s: float | None = None
     never_ran: str = "never ran"  # reason told for jobs without a duration
+
+    @property
+    def lasts(self) -> NDArray[np.bool_]:
+        """(n,) jobs that ran for some time, or are elastic and will."""
+        return self.duration_s > 0 if self.tokens is None else (self.duration_s > 0) | (self.tokens > 0)
 
     def taken(self, rows: Ints) -> TraceRows:
         """These rows, in this order."""

@@ -182,7 +182,7 @@ class Tried:
         """Candidates that differ in their orders alone come one after the other: what they share is lowered once."""
         bare = candidate.bare
         if self._lowered is not None and self._lowered[0] == bare:
-            return reordered(self._lowered[1], plan)
+            return reordered(self._lowered[1], self.problem, plan)
         program = lower(self.problem, plan)
         self._lowered = bare, program
         return program

@@ -68,7 +68,7 @@ def front_candidates(
     found = FoundPlans()
     for plan in known:
         found.add(plan)
-    searched = Field.of(problem, Tried(problem, Effort.of(stop)), split=False)
+    searched = Field.of(problem, Tried(problem, Effort.of(stop)), split=problem.rules.gradients_first)
     closed = True
     kinds = range(len(searched.tables.examples))
     for kind in kinds:

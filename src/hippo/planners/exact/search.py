@@ -192,7 +192,7 @@ def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None 
     """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
     in a row have not."""
     tried, failures = field.tried, 0
-    patience = ORDERED_PATIENCE if ways and field.splits(ways[0]) else PATIENCE
+    patience = ORDERED_PATIENCE if ways and field.orders(ways[0]) else PATIENCE
     patience = LONG_PATIENCE if field.problem.workload.global_batch <= SMALL_BATCH else patience
     for bound, shape, cuts in best_first(field, kind, ways, joined):
         if tried.must_stop:

@@ -100,9 +100,13 @@ class Field:
         """Prefix sums of a layout."""
         return self.tables.table(layout.kind, layout.tp, layout.dp, layout.mode)
 
-    def splits(self, way: DomainWay) -> bool:
-        """Whether bounds of this way to join hold for backwards that are split."""
+    def orders(self, way: DomainWay) -> bool:
+        """Whether plans of this way to join may have orders of their own."""
         return self.tables.split and (self.ordered == EVERY or (self.ordered == SINGLE and way.groups == 1))
+
+    def splits(self, way: DomainWay) -> bool:
+        """Whether bounds of this way to join hold for backwards that are split: by an order, or by the runtime."""
+        return self.orders(way) or (self.tables.split and self.rules.gradients_first)
 
     def layout_rows(self, kind: int) -> LayoutRows:
         """Numbers of all layouts of a kind."""

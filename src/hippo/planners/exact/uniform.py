@@ -433,7 +433,7 @@ def play(field: Field, shape: PlanShape, cuts: Ints, bound: float) -> float:
         best, likely = (value, tried) if value < best else (best, likely)
         if best <= bound * (1 + CLOSED):
             return best
-    if likely is None or not field.splits(shape.way) or bound * WORTH_AN_ORDER > field.tried.value:
+    if likely is None or not field.orders(shape.way) or bound * WORTH_AN_ORDER > field.tried.value:
         return best
     operations = 3 * len(likely.pipelines[0].stages) * shape.waves[0]
     own = field.tried.in_order(likely, rules=FEW_RULES if operations > LONG else None)
