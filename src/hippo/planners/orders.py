@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan, ScheduleChoice
-from hippo.planners.shortlist import ShortList
 from hippo.problem.problem import Problem
 from hippo.schedule.generators.cross_domain import RULES, generate
 from hippo.schedule.methods import checked
@@ -52,10 +51,3 @@ def ordered(problem: Problem, plan: Plan) -> Plan | None:
         return None
     lines = (replace(line, warm_up=(), order=order) for line, order in zip(plan.pipelines, found, strict=True))
     return replace(plan, pipelines=tuple(lines), schedule=ScheduleChoice("best"))
-
-
-def order_best(shortlist: ShortList) -> None:
-    """Tries the best plan so far with orders of its own, where the runtime plays any."""
-    if shortlist.best is not None and shortlist.problem.rules.schedules is None:
-        own = ordered(shortlist.problem, shortlist.best.plan)
-        shortlist.try_all([] if own is None else [own])

@@ -9,14 +9,13 @@ import pytest
 from tests.network.online_world import view, weak
 
 from hippo.network.methods.in_motion import InMotion, Motion, reachable
-from hippo.network.methods.settings import chosen, searched
+from hippo.network.methods.settings import SAILOR, chosen, searched
 from hippo.network.methods.static import Static
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net
 from hippo.network.rules.view import Action, How
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Status, Stop
-from hippo.planners.baselines.sailor import Sailor
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.problem import Problem
 
@@ -48,7 +47,7 @@ def pair(cache: PlanCache) -> tuple[Plan, Plan]:
 def test_it_runs_its_planners_plans_and_levers_of_them(filled: PlanCache) -> None:
     across, alone = pair(filled)
     cache, planner = filled.copy(), Told(alone)
-    method = InMotion(lambda: planner, Motion())
+    method = InMotion(lambda: planner)
     first = method.begin(view(cache, running=-1))
     assert method.name == "told"
     assert cache.location(first) == cache.location(cache.add(alone, origin="test") or 0)
@@ -57,7 +56,7 @@ def test_it_runs_its_planners_plans_and_levers_of_them(filled: PlanCache) -> Non
 
 def test_on_a_still_network_it_asks_once_and_keeps(filled: PlanCache) -> None:
     cache, planner = filled.copy(), Told(pair(filled)[0])
-    method = InMotion(lambda: planner, Motion())
+    method = InMotion(lambda: planner)
     first = method.begin(view(cache, running=-1))
     for epoch in range(1, 20):
         assert method.decide(replace(view(cache, running=first), epoch=epoch)) == Action()
@@ -67,7 +66,7 @@ def test_on_a_still_network_it_asks_once_and_keeps(filled: PlanCache) -> None:
 def test_where_the_links_are_back_for_good_it_plans_anew_and_moves(filled: PlanCache) -> None:
     across, alone = pair(filled)
     cache, planner = filled.copy(), Told(alone, across)
-    method = InMotion(lambda: planner, Motion())
+    method = InMotion(lambda: planner)
     first = method.begin(view(cache, weak(cache, 0, 0.02), running=-1))
     assert cache.configurations[first].plan.domains == alone.domains
     free = replace(view(cache, running=first, left=2000), epoch=12, usd_per_token=0.0)  # egress does not count
@@ -81,7 +80,7 @@ def test_what_does_not_pay_is_not_done(filled: PlanCache) -> None:
     """The links are back at the next horizon: to move a model there and back is not worth an epoch."""
     across, alone = pair(filled)
     cache, planner = filled.copy(), Told(across, alone)
-    method = InMotion(lambda: planner, Motion())
+    method = InMotion(lambda: planner)
     first = method.begin(view(cache, running=-1))
     short = replace(view(cache, weak(cache, first, 0.5, until=1), running=first, left=2000), epoch=12)
     answer = method.decide(short)
@@ -91,7 +90,7 @@ def test_what_does_not_pay_is_not_done(filled: PlanCache) -> None:
 
 def test_without_a_plan_of_its_own_it_begins_as_static_does(filled: PlanCache) -> None:
     cache = filled.copy()
-    method = InMotion(lambda: Told(None), Motion())
+    method = InMotion(lambda: Told(None))
     assert method.begin(view(cache, running=-1)) == Static().begin(view(cache, running=-1))
     assert method.decide(view(cache, running=0)) == Action()
 
@@ -112,7 +111,7 @@ def test_a_planner_is_asked_again_without_a_domain_that_is_slow_for_it_knows_no_
     (home,) = planner.usual.domains if planner.usual else ()
     slow = view(cache, running=-1)
     slow.forecast.compute[:, [domain.name for domain in cache.problem.cluster.domains].index(home)] = 50.0
-    InMotion(lambda: planner, Motion()).begin(slow)
+    InMotion(lambda: planner).begin(slow)
     assert [home in (domain.name for domain in asked.cluster.domains) for asked in planner.asked] == [True, False]
 
 
@@ -133,5 +132,5 @@ def test_settings_were_searched_with_as_many_plays_for_each_method() -> None:
     for name, each in found["methods"].items():
         assert each["worlds"] == len(found["budget"]["families"]), name
         assert each["of_hindsight"] >= each["usual_of_hindsight"] >= each["worst_of_hindsight"], name
-    assert chosen("sailor", Motion) == InMotion(Sailor).motion
+    assert SAILOR().motion == chosen("sailor", Motion)
     assert chosen("nobody", Motion) == Motion()

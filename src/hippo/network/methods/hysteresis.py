@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.network.methods.greedy import towards
-from hippo.network.methods.settings import chosen
 from hippo.network.methods.static import start
 from hippo.network.rules.move import STILL
 from hippo.network.rules.rates import best_of_place, net_now
@@ -38,7 +37,7 @@ class Hysteresis:
     name = "hysteresis"
 
     def __init__(self, dwell: Dwell | None = None) -> None:
-        self.dwell = dwell or chosen(self.name, Dwell)
+        self.dwell = dwell or Dwell()
         self._renewal = Renewal()
         self._better = 0  # epochs in a row in which another place was clearly better
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -20,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.network.methods.receding_horizon import Horizon, given_up, usual_work
-from hippo.network.methods.settings import chosen
 from hippo.network.methods.static import start
 from hippo.network.plans.levers import Bench, better_again, either
 from hippo.network.plans.plan_cache import PlanCache
@@ -33,10 +31,6 @@ from hippo.network.rules.view import Action, How, View
 from hippo.network.rules.worth import STOP, SWITCH, Now, ahead, worth
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Stop
-from hippo.planners.baselines.crosspipe import CrossPipe
-from hippo.planners.baselines.diloco import Diloco
-from hippo.planners.baselines.mast import Mast
-from hippo.planners.baselines.sailor import Sailor
 from hippo.problem.problem import Problem
 
 PLANNING = Stop(time_limit_s=1.0)  # of work (``planners.effort``): what a decision between domains may take
@@ -71,7 +65,7 @@ class InMotion:
     def __init__(self, make: Callable[[], Any], motion: Motion | None = None) -> None:
         self.planner: Planner = make()
         self.name = self.planner.name
-        self.motion = motion or chosen(self.name, Motion)
+        self.motion = motion or Motion()
         self._own: dict[int, None] = {}  # configurations of its own plans, and of their levers
         self._last: Seen | None = None
         self._planned: Seen | None = None
@@ -166,7 +160,3 @@ def reachable(problem: Problem, state: Net, compute: NDArray[np.float64]) -> Pro
     names = {domain.name for domain in kept}
     links = tuple(link for link in cluster.links if {link.source, link.destination} <= names)
     return replace(changed, cluster=replace(cluster, domains=kept, links=links))
-
-
-MAST, SAILOR = partial(InMotion, Mast), partial(InMotion, Sailor)
-CROSSPIPE, DILOCO = partial(InMotion, CrossPipe), partial(InMotion, Diloco)

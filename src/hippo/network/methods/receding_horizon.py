@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.methods.settings import chosen
 from hippo.network.methods.static import start
 from hippo.network.rules.lookahead import best_start, first_moves
 from hippo.network.rules.move import STILL
@@ -27,7 +26,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Horizon:
-    """How far ahead, and how clearly."""
+    """How far ahead, and how clearly. Found on the training networks (``benchmarks/heuristics.py``)."""
 
     epochs: float = 64.0  # ahead that count; at most the rest of the run
     margin: float = 0.1  # by which a move must be better, in epochs of the usual work of what runs
@@ -41,7 +40,7 @@ class RecedingHorizon:
     name = "receding_horizon"
 
     def __init__(self, horizon: Horizon | None = None) -> None:
-        self.horizon = horizon or chosen(self.name, Horizon)
+        self.horizon = horizon or Horizon()
         self._renewal = Renewal()
 
     def begin(self, view: View) -> int:

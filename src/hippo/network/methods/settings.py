@@ -4,10 +4,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, TypeVar
+
+from hippo.network.methods.hysteresis import Dwell, Hysteresis
+from hippo.network.methods.in_motion import InMotion, Motion
+from hippo.network.methods.receding_horizon import Horizon, RecedingHorizon
+from hippo.planners.base import Planner
+from hippo.planners.baselines.crosspipe import CrossPipe
+from hippo.planners.baselines.diloco import Diloco
+from hippo.planners.baselines.mast import Mast
+from hippo.planners.baselines.sailor import Sailor
 
 Setting = TypeVar("Setting")
 
@@ -23,3 +32,22 @@ def searched() -> Mapping[str, Any]:
 def chosen(name: str, kind: type[Setting]) -> Setting:
     """The best setting of a method; its defaults for one that was not searched."""
     return kind(**searched()["methods"].get(name, {}).get("setting", {}))
+
+
+def receding_horizon() -> RecedingHorizon:
+    """The method with its setting."""
+    return RecedingHorizon(chosen(RecedingHorizon.name, Horizon))
+
+
+def hysteresis() -> Hysteresis:
+    """The same."""
+    return Hysteresis(chosen(Hysteresis.name, Dwell))
+
+
+def in_motion(make: Callable[[], Planner]) -> InMotion:
+    """A planner in motion with its setting."""
+    return InMotion(make, chosen(make().name, Motion))
+
+
+MAST, SAILOR = partial(in_motion, Mast), partial(in_motion, Sailor)
+CROSSPIPE, DILOCO = partial(in_motion, CrossPipe), partial(in_motion, Diloco)

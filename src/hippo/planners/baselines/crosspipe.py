@@ -24,7 +24,7 @@ from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, mixed_bottleneck_cuts
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import memory_estimate
-from hippo.planners.orders import order_best
+from hippo.planners.orders import ordered
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
 from hippo.planners.shortlist import ShortList
@@ -60,6 +60,13 @@ class CrossPipe:
         order_best(shortlist)
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
+
+
+def order_best(shortlist: ShortList) -> None:
+    """Tries the best plan so far with orders of its own, where the runtime plays any."""
+    if shortlist.best is not None and shortlist.problem.rules.schedules is None:
+        own = ordered(shortlist.problem, shortlist.best.plan)
+        shortlist.try_all([] if own is None else [own])
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from hippo.cost.measured import ENDLESS_S
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
+from hippo.planners.baselines.crosspipe import order_best
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.effort import CHECK_S, Effort
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import MemoryEstimate, memory_estimate
-from hippo.planners.orders import order_best
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
 from hippo.planners.shortlist import ShortList
