@@ -101,7 +101,8 @@ def searched(found: Mapping[str, list[list[float]]]) -> dict[str, Any]:
     methods = {}
     for name, rows in found.items():
         mean = np.mean(rows, axis=0)
-        best, usual = int(np.argmax(mean)), PLAYS[name].index(type(PLAYS[name][0])())
+        usual = PLAYS[name].index(type(PLAYS[name][0])())
+        best = usual if mean[usual] == mean.max() else int(np.argmax(mean))  # of equal ones what a method does anyway
         methods[name] = {
             "setting": asdict(PLAYS[name][best]),
             "of_hindsight": round(float(mean[best]), 4),

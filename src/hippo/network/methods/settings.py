@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from hippo.network.methods.hysteresis import Dwell, Hysteresis
 from hippo.network.methods.in_motion import InMotion, Motion
 from hippo.network.methods.receding_horizon import Horizon, RecedingHorizon
-from hippo.planners.base import Planner
 from hippo.planners.baselines.crosspipe import CrossPipe
 from hippo.planners.baselines.diloco import Diloco
 from hippo.planners.baselines.mast import Mast
@@ -44,7 +43,7 @@ def hysteresis() -> Hysteresis:
     return Hysteresis(chosen(Hysteresis.name, Dwell))
 
 
-def in_motion(make: Callable[[], Planner]) -> InMotion:
+def in_motion(make: Callable[[], Any]) -> InMotion:
     """A planner in motion with its setting."""
     return InMotion(make, chosen(make().name, Motion))
 
