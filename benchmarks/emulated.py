@@ -9,7 +9,7 @@ Sixteen plans for hippo's executor (``h..``): pipelines, replicas of 1, 2, 4 and
 four domains, bbr and cubic, three over links that take a new rate within 30 % every half second. Six for torch's own
 runtime (``t..``). Processes are stand-ins that wait as long as the plan says and send what it says. A run is four
 steps, of which the first warms TCP up; its time is their median, the case's the median of the runs (three). *Run*: what
-``hippo run`` says of it, *plan*: what ``hippo plan`` printed for that runtime, which knows no congestion control.
+``hippo run`` says of it, *plan*: what ``hippo plan`` prints for that runtime, told the congestion control.
 *Payload*: the link whose payload is farthest from the plan's; *wire*: what its bytes are made of. Asked: within 5 % of
 *run* (10 % where links move or cubic loses), payload within 2 %.
 """
@@ -22,7 +22,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, count
 from pathlib import Path
 from statistics import median
@@ -206,7 +206,8 @@ def row(case: Case, found: Sequence[Found]) -> str:
     """A line of the table."""
     problem, plan = load_plan(FOLDER / f"{case.name}.json")
     step_s, predicted_s = (median(getattr(one, name) for one in found) for name in ("step_s", "predicted_s"))
-    plan_s = judge(problem, plan).step_time_s
+    told = replace(problem, cluster=replace(problem.cluster, congestion=case.congestion))
+    plan_s = judge(told, plan).step_time_s
     asked = link_bytes(lower(problem, plan))
     used = [
         ((traffic.payload_bytes or 0) / STEPS / asked[at] - 1, traffic)
