@@ -102,9 +102,9 @@ def _policy(file: str) -> Any:
 
 
 def held(problem: Problem, planners: Iterable[Planner], stop: Stop, *, seed: int = 0) -> list[Entrant]:
-    """Planners that find a plan for the network as it is at rest, ordered as the answer of ``hippo plan`` is, each to be
-    kept to the end; those without a plan, or whose plan breaks the problem's rules (local SGD where it is not allowed),
-    are left out."""
+    """Planners that find a plan for the network as it is at rest, each to be kept to the end, ordered as the answer of
+    ``hippo plan`` is; those without a plan, or whose plan breaks the problem's rules (local SGD where it is not
+    allowed), are left out."""
     asked = [judged(problem, answer_of(each, problem, stop, seed=seed)) for each in planners]
     found = [(each.planner, with_best_order(each, LIMIT_S, seed).plan) for each in asked]
     cache = PlanCache(problem)
