@@ -73,6 +73,7 @@ class LayoutOptions(TypedDict, total=False):
     global_batch: int  # sequences per optimizer step
     seq: int | None  # tokens per sequence
     precision: str | None
+    runtime: str  # hippo, megatron, torch, deepspeed; ideal where it is left out
     profile: str | Path | None
 
 
@@ -249,7 +250,7 @@ def estimate(
     degrees = Degrees(**{name: value for name, value in options.items() if name in names})
     cluster = site(gpu, degrees.gpus, gpus_per_node=gpus_per_node, inter_node_gbps=inter_node_gbps)
     rest = {name: value for name, value in options.items() if name not in names}
-    problem = load_problem(model=model, cluster=cluster, runtime="ideal", **rest)
+    problem = load_problem(model=model, cluster=cluster, **{"runtime": "ideal", **rest})
     plan = one_layout(problem, degrees)
     _refuse_broken(problem, plan)
     return Estimate(problem, plan, evaluate(problem, plan), memory(problem, plan), fits(problem, plan))
