@@ -20,12 +20,17 @@ def pool_of(w, job, domain):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def blocks_free(w, pool, block):  # type: ignore[no-untyped-def]
-    """Free blocks of so many devices of one node each."""
+def blocks_free(w, job, pool, block):  # type: ignore[no-untyped-def]
+    """Blocks of so many devices of one node each that are free, or held by a job itself."""
     count = 0
     for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
         if w.bin[each, c.BIN_UP] == 1:
-            count += w.bin[each, c.BIN_FREE] // block
+            devices, piece = w.bin[each, c.BIN_FREE], w.mark[job, c.PIECE]
+            while piece >= 0:
+                if w.piece[piece, c.PIECE_BIN] == each:
+                    devices += w.piece[piece, c.PIECE_DEVICES]
+                piece = w.piece[piece, c.PIECE_OF_JOB]
+            count += devices // block
     return count
 
 
@@ -37,7 +42,7 @@ def has_room(w, job, offer, domains):  # type: ignore[no-untyped-def]
         pool = pool_of(w, job, domains[part])
         if pool < 0:
             return False
-        if blocks_free(w, pool, form[c.FORM_BLOCK]) < w.offers.gpus[offer, part] // form[c.FORM_BLOCK]:
+        if blocks_free(w, job, pool, form[c.FORM_BLOCK]) < w.offers.gpus[offer, part] // form[c.FORM_BLOCK]:
             return False
         for other in range(part):
             if domains[other] == domains[part]:

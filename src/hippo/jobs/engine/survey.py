@@ -14,7 +14,7 @@ SAME = 1e-9
 
 @kernel(lean=True)
 def survey(w, job, most_parts, free, chain, offer, domains, rate):  # type: ignore[no-untyped-def]
-    """Fill ``offer`` (O,) with 1 for offers of a job that have room now, ``domains`` (O, M) with where each is
+    """Fill ``offer`` (O,) with 1 for offers of a job that have room now (what it holds itself counts as free), ``domains`` (O, M) with where each is
     quickest and ``rate`` (O,) with its work per second there.
 
     One part: every domain. Several: from each domain as the first, the next part in that domain of those with room
@@ -43,7 +43,7 @@ def _best_place(w, job, offer, free, chain, best, best_rate):  # type: ignore[no
     domains, parts = w.links.first.shape[0], form[c.FORM_PARTS]
     for domain in range(domains):  # blocks that each domain has
         pool = pool_of(w, job, domain)
-        free[domain] = blocks_free(w, pool, form[c.FORM_BLOCK]) if pool >= 0 else 0
+        free[domain] = blocks_free(w, job, pool, form[c.FORM_BLOCK]) if pool >= 0 else 0
     for first in range(domains):
         if not _grow(w, offer, first, free, chain):
             continue

@@ -6,7 +6,7 @@ Letters: K domains, O offers, M parts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -46,6 +46,7 @@ class Moment:
     workload: JobWorkload
     site: JobSite
     offers: OfferTable
+    rounds: list[float] = field(default_factory=list)
 
     @property
     def now_s(self) -> float:
@@ -65,8 +66,33 @@ class Moment:
     def _of(self, status: int) -> Ints:
         return np.flatnonzero(self.world.mark[: self.world.tally[c.ARRIVED], c.STATUS] == status)
 
+    @property
+    def free_gpus(self) -> int:
+        """Free devices of the site."""
+        return int(self.world.pool[:, c.POOL_FREE].sum())
+
+    def jobs_gpus(self, domain: int) -> int:
+        """Devices of a domain that are free or held by elastic jobs: those that can be shared out anew."""
+        world, of_domain = self.world, self.world.pool[:, c.POOL_DOMAIN] == domain
+        free = int(world.pool[of_domain, c.POOL_FREE].sum())
+        held = 0
+        for job in self.running:
+            if world.mark[job, c.ELASTIC]:
+                offer = int(world.mark[job, c.OFFER])
+                held += int(self.offers.gpus[offer][world.part[job] == domain].sum())
+        return free + held
+
+    def round_is_over(self, round_s: float) -> bool:
+        """Whether a multiple of ``round_s`` has come since this was last asked; at the first moment, too."""
+        number = self.now_s // round_s
+        if self.rounds and self.rounds[-1] == number:
+            return False
+        self.rounds.append(number)
+        return True
+
     def places(self, job: int, most_parts: int = MOST_PARTS) -> list[Place]:
-        """Offers that have room for an elastic job now, each where it is quickest; the quickest first."""
+        """Offers that have room for an elastic job now, each where it is quickest; the quickest first. What a job that
+        runs holds itself counts as free."""
         world, offers = self.world, self.offers
         free, chain = np.zeros(len(self.site.domains), np.int64), np.zeros(MOST_PARTS, np.int64)
         found, rate = np.zeros(len(offers), np.int64), np.zeros(len(offers))
@@ -107,6 +133,23 @@ class Moment:
         """Stop a job that runs; it waits, and goes on from what it has done."""
         _pause(self.world, job)
 
+    def resize(self, job: int, place: Place) -> bool:
+        """Let a running job go on elsewhere or otherwise: it stops, its state moves, its processes start anew."""
+        self.pause(job)
+        return self.begin(job, place)
+
+    def stop_s(self, job: int, place: Place) -> float:
+        """Seconds that going over to a place costs a job: a restart, and its state over the links meanwhile."""
+        world, at = self.world, int(self.world.mark[job, c.STATE_AT])
+        if self.world.mark[job, c.STATUS] == c.RUNNING:
+            at = int(world.part[job, 0])
+        if at < 0:
+            return 0.0
+        share = 1.0 if self.offers.ring[place.offer] else 1.0 / max(1, len(place.domains))
+        state = share * float(self.offers.state_bytes[self.offers.kind[place.offer]])
+        over = [state / max(1.0, float(world.links.capacity[at, domain])) for domain in place.domains if domain != at]
+        return max([world.restart_s, *over])
+
     def weigh(self, job: int, weight: float) -> None:
         """From now on a job's flows get so many times the share of others (1: alike)."""
         self.world.job[job, c.WEIGHT] = weight
@@ -117,6 +160,10 @@ class Scheduler(Protocol):
     """Decides for all jobs together."""
 
     name: str
+    summary: str  # one sentence
+    knows: str  # "nothing" or "durations" (who tells its tokens tells those)
+    preempts: bool
+    learns: bool
 
     def decide(self, moment: Moment) -> None:
         """Begin, pause and resize jobs at a moment."""

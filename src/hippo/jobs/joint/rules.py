@@ -1,57 +1,209 @@
-"""Schedulers by rule: what is published, and today's two halves glued together.
+"""Schedulers by rule: what is published, and a queue and a planner glued together.
 
-Each decides at every moment with the same offers, prices and telemetry.
+All see the same offers, links and prices, and may act at every moment. Where a paper leaves something open, what it is
+here stands in its docstring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
 
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.moment import Moment, Place
 
-Order = Callable[[Moment, int], float]
+Rank = Callable[[Moment, int], float]
 
 
+# --------------------------------------------------------------------------------------------------------------- ranks
 def by_arrival(moment: Moment, job: int) -> float:
     """First come, first served."""
     return float(moment.workload.arrival_s[job])
 
 
 def by_attained(moment: Moment, job: int) -> float:
-    """Least GPU time had, in powers of two (Tiresias' queues, coarsely): what knows nothing of durations can do."""
-    row = moment.world.job[job]
-    had = (row[c.HELD] + 60.0) * moment.workload.devices[job]
-    return float(int(had).bit_length())
+    """Least GPU time had, in powers of four: Tiresias' queues, with more of them."""
+    gpu_s = moment.attained_s(job) * float(moment.workload.devices[job])
+    return float(np.floor(np.log(max(gpu_s, 1000.0)) / np.log(4.0)))
 
 
+def by_remaining(moment: Moment, job: int) -> float:
+    """Least GPU time left at the job's quickest: who tells its tokens tells that."""
+    return moment.remaining_s(job) * float(moment.workload.devices[job])
+
+
+# ---------------------------------------------------------------------------------------------------- one after another
 @dataclass(frozen=True)
-class Greedy:
-    """Jobs in order; each begins where it is quickest now, never to be touched again."""
+class Ranked:
+    """Jobs in order of priority and rank; each begins where it is quickest on what is free.
+
+    ``preempts``: for a job that does not fit, those that rank behind it stop, last first, if it then fits.
+    ``replans``: a running job goes over to a place that ends it sooner by a tenth, its stop included.
+    """
 
     name: str
-    order: Order
+    summary: str
+    rank: Rank
+    knows: str = "nothing"
+    preempts: bool = False
+    replans: bool = False
     most_parts: int = c.MOST_PARTS
-    least_share: float = 0.0  # a job waits unless it gets so much of the quickest that its sizes allow on an empty site
+    learns: bool = False
 
     def decide(self, moment: Moment) -> None:
-        """Begin who can."""
-        for job in sorted(moment.waiting.tolist(), key=lambda job: (-moment.workload.priority[job], self.order(moment, job), job)):
-            begin(moment, job, self.most_parts)
+        """Begin who can, by force if need be; then look at those who run."""
+        for job in self._ordered(moment, moment.waiting.tolist()):
+            if not begin(moment, job, self.most_parts) and self.preempts:
+                self._by_force(moment, job)
+        if self.replans:
+            for job in self._ordered(moment, moment.running.tolist()):
+                self._replan(moment, job)
+
+    def _ordered(self, moment: Moment, jobs: list[int]) -> list[int]:
+        return sorted(jobs, key=lambda job: self._key(moment, job))
+
+    def _key(self, moment: Moment, job: int) -> tuple[float, float, int]:
+        return -float(moment.workload.priority[job]), self.rank(moment, job), job
+
+    def _by_force(self, moment: Moment, job: int) -> None:
+        """Stop jobs that rank behind, last first, until this one fits; nobody if it would not fit even then."""
+        mine = self._key(moment, job)[:2]
+        behind = [each for each in self._ordered(moment, moment.running.tolist()) if self._key(moment, each)[:2] > mine]
+        held = sum(int(moment.world.mark[each, c.HOLDS]) for each in behind)
+        least = int(moment.world.mark[job, c.LEAST]) or int(moment.workload.devices[job])
+        if held + moment.free_gpus < least:
+            return
+        for each in reversed(behind):
+            moment.pause(each)
+            if begin(moment, job, self.most_parts):
+                break
+        for each in behind:  # who was stopped for nothing goes on
+            if moment.world.mark[each, c.STATUS] == c.WAITING:
+                begin(moment, each, self.most_parts)
+
+    def _replan(self, moment: Moment, job: int) -> None:
+        if moment.world.mark[job, c.ELASTIC] == 0:
+            return
+        here, left = moment.running_at(job), moment.remaining_s(job)
+        best: tuple[float, Place] | None = None
+        for place in moment.places(job, self.most_parts):
+            ends = moment.stop_s(job, place) + left / place.rate
+            if best is None or ends < best[0]:
+                best = ends, place
+        if best is not None and best[0] < 0.9 * left / max(here.rate, 1e-12):
+            moment.resize(job, best[1])
 
 
 def begin(moment: Moment, job: int, most_parts: int = c.MOST_PARTS) -> bool:
-    """Begin a job where it is quickest now; False: nowhere."""
+    """Begin a job where it is quickest now, on the fewest GPUs that are within 2 % of it; False: nowhere."""
     if moment.world.mark[job, c.ELASTIC] == 0:
         return moment.start(job)
-    return any(moment.begin(job, place) for place in moment.places(job, most_parts)[:1])
+    places = moment.places(job, most_parts)
+    close = [each for each in places if each.rate >= 0.98 * places[0].rate]
+    return bool(close) and moment.begin(job, min(close, key=lambda each: (each.gpus, -each.rate)))
 
 
-def cheapest(places: Iterable[Place], within: float) -> Place | None:
-    """The one of fewest GPUs whose rate is within a share of the quickest."""
-    found = list(places)
-    if not found:
-        return None
-    most = max(each.rate for each in found)
-    return min((each for each in found if each.rate >= within * most), key=lambda each: (each.gpus, -each.rate))
+# -------------------------------------------------------------------------------------------------------- all at once
+@dataclass(frozen=True)
+class Goodput:
+    """Sia and Pollux: in rounds, an integer programme chooses a size and a domain for every job.
+
+    It maximises the sum of priorities times goodput, relative to what a job has on its least GPUs (Sia, SOSP 2023,
+    section 3.4), with the share of a round that a change costs taken off. Jobs lie in one domain each: Sia's
+    configurations. Every ``round_s`` seconds; who comes in between waits.
+    """
+
+    name: str = "goodput"
+    summary: str = "an integer programme over sizes and domains, in rounds (Sia, Pollux)"
+    knows: str = "nothing"
+    preempts: bool = True
+    learns: bool = False
+    round_s: float = 600.0
+
+    def decide(self, moment: Moment) -> None:
+        """Gangs as they come; at the end of a round everyone."""
+        for job in moment.waiting.tolist():
+            if moment.world.mark[job, c.ELASTIC] == 0:
+                moment.start(job)
+        if not moment.round_is_over(self.round_s):
+            return
+        jobs = [job for job in np.concatenate([moment.running, moment.waiting]) if moment.world.mark[job, c.ELASTIC]]
+        configurations = [(int(job), offer, domain) for job in jobs for offer, domain in self._configurations(moment, int(job))]
+        if not configurations:
+            return
+        chosen = self._solve(moment, configurations)
+        self._carry_out(moment, chosen, [int(job) for job in jobs])
+
+    def _configurations(self, moment: Moment, job: int) -> list[tuple[int, int]]:
+        """Offers of one part that the job may take, for each size the quickest, in each domain that is large enough."""
+        offers, kind = moment.offers, int(moment.world.mark[job, c.ROW])
+        gpus = offers.gpus[:, 0]
+        fits = (offers.kind == kind) & (offers.parts == 1)
+        fits &= (gpus >= moment.workload.least[job]) & (gpus <= moment.workload.most[job])
+        best: dict[int, int] = {}
+        for offer in np.flatnonzero(fits).tolist():
+            size = int(gpus[offer])
+            if size not in best or offers.rate[offer, 0, 0] > offers.rate[best[size], 0, 0]:
+                best[size] = offer
+        return [
+            (offer, domain)
+            for offer in best.values()
+            for domain in range(len(moment.site.domains))
+            if gpus[offer] <= moment.jobs_gpus(domain)
+        ]
+
+    def _solve(self, moment: Moment, configurations: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
+        offers = moment.offers
+        rate = np.array([offers.rate[offer, 0, 0] for _, offer, _ in configurations])
+        jobs = [job for job, _, _ in configurations]
+        least = {job: min(rate[at] for at, each in enumerate(jobs) if each == job) for job in set(jobs)}
+        worth = np.zeros(len(configurations))
+        for at, (job, offer, domain) in enumerate(configurations):
+            gain = rate[at] / least[job]
+            place = Place(offer, (domain,), float(rate[at]), int(offers.gpus[offer, 0]))
+            stays = moment.world.mark[job, c.STATUS] == c.RUNNING and moment.running_at(job).offer == offer
+            stays = stays and moment.running_at(job).domains == (domain,)
+            if not stays:
+                gain *= max(0.0, 1.0 - moment.stop_s(job, place) / self.round_s)
+            worth[at] = gain * (1.0 + float(moment.workload.priority[job]))
+        rows = {job: row for row, job in enumerate(dict.fromkeys(jobs))}
+        domains = len(moment.site.domains)
+        row = [rows[job] for job in jobs] + [len(rows) + domain for _, _, domain in configurations]
+        column = [*range(len(configurations)), *range(len(configurations))]
+        value = [1.0] * len(configurations) + [float(offers.gpus[offer, 0]) for _, offer, _ in configurations]
+        table = csr_array((value, (row, column)), shape=(len(rows) + domains, len(configurations)))
+        most = [1.0] * len(rows) + [float(moment.jobs_gpus(domain)) for domain in range(domains)]
+        found = milp(
+            -worth,
+            constraints=LinearConstraint(table, -np.inf, np.array(most)),
+            integrality=np.ones(len(configurations)),
+            bounds=Bounds(0, 1),
+            options={"mip_rel_gap": 0.01, "node_limit": 200},
+        )
+        if found.x is None:
+            return {}
+        return {job: (offer, domain) for taken, (job, offer, domain) in zip(found.x, configurations, strict=True) if taken > 0.5}
+
+    def _carry_out(self, moment: Moment, chosen: dict[int, tuple[int, int]], jobs: list[int]) -> None:
+        """Stop who changes, then begin; who finds no whole blocks where it was put begins where it is quickest."""
+        for job in jobs:
+            if moment.world.mark[job, c.STATUS] == c.RUNNING:
+                here = moment.running_at(job)
+                if chosen.get(job) != (here.offer, here.domains[0]):
+                    moment.pause(job)
+        for job, (offer, domain) in chosen.items():
+            if moment.world.mark[job, c.STATUS] == c.WAITING:
+                place = Place(offer, (domain,), float(moment.offers.rate[offer, 0, 0]), int(moment.offers.gpus[offer, 0]))
+                if not moment.begin(job, place):
+                    begin(moment, job, 1)
+
+
+SEPARATE = Ranked("separate", "a queue that knows nothing (Tiresias), each job planned on what is free", by_attained, preempts=True)
+MAST = Ranked("mast", "whole jobs to regions, first come first served, data moved there (MAST)", by_arrival, most_parts=1)
+SAILOR = Ranked("sailor", "each job re-planned on what is free at every change (Sailor)", by_arrival, replans=True)
+SHORTEST = Ranked("shortest", "least GPU time left first, who ranks behind stops", by_remaining, knows="durations", preempts=True, replans=True)
+GOODPUT = Goodput()
