@@ -22,7 +22,7 @@ from simpy.events import AllOf, Event
 from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import ReplayRules, Tenants
-from hippo.jobs.site import JobSite
+from hippo.jobs.site import JobSite, LinkHistory
 from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
@@ -70,7 +70,8 @@ def play(
     """Do what the script says when it says it, and see what comes of it."""
     world = _World(workload, site, rules, offers)
     clock, decisions = world.clock, tuple(script)
-    clock.process(world.network())
+    if site.history is not None:
+        clock.process(world.network(site.history))
     if tenants is not None:
         clock.process(world.tenants(tenants))
     if rules.failures is not None:
@@ -141,26 +142,23 @@ def level(capacity: float, weight: float, others: list[tuple[float, float]]) -> 
 
 class _World:
     def __init__(self, workload: JobWorkload, site: JobSite, rules: ReplayRules, offers: OfferTable) -> None:
-        start_s = float(workload.arrival_s[0])
-        self.clock = simpy.Environment(start_s)
+        self.clock = simpy.Environment(float(workload.arrival_s[0]))
         self.workload, self.site, self.rules, self.offers = workload, site, rules, offers
         self.jobs = [_Job(self.clock, float(work)) for work in workload.duration_s]
         self.nodes = [_Node(at, pool.per_node) for at, pool in enumerate(site.pools) for _ in range(pool.nodes)]
-        self.capacity = site.history.at(start_s) if site.history else np.array(site.bandwidth_bytes_per_s)
+        self.capacity = site.history.bandwidth_bytes_per_s[0] if site.history else np.array(site.bandwidth_bytes_per_s)
         self.latency, self.link_gb = np.array(site.latency_s), np.zeros_like(self.capacity)
         self.usd_per_gb = np.array(site.usd_per_gb) if site.usd_per_gb else np.zeros_like(self.capacity)
         self.sending: list[_Transfer] = []
         self.exchanging: list[_Job] = []
 
     # -------------------------------------------------------------------------------------------- what comes by itself
-    def network(self) -> Steps:
+    def network(self, history: LinkHistory) -> Steps:
         """Links move."""
-        times = self.site.history.time_s if self.site.history else ()
-        for at, time_s in enumerate(times):
-            if self.site.history and time_s > self.clock.now:
-                yield self.clock.timeout(time_s - self.clock.now)
-                self.capacity = self.site.history.bandwidth_bytes_per_s[at]
-                self._share()
+        for time_s, capacity in zip(history.time_s, history.bandwidth_bytes_per_s, strict=True):
+            yield self.clock.timeout(max(0.0, time_s - self.clock.now))
+            self.capacity = capacity
+            self._share()
 
     def tenants(self, tenants: Tenants) -> Steps:
         """Others take devices of a node, from the job that holds most of it (of equals who came last) first."""

@@ -36,11 +36,14 @@ def blocks_free(w, job, pool, block):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def has_room(w, job, offer, domains):  # type: ignore[no-untyped-def]
-    """Whether an offer's parts fit into these domains (M,) now, and its links lead there and carry something."""
-    form = w.offers.form[offer]
+    """Whether an offer's parts fit into these domains (M,) now, and the links of its hops and for the job's state carry
+    something."""
+    form, home = w.offers.form[offer], w.mark[job, c.STATE_AT]
+    if w.mark[job, c.STATUS] == c.RUNNING and w.job[job, c.READY] <= w.clock[c.NOW]:
+        home = w.part[job, 0]
     for part in range(form[c.FORM_PARTS]):
         pool = pool_of(w, job, domains[part])
-        if pool < 0:
+        if pool < 0 or (home >= 0 and home != domains[part] and w.links.capacity[home, domains[part]] <= 0.0):
             return False
         if blocks_free(w, job, pool, form[c.FORM_BLOCK]) < w.offers.gpus[offer, part] // form[c.FORM_BLOCK]:
             return False
@@ -113,9 +116,10 @@ def _take_blocks(w, job, pool, devices, block):  # type: ignore[no-untyped-def]
         for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
             if w.bin[each, c.BIN_UP] == 0 or w.bin[each, c.BIN_FREE] < block:
                 continue
-            if chosen < 0 or w.bin[each, c.BIN_RANK] < w.bin[chosen, c.BIN_RANK]:
-                chosen = each
-            elif w.bin[each, c.BIN_RANK] == w.bin[chosen, c.BIN_RANK] and w.bin[each, c.BIN_FREE] < w.bin[chosen, c.BIN_FREE]:
+            row, best = w.bin[each], w.bin[chosen]
+            if chosen >= 0 and row[c.BIN_RANK] > best[c.BIN_RANK]:
+                continue
+            if chosen < 0 or row[c.BIN_RANK] < best[c.BIN_RANK] or row[c.BIN_FREE] < best[c.BIN_FREE]:
                 chosen = each
         taken = min(devices, w.bin[chosen, c.BIN_FREE] // block * block)
         hold(w, job, chosen, taken)
@@ -124,11 +128,11 @@ def _take_blocks(w, job, pool, devices, block):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def rate_if(w, job, offer, domains):  # type: ignore[no-untyped-def]
-    """Work per second that a job would have under an offer in these domains, its links shared with who uses them now."""
+    """Work per second that a job would have under an offer in these domains, its links shared as they are now."""
     links, least, slowest = w.links, np.inf, 0.0
     for hop in range(hops(w.offers, offer)):
         here, there = domains[hop], domains[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
-        for at in range(2):
+        for _ in range(2):
             least = min(least, _left_for_one_more(w, job, here, there))
             slowest = max(slowest, links.latency[here, there])
             here, there = there, here

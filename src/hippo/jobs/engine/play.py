@@ -10,10 +10,10 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.decide import decide
+from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.heaps import join, set_due
 from hippo.jobs.engine.keys import find_shares, key, served
 from hippo.jobs.engine.opening import Opening, open_world
-from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.running import break_or_repair, came, happen, tenants_change
 from hippo.jobs.engine.world import Floats, QueueWorld
 from hippo.jobs.learned.state import LearnedSetup

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.elastic import blocks_free, has_room, pool_of, rate_if
@@ -14,8 +12,8 @@ SAME = 1e-9
 
 @kernel(lean=True)
 def survey(w, job, most_parts, free, chain, offer, domains, rate):  # type: ignore[no-untyped-def]
-    """Fill ``offer`` (O,) with 1 for offers of a job that have room now (what it holds itself counts as free), ``domains`` (O, M) with where each is
-    quickest and ``rate`` (O,) with its work per second there.
+    """Fill ``offer`` (O,) with 1 for offers of a job that have room now (what it holds itself counts as free),
+    ``domains`` (O, M) with where each is quickest and ``rate`` (O,) with its work per second there.
 
     One part: every domain. Several: from each domain as the first, the next part in that domain of those with room
     which its hop leaves quickest (a chain grown greedily). ``free`` (K,) and ``chain`` (M,) are room for work.
