@@ -195,12 +195,12 @@ class _World:
         elif decision.act == "start":
             pool, gb = self.site.pools[decision.pool], float(self.workload.data_gb[decision.job])
             self._take(job, decision.pool, int(self.workload.devices[decision.job]), block=0)
-            self._begin(job, {self.site.domains.index(pool.domain): gb}, pool.speed)
+            self._begin(job, {self.site.domains.index(pool.domain): gb}, rate=pool.speed)
         else:
             self._begin_elastic(job, decision)
 
     def _begin_elastic(self, job: _Job, decision: Decision) -> None:
-        offers, row, parts = self.offers, decision.offer, len(decision.domains)
+        offers, row = self.offers, decision.offer
         gpus, names = offers.gpus[row], [pool.domain for pool in self.site.pools]
         job.offer, job.domains = row, decision.domains
         hops = [*pairwise(job.domains), *([(job.domains[-1], job.domains[0])] if offers.ring[row] else [])]
@@ -212,8 +212,9 @@ class _World:
                 share = 1.0 if offers.ring[row] else gpus[part] / gpus.sum()
                 size = share * offers.state_bytes[offers.kind[row]]
                 job.state.append(self._send(job, (job.state_at, domain), size))
-        gb = float(self.workload.data_gb[decision.job]) / parts
-        self._begin(job, dict.fromkeys(job.domains, gb), 0.0 if job.links else self._speed(job, lambda link: math.inf))
+        gb = float(self.workload.data_gb[decision.job]) / len(job.domains)
+        rate = 0.0 if job.links else self._speed(job, lambda link: math.inf)
+        self._begin(job, dict.fromkeys(job.domains, gb), rate=rate)
 
     def _take(self, job: _Job, pool: int, devices: int, *, block: int) -> None:
         """Devices of nodes, whole blocks in the fullest first; a gang (block 0) the fullest node that has room for all
@@ -225,8 +226,8 @@ class _World:
             taken = min(devices, node.free // block * block if block else node.free)
             node.held[job], node.free, devices = taken, node.free - taken, devices - taken
 
-    def _begin(self, job: _Job, needs: dict[int, float], rate: float) -> None:
-        """Run a job where so much data (GB) is needed in each domain, at a rate that holds where it has no links."""
+    def _begin(self, job: _Job, needs: dict[int, float], *, rate: float) -> None:
+        """Run a job where so much data (GB) is needed in each domain; ``rate``: unless it exchanges something."""
         at, now = self.jobs.index(job), self.clock.now
         home = self.workload.job(at).data_at if self.workload.data_gb[at] > 0 else ""
         data: list[Event] = []
@@ -298,7 +299,7 @@ class _World:
                 gb = (job.path[0][1] - job.left) * self.offers.hop_bytes[job.offer] * 1e-9
                 self.link_gb[link] += gb
                 job.usd += gb * self.usd_per_gb[link]
-        for transfer in set(job.state) & set(self.sending):  # the job no longer waits for them
+        for transfer in [each for each in job.state if each in self.sending]:  # nobody waits for them any more
             assert transfer.process is not None
             transfer.pass_time(self.clock.now)
             transfer.process.interrupt("given up")

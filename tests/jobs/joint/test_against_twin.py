@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hippo.jobs.engine import world as c
 from hippo.jobs.job import Job
 from hippo.jobs.joint.moment import Moment
 from hippo.jobs.placement.offers import MOST_PARTS, OfferTable, TrainingKind
@@ -166,4 +167,7 @@ class Restless:
         if spanning and self.rng.random() < 0.5:
             places = spanning
         if places:
-            assert moment.begin(job, places[self.rng.integers(len(places))])
+            place = places[self.rng.integers(len(places))]
+            assert moment.begin(job, place)
+            if not moment.workload.data_gb[job] and not moment.world.mark[job, [c.STOPS, c.FAILED]].any():
+                assert moment.running_at(job).rate == pytest.approx(place.rate), "not as promised"
