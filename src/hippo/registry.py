@@ -58,12 +58,12 @@ METHODS: Mapping[str, str] = {
     "static": "hippo.network.methods.static:Static",
     "robust_static": "hippo.network.methods.robust_static:RobustStatic",
     "greedy": "hippo.network.methods.greedy:Greedy",
-    "hysteresis": "hippo.network.methods.hysteresis:Hysteresis",
-    "receding_horizon": "hippo.network.methods.receding_horizon:RecedingHorizon",
-    "mast": "hippo.network.methods.in_motion:MAST",
-    "sailor": "hippo.network.methods.in_motion:SAILOR",
-    "crosspipe": "hippo.network.methods.in_motion:CROSSPIPE",
-    "diloco": "hippo.network.methods.in_motion:DILOCO",
+    "hysteresis": "hippo.network.methods.settings:hysteresis",
+    "receding_horizon": "hippo.network.methods.settings:receding_horizon",
+    "mast": "hippo.network.methods.settings:MAST",
+    "sailor": "hippo.network.methods.settings:SAILOR",
+    "crosspipe": "hippo.network.methods.settings:CROSSPIPE",
+    "diloco": "hippo.network.methods.settings:DILOCO",
     "flat_ppo": "hippo.network.hi_ppo.flat_ppo:FlatPpo",
 }
 """Who keeps the plan right while the network moves: what makes objects with the two methods of
@@ -97,6 +97,15 @@ JOB_POLICIES: Mapping[str, str] = {
     "learned": "hippo.jobs.policies.learned:LEARNED",
 }
 """Who goes first in a queue of jobs: values of ``jobs.policies.policy.QueuePolicy``."""
+
+JOB_SCHEDULERS: Mapping[str, str] = {
+    "separate": "hippo.jobs.joint.rules:SEPARATE",
+    "mast": "hippo.jobs.joint.rules:MAST",
+    "sailor": "hippo.jobs.joint.rules:SAILOR",
+    "goodput": "hippo.jobs.joint.rules:GOODPUT",
+    "shortest": "hippo.jobs.joint.rules:SHORTEST",
+}
+"""Who decides for elastic jobs, sizes, places and shapes together: values of ``jobs.joint.moment.Scheduler``."""
 
 EXPORTERS: Mapping[str, str] = {
     "megatron": "hippo.export.megatron:export",

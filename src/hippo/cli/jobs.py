@@ -14,6 +14,7 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
+    from hippo.jobs.joint.moment import Scheduler
     from hippo.jobs.policies.policy import QueuePolicy
 
 jobs = typer.Typer(
@@ -51,6 +52,10 @@ class Wanted:
     cluster: Annotated[
         str, typer.Option(metavar="CLUSTER.yaml|NAME", help="Cluster file, file of agents, or a catalogue name.")
     ]
+    network: Annotated[
+        Path | None,
+        typer.Option(metavar="NET.csv", help="Network trace: how the links move.", show_default="they stand still"),
+    ] = None
     format: Form = None
     begin: Annotated[float | None, typer.Option("--from", metavar="S", help="Jobs from this time of the trace on.")] = (
         None
@@ -100,8 +105,12 @@ class Wanted:
     seed: Seed = 0
     policy: Annotated[
         str,
-        typer.Option(metavar="NAME[,NAME..]", help="Who decides, the first before the others; see 'jobs policies'."),
-    ] = "learned"
+        typer.Option(
+            metavar="NAME[,NAME..]",
+            help="Who decides, the first before the others; see 'jobs policies'.",
+            show_default="learned; for elastic jobs separate",
+        ),
+    ] = ""
     compare: Annotated[bool, typer.Option("--compare", help="Every other policy beside it.")] = False
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write jobs.html and jobs.json there.")] = None
     json: Json = False
@@ -112,7 +121,8 @@ def replay(wanted: Wanted) -> None:
     """A job trace replayed on a cluster, under one policy or several.
 
     Jobs are gangs: all of their devices at once, in one domain, or over several where that is asked for and the
-    planner knows how much longer they then take. A job that no part of the site can hold is refused with the reason,
+    planner knows how much longer they then take. Elastic jobs (they tell a model, tokens, least and most devices) run
+    under what the planner offers for their sizes. A job that no part of the site can hold is refused with the reason,
     the rest goes on.
     """
     from hippo.front_door.queues import JobsQuestion, replay_jobs
@@ -147,11 +157,30 @@ def replay(wanted: Wanted) -> None:
 # ----------------------------------------------------------------------------------------------------------- generate
 @dataclass(frozen=True)
 class Drawing:
-    """After which trace, how many jobs, and what is drawn on top."""
+    """After which trace or as which family, how many jobs, and what is drawn on top."""
 
-    like: Annotated[Path, typer.Option(metavar="TRACE", help="Job trace that the generator is fitted to.")]
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .json or .csv, with .gz packed.")]
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Jobs to draw.", show_default="the trace's")] = None
+    like: Annotated[Path | None, typer.Option(metavar="TRACE", help="Job trace that the generator is fitted to.")] = (
+        None
+    )
+    elastic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="mixed|steady|bursty|large|philly-like",
+            help="Elastic training of LLMs among other jobs, for --cluster; with --like by the trace's arrivals.",
+        ),
+    ] = None
+    models: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[,NAME..]", help="What elastic jobs train.", show_default="six from 1B to 70B"),
+    ] = None
+    load: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Load of the cluster by an --elastic family.", show_default="0.9"),
+    ] = None
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Jobs to draw.", show_default="the trace's; 60 with --elastic")
+    ] = None
     format: Form = None
     deadlines: Annotated[bool, typer.Option("--deadlines", help="Draw deadlines: slack 1.2, 2 or 10.")] = False
     priorities: Annotated[bool, typer.Option("--priorities", help="Draw priorities 0, 1 and 2.")] = False
@@ -159,9 +188,9 @@ class Drawing:
         False
     )
     data_gb: Annotated[float, typer.Option(metavar="GB", help="Draw data of this mean; needs --cluster.")] = 0.0
-    cluster: Annotated[str | None, typer.Option(metavar="CLUSTER.yaml|NAME", help="Whose domains hold the data.")] = (
-        None
-    )
+    cluster: Annotated[
+        str | None, typer.Option(metavar="CLUSTER.yaml|NAME", help="Whose domains hold the data; of --elastic.")
+    ] = None
     skip_bad: SkipBad = False
     seed: Seed = 0
     json: Json = False
@@ -169,7 +198,7 @@ class Drawing:
 
 @takes(Drawing)
 def generate(drawing: Drawing) -> None:
-    """A job trace of any length, drawn after a trace.
+    """A job trace of any length, drawn after a trace, or with --elastic as a family of jobs for a cluster.
 
     Fitted: bursts by hour of the week and how uneven hours are, users, sizes, durations by size. How far what was drawn
     is from the trace is printed as Kolmogorov-Smirnov distances.
@@ -190,7 +219,8 @@ def generate(drawing: Drawing) -> None:
 
         print_view(names_view("figures", [{"name": name, **pair} for name, pair in document["moments"].items()]))
         far = [{"name": name, "distance": value} for name, value in document["ks"].items()]
-        print_view(names_view("KS distances", far))
+        if far:
+            print_view(names_view("KS distances", far))
 
 
 # ----------------------------------------------------------------------------------------------------------- policies
@@ -204,20 +234,22 @@ class Listing:
 @takes(Listing)
 def policies(listing: Listing) -> None:
     """The policies: rule, what each knows, whether it stops jobs."""
-    from hippo.registry import JOB_POLICIES, load
+    from hippo.registry import JOB_POLICIES, JOB_SCHEDULERS, load
 
     rows: list[dict[str, Any]] = []
-    for name in JOB_POLICIES:
-        policy: QueuePolicy = load(JOB_POLICIES, "policy", name)
-        rows.append(
-            {
-                "name": name,
-                "knows": policy.knows,
-                "preempts": "yes" if policy.preempts else "no",
-                "about": policy.summary,
-                "source": policy.source,
-            }
-        )
+    for table, decides in ((JOB_POLICIES, "gangs"), (JOB_SCHEDULERS, "elastic jobs")):
+        for name in table:
+            policy: QueuePolicy | Scheduler = load(table, "policy", name)
+            rows.append(
+                {
+                    "name": name,
+                    "for": decides,
+                    "knows": policy.knows,
+                    "preempts": "yes" if policy.preempts else "no",
+                    "about": policy.summary,
+                    "source": policy.source,
+                }
+            )
     if listing.json:
         print_document({"policies": rows})
     else:

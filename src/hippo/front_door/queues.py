@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
@@ -19,9 +19,12 @@ from hippo.decide.wording import count
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 from hippo.jobs.account import ReplayAccount, played
 from hippo.jobs.engine.shapes import shapes
+from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.learned.weights import read
 from hippo.jobs.placement.data import with_data
+from hippo.jobs.placement.offer_plans import offer_table
+from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.placement.slowdown import Slowdown, kinds_that_span
 from hippo.jobs.placement.step_time import slowdown
 from hippo.jobs.policies.learned import suited
@@ -29,7 +32,16 @@ from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import DATA, SPANS, Failures, ReplayRules
 from hippo.jobs.site import DevicePool, JobSite
 from hippo.jobs.site_file import is_planned, load_site
-from hippo.jobs.traces.generate import distances, fitted, generated, moments
+from hippo.jobs.traces.elastic import (
+    FAMILIES,
+    MODELS,
+    ElasticDraw,
+    elastic_workload,
+    rough_tokens_per_s,
+    summary,
+    usual_trainings,
+)
+from hippo.jobs.traces.generate import TraceFit, distances, fitted, generated, moments
 from hippo.jobs.traces.load import JobTrace, load_trace
 from hippo.jobs.traces.mix import Mix, mixed
 from hippo.jobs.traces.own import check_ending, write_jobs
@@ -37,7 +49,7 @@ from hippo.jobs.workload import JobWorkload
 from hippo.planners.base import Progress
 from hippo.problem.cluster import Cluster
 from hippo.problem.gpus import ALIASES
-from hippo.registry import JOB_POLICIES, load, planner
+from hippo.registry import JOB_POLICIES, JOB_SCHEDULERS, load, planner
 from hippo.units import SECONDS_PER_HOUR
 
 LEAST_LOAD, MOST_LOAD, MOST_CPUS = 0.001, 1000.0, 10_000
@@ -53,6 +65,7 @@ class JobsQuestion:
 
     trace: str | Path  # a file, packed or not; PAI: the folder
     cluster: str | Path  # cluster file, file of agents, or a catalogue name
+    network: str | Path | None = None  # network trace; None: the links stand still
     format: str | None = None  # philly, helios, pai, gavel, swf, own; None: told by content
     begin: float | None = None  # jobs from this second of the trace on
     end: float | None = None  # and before this one
@@ -78,21 +91,31 @@ class JobsQuestion:
 
 def replay_jobs(
     question: JobsQuestion,
-    policies: Iterable[str] = ("learned",),
+    policies: Iterable[str] = (),
     *,
     everyone: bool = False,
     progress: Progress | None = None,
 ) -> ReplayAccount:
     """A job trace replayed under one policy after the other; ``everyone``: all others after those named.
 
-    Jobs are gangs: all of their devices at once. A job that no part of the site can hold is refused with the reason,
-    the rest goes on (``account.refused``). Raises ``InputError`` for a trace, a site or a rule that is wrong,
-    ``InfeasibleError`` where nothing is left to replay.
+    Jobs are gangs, all of their devices at once, under ``registry.JOB_POLICIES`` (default: ``learned``). Where some are
+    elastic, ``registry.JOB_SCHEDULERS`` decide for all together (default: ``separate``). A job that no part of the site
+    can hold is refused with the reason, the rest goes on (``account.refused``). Raises ``InputError`` for a trace, a
+    site or a rule that is wrong, ``InfeasibleError`` where nothing is left to replay.
     """
     watch = progress or _unwatched
     _check(question)
-    chosen = _with_queues(question, _policies(policies, everyone=everyone))
+    names = list(dict.fromkeys(name.strip() for name in policies if name.strip()))
+    for name in names:
+        if name not in JOB_POLICIES and name not in JOB_SCHEDULERS:
+            raise UnknownNameError("policy", name, (*JOB_POLICIES, *JOB_SCHEDULERS), source="--policy")
     account = _given(question, watch)
+    if account.offers is not None:
+        return _scheduled(account, _schedulers(names, everyone=everyone), watch)
+    if others := [name for name in names if name not in JOB_POLICIES]:
+        problem, remedy = "schedules elastic jobs, and this trace has none", f"choose from {', '.join(JOB_POLICIES)}"
+        raise InputError(problem, source="--policy", value=others[0], remedy=remedy)
+    chosen = _with_queues(question, _policies(names or ["learned"], everyone=everyone))
     first_use.prepare_jobs(progress=watch)
     for place, each in enumerate(chosen):
         policy, told = suited(each, account.workload), []
@@ -102,13 +125,33 @@ def replay_jobs(
         if policy.learns and account.learner is not None and account.learner.past is not None:
             told.append(f"{policy.name} knows the {len(account.learner.past):,} jobs of the trace before this part")
         account = replace(account, remarks=(*account.remarks, *told))
-        watch(policy.name, place / len(chosen))
-
-        def far(done: int, of: int, name: str = policy.name, begun: int = place) -> None:
-            watch(name, (begun + done / max(of, 1)) / len(chosen))
-
-        account = played(account, policy, watch=far)
+        account = played(account, policy, watch=_far(watch, policy.name, place, len(chosen)))
     return account
+
+
+def _scheduled(account: ReplayAccount, schedulers: tuple[Scheduler, ...], watch: Progress) -> ReplayAccount:
+    """The account with a play of each of them."""
+    for place, each in enumerate(schedulers):
+        account = played(account, each, watch=_far(watch, each.name, place, len(schedulers)))
+    return account
+
+
+def _far(watch: Progress, name: str, begun: int, of: int) -> Callable[[int, int], None]:
+    """Tells how far one play of several is."""
+    watch(name, begun / of)
+    return lambda done, jobs: watch(name, (begun + done / max(jobs, 1)) / of)
+
+
+def _schedulers(names: list[str], *, everyone: bool) -> tuple[Scheduler, ...]:
+    """Schedulers by name; ``everyone``: all the others behind them."""
+    if others := [name for name in names if name not in JOB_SCHEDULERS]:
+        remedy = f"choose from {', '.join(JOB_SCHEDULERS)}"
+        raise InputError(
+            "ranks gangs, and this trace has elastic jobs", source="--policy", value=others[0], remedy=remedy
+        )
+    chosen = names or ["separate"]
+    more = [name for name in JOB_SCHEDULERS if name not in chosen] if everyone else []
+    return tuple(load(JOB_SCHEDULERS, "policy", name) for name in (*chosen, *more))
 
 
 def _unwatched(phase: str, share: float) -> None:
@@ -138,11 +181,8 @@ def _check(asked: JobsQuestion) -> None:
     _rules(asked)
 
 
-def _policies(names: Iterable[str], *, everyone: bool) -> tuple[QueuePolicy, ...]:
+def _policies(chosen: list[str], *, everyone: bool) -> tuple[QueuePolicy, ...]:
     """Policies by name, each once; ``everyone``: all the others behind them."""
-    chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
-    if not chosen:
-        raise UnknownNameError("policy", "", JOB_POLICIES, source="--policy")
     found: list[QueuePolicy] = [load(JOB_POLICIES, "policy", name, source="--policy") for name in chosen]
     if any(policy.learns for policy in found) and not _trained():
         remedy = "train one with 'hippo train --config configs/algo/jobs.yaml', or name another policy"
@@ -186,21 +226,20 @@ def _trained() -> bool:
 
 def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
     """The workload on its site, ready to be played."""
-    agents, cluster = load_site(asked.cluster)
+    agents, cluster = load_site(asked.cluster, asked.network)
     site = _with_cpus(agents, asked.cpus_per_node)
     settings = _rules(asked)
     progress("reading the trace", 0.0)
     trace = load_trace(Path(asked.trace), form=asked.format, skip_bad=asked.skip_bad)
     workload, left_out = _chosen(asked, trace, site)
-    untimed = np.flatnonzero(np.isnan(workload.duration_s))
-    if len(untimed):
-        where = f"{asked.trace}: job {workload.name(untimed[0])!r:.60}"
-        remedy = "write how long it takes as duration_s; it is then replayed as a gang of its most devices"
-        raise InputError("has tokens, and no duration", source=where, key="duration_s", remedy=remedy)
+    offers = None
+    if workload.elastic.any():
+        offers = _offers(asked, workload, agents, cluster, progress)
+        workload = workload.timed(dict(zip(offers.kinds, offers.tokens_per_s.tolist(), strict=True)))
     planned = is_planned(agents, cluster)  # spans of other devices than the catalogue's GPUs nobody can plan
-    spans = _slowdown(workload, cluster, site, settings, progress) if planned else None
-    runs = _can_run(workload, site, settings, spans)
-    workload = _stretched(workload, site, asked.load, runs)
+    spans = _slowdown(workload, cluster, site, settings, progress) if planned and offers is None else None
+    runs = _can_run(workload, site, settings, spans) | workload.elastic
+    workload = _stretched(workload, site, asked.load, runs, offers)
     read = f"read {count(len(trace.workload), 'job')} of {Path(asked.trace).name} (format {trace.format})"
     return ReplayAccount(
         source=str(asked.trace),
@@ -210,7 +249,8 @@ def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
         site=site,
         settings=settings,
         slowdown=spans,
-        load=_offered_load(workload, site, runs),
+        load=_offered_load(workload, site, runs, offers),
+        offers=offers,
         left_out=left_out,
         learner=_learner(asked, trace),
         remarks=(
@@ -329,18 +369,33 @@ def _can_run(workload: JobWorkload, site: JobSite, settings: ReplayRules, spans:
     return found
 
 
-def _stretched(workload: JobWorkload, site: JobSite, load: float | None, runs: NDArray[np.bool_]) -> JobWorkload:
+def _offers(
+    asked: JobsQuestion, workload: JobWorkload, site: JobSite, cluster: Cluster, progress: Progress
+) -> OfferTable:
+    """Sizes and shapes of the elastic jobs, planned on the cluster."""
+    if not is_planned(site, cluster):
+        remedy = "take a cluster of GPUs of the catalogue, or a trace without elastic jobs"
+        raise InputError(
+            "nobody can plan elastic jobs on it", source="--cluster", value=str(asked.cluster), remedy=remedy
+        )
+    first_use.prepare((planner(SPANNER),), progress=progress)
+    return offer_table(cluster, workload.trainings, progress=progress)
+
+
+def _stretched(
+    workload: JobWorkload, site: JobSite, load: float | None, runs: NDArray[np.bool_], offers: OfferTable | None
+) -> JobWorkload:
     """Arrivals as far apart as the load asks; jobs that the site cannot hold (not in ``runs``) do not count."""
     if load is None:
         return workload
-    found = _offered_load(workload, site, runs)
+    found = _offered_load(workload, site, runs, offers)
     if not 0 < found < math.inf:
         remedy = "leave out --load: the jobs arrive at one instant, or none can run"
         raise InputError("cannot be reached", source="--load", value=load, remedy=remedy)
     return workload.stretched(found / load)
 
 
-def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_]) -> float:
+def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_], offers: OfferTable | None) -> float:
     """Work that arrives over what the site can do, of the jobs that run (n,), on devices that are no CPUs (on all
     devices where there is nothing else)."""
     pools = tuple(pool for pool in site.pools if pool.kind != CPU) or site.pools
@@ -348,9 +403,8 @@ def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_])
     if not counted.any():
         return 0.0
     span_s = float(workload.arrival_s[-1] - workload.arrival_s[0])
-    work = float((workload.duration_s * workload.devices)[counted].sum()) / sum(
-        pool.devices * pool.speed for pool in pools
-    )
+    device_s = workload.duration_s * workload.devices if offers is None else offers.device_s(workload)
+    work = float(device_s[counted].sum()) / sum(pool.devices * pool.speed for pool in pools)
     return work / span_s if span_s > 0 else math.inf
 
 
@@ -368,9 +422,9 @@ def _slowdown(
 # ------------------------------------------------------------------------------------------------------------- generate
 @dataclass(frozen=True)
 class JobsDrawing:
-    """After which trace jobs are drawn, how many, and what is drawn on top."""
+    """After which trace or as which family jobs are drawn, how many, and what is drawn on top."""
 
-    like: str | Path
+    like: str | Path | None  # None: with a family, whose arrivals are drawn too
     out: str | Path  # .json or .csv, with .gz packed
     jobs: int | None = None  # None: as many as the trace has
     format: str | None = None  # of the trace; None: told by content
@@ -378,7 +432,10 @@ class JobsDrawing:
     priorities: bool = False  # 0, 1 and 2
     kinds: bool = False  # what jobs do: train, preprocess, predict, deploy
     data_gb: float = 0.0  # of this mean; needs a cluster
-    cluster: str | Path | None = None  # whose domains hold the data
+    cluster: str | Path | None = None  # whose domains hold the data; that the load of a family is for
+    elastic: str | None = None  # family: elastic training among gangs, preparation and serving
+    models: str | None = None  # of a family's elastic jobs, parted by commas; None: six from 1B to 70B
+    load: float | None = None  # that a family's jobs are for the cluster; None: 0.9
     skip_bad: bool = False
     seed: int = 0
 
@@ -387,16 +444,18 @@ class JobsDrawing:
 
 
 def generate_jobs(drawing: JobsDrawing, *, progress: Progress | None = None) -> dict[str, Any]:
-    """Draws a job trace of any length after a trace, and writes it: the document of ``hippo jobs generate --json``.
+    """Draws a job trace of any length after a trace or as a family, and writes it: the document of ``hippo jobs
+    generate --json``.
 
     Fitted: bursts by hour of the week and how uneven hours are, users, sizes, durations by size; ``ks``: how far what
     was drawn is from the trace. Raises ``InputError`` for a trace that is wrong or a file that cannot be written.
     """
     watch, out = progress or _unwatched, Path(drawing.out)
     check_ending(out)
-    if drawing.jobs is not None and drawing.jobs < 1:
-        raise InputError("must be 1 or more", source="--jobs", value=drawing.jobs, remedy="give a number of jobs")
+    _check_drawing(drawing)
     domains = () if drawing.cluster is None else load_site(drawing.cluster)[0].domains
+    if drawing.like is None:
+        return _elastic(drawing, None, [], watch)
     mix = Mix(drawing.deadlines, drawing.priorities, drawing.kinds, drawing.data_gb, domains)
     watch("reading the trace", 0.0)
     trace = load_trace(Path(drawing.like), form=drawing.format, skip_bad=drawing.skip_bad)
@@ -406,6 +465,8 @@ def generate_jobs(drawing: JobsDrawing, *, progress: Progress | None = None) -> 
         left_out = f"left out {count(int(alone.sum()), 'job')}: no GPU is asked for, and drawn jobs are jobs on GPUs"
         like, remarks = like.take(~alone), [*remarks, left_out]
     fit = fitted(like, begin_s=trace.begin_s)
+    if drawing.elastic is not None:
+        return _elastic(drawing, fit, remarks, watch)
     watch("drawing", 0.3)
     rng = np.random.default_rng(drawing.seed)
     workload = mixed(generated(fit, len(like) if drawing.jobs is None else drawing.jobs, rng), mix, rng)
@@ -421,4 +482,53 @@ def generate_jobs(drawing: JobsDrawing, *, progress: Progress | None = None) -> 
         "remarks": remarks,
         "moments": {name: {"trace": told[name], "drawn": drawn[name]} for name in told},
         "ks": distances(like, workload),
+    }
+
+
+def _check_drawing(drawing: JobsDrawing) -> None:
+    """``InputError`` for options that do not go together."""
+    stray = ("deadlines", "priorities", "kinds", "data_gb") if drawing.elastic else ("models", "load")
+    given = next((name for name in stray if getattr(drawing, name)), None)
+    if given is not None:
+        option = f"--{given.replace('_', '-')}"
+        problem = "is drawn with --elastic anyway" if drawing.elastic else "is for --elastic, which is not asked for"
+        raise InputError(problem, source=option, value=getattr(drawing, given), remedy="leave it out")
+    if drawing.elastic and drawing.cluster is None:
+        raise InputError("nobody says for which site", source="--elastic", remedy="add --cluster")
+    if not drawing.elastic and drawing.like is None:
+        remedy = f"add --like TRACE, or --elastic {'|'.join(FAMILIES)}"
+        raise InputError("neither a trace nor a family", source="--like", remedy=remedy)
+    if drawing.jobs is not None and drawing.jobs < 1:
+        raise InputError("must be 1 or more", source="--jobs", value=drawing.jobs, remedy="give a number of jobs")
+
+
+def _elastic(drawing: JobsDrawing, like: TraceFit | None, remarks: list[str], watch: Progress) -> dict[str, Any]:
+    """A family's jobs, written, and the document."""
+    assert drawing.cluster is not None
+    assert drawing.elastic is not None
+    site, cluster = load_site(drawing.cluster)
+    given = ElasticDraw(drawing.elastic, like=like)
+    models = MODELS if drawing.models is None else tuple(filter(None, map(str.strip, drawing.models.split(","))))
+    asked = replace(
+        given,
+        models=models,
+        jobs=given.jobs if drawing.jobs is None else drawing.jobs,
+        load=given.load if drawing.load is None else drawing.load,
+    )
+    watch("drawing", 0.3)
+    rates = rough_tokens_per_s(cluster, usual_trainings(models))
+    workload = elastic_workload(asked, np.random.default_rng(drawing.seed), site, rates)
+    watch("writing", 0.8)
+    write_jobs(drawing.out, workload)
+    small = [f"left out {model}: too large for a job there" for model in models if model not in workload.models]
+    return {
+        "like": None if drawing.like is None else str(drawing.like),
+        "family": asked.family,
+        "load": asked.load,
+        "jobs": len(workload),
+        "seed": drawing.seed,
+        "out": str(drawing.out),
+        "remarks": [*remarks, *small],
+        "moments": {name: {"drawn": value} for name, value in summary(workload).items()},
+        "ks": {},
     }

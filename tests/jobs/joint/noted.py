@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.joint.moment import Moment, Place, Scheduler
 from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.ledger import Ledger
@@ -31,10 +32,12 @@ class World:
 
 
 def played(world: World, scheduler: Scheduler) -> Ledger:
-    """The engine's account, on which the twin agrees."""
+    """The engine's account, on which the twin agrees; ``exchange_usd`` of elastic jobs, too."""
     noting = Noting(scheduler)
     rest = {"offers": world.offers, "tenants": world.tenants}
     ledger = play_jointly(world.workload, world.site, noting, world.rules, **rest)
+    assert noting.world is not None
+    ledger = replace(ledger, exchange_usd=noting.world.job[:, c.USD].copy())
     again = twin.play(noting.script, world.workload, world.site, world.rules, **rest)
     times, amounts = {"rtol": 1e-6}, {"rtol": 1e-6, "atol": 1e-6}  # what is given up is taken away again from amounts
     np.testing.assert_allclose(ledger.first_start_s, again.first_start_s, **times)
@@ -50,8 +53,10 @@ class Noting:
 
     def __init__(self, inner: Scheduler) -> None:
         self.name, self.inner, self.script = inner.name, inner, list[Decision]()
+        self.world: QueueWorld | None = None
 
     def decide(self, moment: Moment) -> None:
+        self.world = moment.world
         self.inner.decide(Noted(moment.world, moment.workload, moment.site, moment.offers, script=self.script))
 
 

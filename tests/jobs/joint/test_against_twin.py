@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hippo.jobs.engine import world as c
-from hippo.jobs.job import Job
+from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.moment import Moment
-from hippo.jobs.placement.offers import MOST_PARTS, OfferTable, TrainingKind
+from hippo.jobs.placement.offers import MOST_PARTS, OfferTable
 from hippo.jobs.settings import Failures, ReplayRules, Tenants
 from hippo.jobs.site import DevicePool, JobSite, LinkHistory
 from hippo.jobs.workload import JobWorkload

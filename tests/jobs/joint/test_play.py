@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from hippo.jobs.engine.running import time_to_failure
-from hippo.jobs.job import Job
+from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.moment import Moment, Place
 from hippo.jobs.ledger import Ledger
-from hippo.jobs.placement.offers import OfferTable, TrainingKind
+from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import Failures, ReplayRules, Tenants
 from hippo.jobs.site import DevicePool, LinkHistory, site
 from hippo.jobs.workload import JobWorkload

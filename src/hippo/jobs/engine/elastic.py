@@ -128,7 +128,7 @@ def _take_blocks(w, job, pool, devices, block):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def rate_if(w, job, offer, domains):  # type: ignore[no-untyped-def]
-    """Work per second that a job would have under an offer in these domains, its links shared as they are now."""
+    """Work per second that a job would have under an offer in these domains, their links shared with who uses them."""
     links, least, slowest = w.links, np.inf, 0.0
     for hop in range(hops(w.offers, offer)):
         here, there = domains[hop], domains[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]

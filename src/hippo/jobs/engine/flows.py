@@ -1,4 +1,4 @@
-"""What flows over links: transfers of data and state, and what elastic jobs exchange between the domains they span.
+"""What flows over links: transfers of data and state, and what elastic jobs over several domains exchange.
 
 Links are shared max-min: who wants less than its level of a link has what it wants, the others share the rest by their
 weights (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). Transfers take what they get. The exchange of a job comes

@@ -94,7 +94,7 @@ def ledger(opening: Opening, policy: str) -> Ledger:
         events=int(world.tally[c.EVENTS]),
         busy_device_s=world.series[:, :pools].sum(axis=0),
         link_gb=world.links.moved_gb + world.links.exchanged_gb,
-        exchange_usd=job[:, c.USD].copy(),
+        exchange_usd=np.where(mark[:, c.ELASTIC] == 1, 0.0, job[:, c.USD]),  # those of elastic jobs are in link_gb
         time_s=time_s,
         busy_devices=busy,
         waiting_jobs=waiting,

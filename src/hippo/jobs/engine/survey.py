@@ -12,11 +12,11 @@ SAME = 1e-9
 
 @kernel(lean=True)
 def survey(w, job, most_parts, free, chain, offer, domains, rate):  # type: ignore[no-untyped-def]
-    """Fill ``offer`` (O,) with 1 for offers of a job that have room now (what it holds itself counts as free),
-    ``domains`` (O, M) with where each is quickest and ``rate`` (O,) with its work per second there.
+    """Fill ``offer`` (O,) with 1 for offers of a job that have room now (what it holds itself counts as free), and
+    for these ``domains`` (O, M) with where each is quickest and ``rate`` (O,) with its work per second there.
 
-    One part: every domain. Several: from each domain as the first, the next part in that domain of those with room
-    which its hop leaves quickest (a chain grown greedily). ``free`` (K,) and ``chain`` (M,) are room for work.
+    One part: every domain. Several: chains grown greedily from each domain, the next part in the domain with room to
+    which the most can be sent. ``free`` (K,) and ``chain`` (M,) are room for work.
     """
     count = 0
     for each in range(len(offer)):

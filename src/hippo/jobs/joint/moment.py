@@ -100,7 +100,12 @@ class Moment:
         survey(world, job, most_parts, free, chain, found, domains, rate)
         rows = np.flatnonzero(found)
         places = [
-            Place(int(row), tuple(domains[row, : offers.parts[row]].tolist()), float(rate[row]), int(offers.gpus[row].sum()))
+            Place(
+                int(row),
+                tuple(domains[row, : offers.parts[row]].tolist()),
+                float(rate[row]),
+                int(offers.gpus[row].sum()),
+            )
             for row in rows[np.argsort(-rate[rows], kind="stable")]
         ]
         return places
@@ -161,6 +166,7 @@ class Scheduler(Protocol):
 
     name: str
     summary: str  # one sentence
+    source: str  # paper
     knows: str  # "nothing" or "durations" (who tells its tokens tells those)
     preempts: bool
     learns: bool

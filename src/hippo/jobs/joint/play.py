@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
@@ -25,23 +28,26 @@ def play_jointly(
     offers: OfferTable,
     tenants: Tenants | None = None,
     segments: bool = False,
+    watch: Callable[[int, int], None] | None = None,
 ) -> Ledger:
-    """Replay a workload whose training jobs are elastic; ``segments`` as in ``engine.play``.
-
-    Raises
-    ------
-    InputError
-        The scheduler leaves jobs waiting for ever.
-    """
+    """Replay a workload whose training jobs are elastic; ``segments`` and ``watch`` as in ``engine.play``."""
     rows = 4 * len(workload) + 1024 if segments else 0
     while True:
         opening = opened(workload, site, settings, offers=offers, tenants=tenants, segments=rows)
         moment = Moment(opening.world, workload, site, offers)
         while step(opening.world):
             scheduler.decide(moment)
+            if watch is not None:
+                watch(int(opening.world.tally[c.N_DONE]), len(workload))
         if opening.world.tally[c.SEGMENTS] <= rows or not segments:
-            return ledger(opening, scheduler.name)
+            return ledger(_without(opening, moment.waiting.tolist(), scheduler.name), scheduler.name)
         rows = int(opening.world.tally[c.SEGMENTS])
+
+
+def _without(opening: Opening, waiting: list[int], name: str) -> Opening:
+    """The opening with those refused whom a scheduler has left waiting when nothing is to come any more."""
+    left = [(job, f"{name} never begins it") for job in waiting]
+    return replace(opening, refused=tuple(sorted((*opening.refused, *left))))
 
 
 def opened(

@@ -48,6 +48,7 @@ class Ranked:
     name: str
     summary: str
     rank: Rank
+    source: str = ""
     knows: str = "nothing"
     preempts: bool = False
     replans: bool = False
@@ -119,6 +120,7 @@ class Goodput:
 
     name: str = "goodput"
     summary: str = "an integer programme over sizes and domains, in rounds (Sia, Pollux)"
+    source: str = "Jayaram Subramanya et al., Sia, SOSP 2023; Qiao et al., Pollux, OSDI 2021"
     knows: str = "nothing"
     preempts: bool = True
     learns: bool = False
@@ -132,7 +134,9 @@ class Goodput:
         if not moment.round_is_over(self.round_s):
             return
         jobs = [job for job in np.concatenate([moment.running, moment.waiting]) if moment.world.mark[job, c.ELASTIC]]
-        configurations = [(int(job), offer, domain) for job in jobs for offer, domain in self._configurations(moment, int(job))]
+        configurations = [
+            (int(job), offer, domain) for job in jobs for offer, domain in self._configurations(moment, int(job))
+        ]
         if not configurations:
             return
         chosen = self._solve(moment, configurations)
@@ -186,7 +190,11 @@ class Goodput:
         )
         if found.x is None:
             return {}
-        return {job: (offer, domain) for taken, (job, offer, domain) in zip(found.x, configurations, strict=True) if taken > 0.5}
+        return {
+            job: (offer, domain)
+            for taken, (job, offer, domain) in zip(found.x, configurations, strict=True)
+            if taken > 0.5
+        }
 
     def _carry_out(self, moment: Moment, chosen: dict[int, tuple[int, int]], jobs: list[int]) -> None:
         """Stop who changes, then begin; who finds no whole blocks where it was put begins where it is quickest."""
@@ -197,13 +205,26 @@ class Goodput:
                     moment.pause(job)
         for job, (offer, domain) in chosen.items():
             if moment.world.mark[job, c.STATUS] == c.WAITING:
-                place = Place(offer, (domain,), float(moment.offers.rate[offer, 0, 0]), int(moment.offers.gpus[offer, 0]))
+                place = Place(
+                    offer, (domain,), float(moment.offers.rate[offer, 0, 0]), int(moment.offers.gpus[offer, 0])
+                )
                 if not moment.begin(job, place):
                     begin(moment, job, 1)
 
 
-SEPARATE = Ranked("separate", "a queue that knows nothing (Tiresias), each job planned on what is free", by_attained, preempts=True)
-MAST = Ranked("mast", "whole jobs to regions, first come first served, data moved there (MAST)", by_arrival, most_parts=1)
+SEPARATE = Ranked(
+    "separate", "a queue that knows nothing (Tiresias), each job planned on what is free", by_attained, preempts=True
+)
+MAST = Ranked(
+    "mast", "whole jobs to regions, first come first served, data moved there (MAST)", by_arrival, most_parts=1
+)
 SAILOR = Ranked("sailor", "each job re-planned on what is free at every change (Sailor)", by_arrival, replans=True)
-SHORTEST = Ranked("shortest", "least GPU time left first, who ranks behind stops", by_remaining, knows="durations", preempts=True, replans=True)
+SHORTEST = Ranked(
+    "shortest",
+    "least GPU time left first, who ranks behind stops",
+    by_remaining,
+    knows="durations",
+    preempts=True,
+    replans=True,
+)
 GOODPUT = Goodput()

@@ -16,21 +16,13 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.jobs.job import TrainingKind
 from hippo.jobs.workload import JobWorkload
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_PARTS = 4
-
-
-@dataclass(frozen=True)
-class TrainingKind:
-    """What a job trains; jobs of one kind have the same offers."""
-
-    model: str  # of the catalogue
-    batch: int  # sequences a step
-    seq: int  # tokens a sequence
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +110,34 @@ class OfferTable:
             latency_s=np.array([1.0, 2.0]),
         )
 
+    @property
+    def reference_gpus(self) -> Ints:
+        """(R,) GPUs of the largest offer inside one domain, whose rate is 1."""
+        alone = np.where(self.parts == 1, self.gpus[:, 0], 0)
+        return np.array([alone[self.kind == row].max() for row in range(len(self.kinds))], np.int64)
+
+    def quickest(self, workload: JobWorkload) -> Floats:
+        """(n,) work per second of each elastic job on its most devices at best, inside one domain if it can, as if the
+        links gave all; 1 for gangs."""
+        found, row, sizes = np.ones(len(workload)), self.rows(workload), self.gpus.sum(axis=1)
+        best = self.rate[:, 0, -1]
+        for job in np.flatnonzero(row >= 0).tolist():
+            may = (self.kind == row[job]) & (sizes >= workload.least[job]) & (sizes <= workload.most[job])
+            alone = may & (self.parts == 1)
+            found[job] = best[alone if alone.any() else may].max(initial=0.0) or 1.0
+        return found
+
+    def device_s(self, workload: JobWorkload) -> Floats:
+        """(n,) device-seconds of each job: elastic ones as at the reference."""
+        row = self.rows(workload)
+        devices = np.where(row >= 0, self.reference_gpus[row] if len(self.kinds) else 0, workload.devices)
+        found: Floats = workload.duration_s * devices
+        return found
+
     def rows(self, workload: JobWorkload) -> Ints:
         """(n,) the kind of each job, -1: it is not elastic, or of none of them."""
-        place = {(each.model, each.batch, each.seq): row for row, each in enumerate(self.kinds)}
-        found = np.full(len(workload), -1, np.int64)
-        for job in np.flatnonzero(workload.elastic):
+        place, found = {kind: row for row, kind in enumerate(self.kinds)}, np.full(len(workload), -1, np.int64)
+        for job in np.flatnonzero(workload.elastic).tolist():
             found[job] = place.get(workload.terms(job), -1)
         return found
 
