@@ -83,8 +83,8 @@ def play(
             clock.step()
         world.act(decision)
     clock.run(until=AllOf(clock, [job.ended for job in world.jobs]) | clock.timeout(LONGEST_S))
-    columns = np.array([(job.first_s, job.finish_s, job.moved_gb, job.usd) for job in world.jobs]).T
-    return Account(*columns, world.link_gb)
+    first_s, finish_s, moved_gb, usd = np.array([(j.first_s, j.finish_s, j.moved_gb, j.usd) for j in world.jobs]).T
+    return Account(first_s, finish_s, moved_gb, usd, world.link_gb)
 
 
 class _Amount:
@@ -109,7 +109,7 @@ class _Job(_Amount):
         self.moved_gb, self.usd, self.weight = 0.0, 0.0, 1.0
         self.ended = clock.event()
         self.stopped = self.computes = False
-        self.offer, self.domains, self.links = -1, (), tuple[Link, ...]()
+        self.offer, self.domains, self.links = -1, tuple[int, ...](), tuple[Link, ...]()
         self.state_at = -1  # domain of the checkpoint, -1: none
         self.state: list[_Transfer] = []  # of the run that is on
         self.sent: dict[int, tuple[float, list[Event]]] = {}  # domain -> GB of data, and the arrivals of its parts
