@@ -36,11 +36,14 @@ def blocks_free(w, job, pool, block):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def has_room(w, job, offer, domains):  # type: ignore[no-untyped-def]
-    """Whether an offer's parts fit into these domains (M,) now, and its links lead there and carry something."""
-    form = w.offers.form[offer]
+    """Whether an offer's parts fit into these domains (M,) now, and the links of its hops and for the job's state carry
+    something."""
+    form, home = w.offers.form[offer], w.mark[job, c.STATE_AT]
+    if w.mark[job, c.STATUS] == c.RUNNING and w.job[job, c.READY] <= w.clock[c.NOW]:
+        home = w.part[job, 0]
     for part in range(form[c.FORM_PARTS]):
         pool = pool_of(w, job, domains[part])
-        if pool < 0:
+        if pool < 0 or (home >= 0 and home != domains[part] and w.links.capacity[home, domains[part]] <= 0.0):
             return False
         if blocks_free(w, job, pool, form[c.FORM_BLOCK]) < w.offers.gpus[offer, part] // form[c.FORM_BLOCK]:
             return False
@@ -113,14 +116,10 @@ def _take_blocks(w, job, pool, devices, block):  # type: ignore[no-untyped-def]
         for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
             if w.bin[each, c.BIN_UP] == 0 or w.bin[each, c.BIN_FREE] < block:
                 continue
-            if (
-                chosen < 0
-                or w.bin[each, c.BIN_RANK] < w.bin[chosen, c.BIN_RANK]
-                or (
-                    w.bin[each, c.BIN_RANK] == w.bin[chosen, c.BIN_RANK]
-                    and w.bin[each, c.BIN_FREE] < w.bin[chosen, c.BIN_FREE]
-                )
-            ):
+            row, best = w.bin[each], w.bin[chosen]
+            if chosen >= 0 and row[c.BIN_RANK] > best[c.BIN_RANK]:
+                continue
+            if chosen < 0 or row[c.BIN_RANK] < best[c.BIN_RANK] or row[c.BIN_FREE] < best[c.BIN_FREE]:
                 chosen = each
         taken = min(devices, w.bin[chosen, c.BIN_FREE] // block * block)
         hold(w, job, chosen, taken)

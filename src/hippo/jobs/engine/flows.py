@@ -107,7 +107,7 @@ def _item(w, transfer):  # type: ignore[no-untyped-def]
 # -------------------------------------------------------------------------------------------------------- who exchanges
 @kernel(lean=True)
 def begin_exchange(w, job):  # type: ignore[no-untyped-def]
-    """An elastic job over several domains computes from now on."""
+    """An elastic job over several domains computes from now on, until its work is done or it stops."""
     if w.mark[job, c.EXCHANGES] == 0 and w.offers.form[w.mark[job, c.OFFER], c.FORM_PARTS] > 1:
         w.links.spanning[w.links.count[c.SPANNING]] = job
         w.links.count[c.SPANNING] += 1
@@ -270,26 +270,48 @@ def set_rate(w, job, rate):  # type: ignore[no-untyped-def]
     settle(w, job, w.clock[c.NOW])
     row[c.RATE] = rate
     row[c.SLOWDOWN] = 1.0 / rate if rate > 0.0 else np.inf
-    row[c.USD_PER_S] = _usd_per_work(w, job) * rate
-    row[c.FINISH] = max(row[c.READY], row[c.AS_OF]) + row[c.LEFT] / rate if rate > 0.0 else np.inf
-    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, max(row[c.FINISH], w.clock[c.NOW]))
+    find_finish(w, job)
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, row[c.ENDS])
 
 
 @kernel(lean=True)
-def _usd_per_work(w, job):  # type: ignore[no-untyped-def]
-    offer, usd = w.mark[job, c.OFFER], 0.0
-    for hop in range(hops(w.offers, offer)):
-        here, there = w.part[job, hop], w.part[job, (hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
-        usd += w.links.usd_per_byte[here, there] + w.links.usd_per_byte[there, here]
-    return usd * w.offers.hop_bytes[offer]
+def find_finish(w, job):  # type: ignore[no-untyped-def]
+    """When the work of a settled run ends, and when the run: not before its data are there."""
+    row = w.job[job]
+    row[c.ENDS] = max(row[c.READY], row[c.AS_OF]) + row[c.LEFT] / row[c.RATE] if row[c.RATE] > 0.0 else np.inf
+    row[c.FINISH] = max(row[c.ENDS], data_there(w, job))
+
+
+@kernel(lean=True)
+def data_there(w, job):  # type: ignore[no-untyped-def]
+    """When the last of a running job's data came to where it runs; inf: some are on their way."""
+    there, domains, domain, mark = w.job[job, c.BEGAN], w.mark[job, c.DOMAINS], 0, w.mark[job]
+    if mark[c.HOME] < 0 or w.job[job, c.GB] <= 0.0:
+        return there
+    if mark[c.ELASTIC] == 1:
+        for part in range(w.offers.form[mark[c.OFFER], c.FORM_PARTS]):
+            there = max(there, w.there[job, w.part[job, part], 1])
+    elif domains == 0:
+        there = max(there, w.there[job, w.pool[mark[c.POOL], c.POOL_DOMAIN], 1])
+    while domains > 0:
+        if domains & 1:
+            there = max(there, w.there[job, domain, 1])
+        domains >>= 1
+        domain += 1
+    return there
 
 
 @kernel(lean=True)
 def settle(w, job, now):  # type: ignore[no-untyped-def]
-    """Write down the work of a run at the rate that it had since ``AS_OF``."""
+    """Write down the work of a run at the rate that it had since ``AS_OF``, what it exchanged, and what it saved."""
     row = w.job[job]
-    computed = max(0.0, now - max(row[c.READY], row[c.AS_OF]))
+    since = max(row[c.READY], row[c.AS_OF])
+    computed = max(0.0, now - since)
     work = min(row[c.LEFT], computed * row[c.RATE])
+    if computed > 0.0 and w.fails:
+        saved = np.floor((now - row[c.READY]) / w.checkpoint_s) * w.checkpoint_s - (since - row[c.READY])
+        if saved >= 0.0:
+            row[c.SAVED] = row[c.DONE_IN_RUN] + min(row[c.LEFT], saved * row[c.RATE])
     row[c.SERVED] += (now - row[c.AS_OF]) * row[c.RATE]
     row[c.PAUSED_S] += now - row[c.AS_OF] - computed
     row[c.LEFT] -= work
@@ -302,4 +324,5 @@ def settle(w, job, now):  # type: ignore[no-untyped-def]
             here, there = w.part[job, hop], w.part[job, (hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
             w.links.exchanged_gb[here, there] += gb
             w.links.exchanged_gb[there, here] += gb
+            row[c.USD] += gb * 1e9 * (w.links.usd_per_byte[here, there] + w.links.usd_per_byte[there, here])
     row[c.AS_OF] = now

@@ -86,8 +86,8 @@ def open_world(
     )
     if len(kinds.refused) < len(workload):  # else nodes would fail for nobody until the last one has come
         _plan_failures(world, start_s)
-        _plan(world, c.NETWORK, world.links.time_s[1:2])
-        _plan(world, c.TENANTS, world.tenant_s[:1])
+        _plan(world, c.NETWORK, np.maximum(world.links.time_s[1:2], start_s))
+        _plan(world, c.TENANTS, np.maximum(world.tenant_s[:1], start_s))
     return Opening(world, kinds.refused)
 
 
@@ -256,7 +256,8 @@ def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, 
     n, domains = len(workload), len(site.domains)
     spanning = n if offers is not None else 0
     moving = offers is not None or bool(np.any(workload.data_gb > 0))
-    transfers = min(n * domains, MOST_TRANSFERS) if moving else 0
+    of_job = domains * min(domains, c.MOST_PARTS + 1)  # a growing part of the data to each, and the state
+    transfers = min(n * of_job, MOST_TRANSFERS) if moving else 0
     flows, items = transfers + 2 * c.MOST_PARTS * spanning, n + bins + c.FIRST_TRANSFER + transfers
     history = site.history
     transfer = np.zeros((transfers, 6), np.int64)

@@ -7,7 +7,17 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.flows import begin_exchange, drop, end_exchange, give_up_state, send, settle, transfer_is_due
+from hippo.jobs.engine.flows import (
+    begin_exchange,
+    data_there,
+    drop,
+    end_exchange,
+    find_finish,
+    give_up_state,
+    send,
+    settle,
+    transfer_is_due,
+)
 from hippo.jobs.engine.heaps import join, leave, rekey, set_due
 from hippo.jobs.engine.keys import key
 
@@ -57,7 +67,7 @@ def begin_run(w, job, domains, rate, usd_per_s):  # type: ignore[no-untyped-def]
     now, row, mark = w.clock[c.NOW], w.job[job], w.mark[job]
     stopped = mark[c.STOPS] + mark[c.FAILED] > 0
     row[c.BEGAN], row[c.AS_OF], row[c.RATE], row[c.USD_PER_S] = now, now, rate, usd_per_s
-    row[c.DONE_IN_RUN], row[c.SLOWDOWN] = 0.0, 1.0 / rate if rate > 0.0 else np.inf
+    row[c.DONE_IN_RUN], row[c.SAVED], row[c.SLOWDOWN] = 0.0, 0.0, 1.0 / rate if rate > 0.0 else np.inf
     if not stopped:
         row[c.FIRST] = now
     mark[c.STATUS], mark[c.DOMAINS] = c.RUNNING, domains
@@ -72,17 +82,15 @@ def begin_run(w, job, domains, rate, usd_per_s):  # type: ignore[no-untyped-def]
 def _find_ends(w, job):  # type: ignore[no-untyped-def]
     """When a run computes and when it ends, by what is known of its data and state; inf: they are on their way."""
     row, mark = w.job[job], w.mark[job]
-    there = _data_there(w, job)
     ready = row[c.BEGAN] + (w.restart_s if mark[c.STOPS] + mark[c.FAILED] > 0 else 0.0)
     if w.before:
-        ready = max(ready, there)
+        ready = max(ready, data_there(w, job))
     if mark[c.COMING] > 0:
         ready = np.inf
     elif mark[c.ELASTIC] == 1 and ready < w.clock[c.NOW]:  # its state has come now, or had come before
         ready = min(row[c.READY], w.clock[c.NOW])
     row[c.READY] = ready
-    ends = max(ready, row[c.AS_OF]) + row[c.LEFT] / row[c.RATE] if row[c.RATE] > 0.0 else np.inf
-    row[c.FINISH] = max(ends, there)
+    find_finish(w, job)
 
 
 @kernel(lean=True)
@@ -95,7 +103,7 @@ def _count_for_user(w, job, now, devices):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _look_ahead(w, job):  # type: ignore[no-untyped-def]
-    """When a running job ends, crosses its next level or begins to exchange, whichever is first."""
+    """When a running job ends, crosses its next level, or begins or ends to exchange, whichever is first."""
     row, level = w.job[job], w.mark[job, c.LEVEL]
     due = row[c.FINISH]
     if level < len(w.levels):
@@ -103,10 +111,11 @@ def _look_ahead(w, job):  # type: ignore[no-untyped-def]
         lacks = w.levels[level] / per_s - row[c.HELD]
         due = min(due, row[c.READY] + max(0.0, lacks))
     if w.mark[job, c.ELASTIC] == 1:
-        if row[c.READY] <= w.clock[c.NOW]:
-            begin_exchange(w, job)
-        else:
+        if row[c.READY] > w.clock[c.NOW]:
             due = min(due, row[c.READY])
+        elif row[c.LEFT] > 0.0:
+            begin_exchange(w, job)
+            due = min(due, row[c.ENDS])
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, due)
 
 
@@ -124,6 +133,10 @@ def happen(w, job, now):  # type: ignore[no-untyped-def]
     elif row[c.FINISH] <= now:
         _finish(w, job, now)
     elif mark[c.ELASTIC] == 1:
+        if row[c.READY] <= now and row[c.ENDS] <= now:  # it waits for its data still
+            settle(w, job, now)
+            row[c.LEFT] = 0.0
+            end_exchange(w, job)
         _look_ahead(w, job)
     else:
         mark[c.LEVEL] += 1
@@ -134,11 +147,10 @@ def happen(w, job, now):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _end_run(w, job, now):  # type: ignore[no-untyped-def]
-    """Settle a run that ends now, and give its devices back; returns the seconds that it computed."""
+    """Settle a run that ends now, and give its devices back."""
     row, mark = w.job[job], w.mark[job]
-    computed = max(0.0, now - row[c.READY])
     settle(w, job, now)
-    row[c.HELD] += computed
+    row[c.HELD] += max(0.0, now - row[c.READY])
     row[c.RUN] += now - row[c.BEGAN]
     end_exchange(w, job)
     if mark[c.COMING] > 0:
@@ -150,7 +162,6 @@ def _end_run(w, job, now):  # type: ignore[no-untyped-def]
         _draw(w, job, now)
     give_back(w, job)
     w.tally[c.N_RUNNING] -= 1
-    return computed
 
 
 @kernel(lean=True)
@@ -184,11 +195,10 @@ def _finish(w, job, now):  # type: ignore[no-untyped-def]
 def stop(w, job, failed):  # type: ignore[no-untyped-def]
     """Stop a job that runs; it waits again. ``failed``: by a broken node, so work since its checkpoint is lost."""
     now, row, mark = w.clock[c.NOW], w.job[job], w.mark[job]
-    computed = _end_run(w, job, now)
-    if failed and computed > 0.0:
-        lost = row[c.DONE_IN_RUN] * (1.0 - np.floor(computed / w.checkpoint_s) * w.checkpoint_s / computed)
-        row[c.LEFT] += lost
-        row[c.DONE_IN_RUN] -= lost
+    _end_run(w, job, now)
+    if failed:
+        row[c.LEFT] += row[c.DONE_IN_RUN] - row[c.SAVED]
+        row[c.DONE_IN_RUN] = row[c.SAVED]
     mark[c.FAILED if failed else c.STOPS] += 1
     row[c.WORKED] += row[c.DONE_IN_RUN]
     row[c.SINCE] = now
@@ -290,25 +300,6 @@ def _fetch_to_set(w, job, domains):  # type: ignore[no-untyped-def]
             fetch(w, job, domain, w.job[job, c.GB] / count)
         domains >>= 1
         domain += 1
-
-
-@kernel(lean=True)
-def _data_there(w, job):  # type: ignore[no-untyped-def]
-    """When the last of a running job's data came to where it runs; inf: some are on their way."""
-    there, domains, domain, mark = w.job[job, c.BEGAN], w.mark[job, c.DOMAINS], 0, w.mark[job]
-    if mark[c.HOME] < 0 or w.job[job, c.GB] <= 0.0:
-        return there
-    if mark[c.ELASTIC] == 1:
-        for part in range(w.offers.form[mark[c.OFFER], c.FORM_PARTS]):
-            there = max(there, w.there[job, w.part[job, part], 1])
-    elif domains == 0:
-        there = max(there, w.there[job, w.pool[mark[c.POOL], c.POOL_DOMAIN], 1])
-    while domains > 0:
-        if domains & 1:
-            there = max(there, w.there[job, domain, 1])
-        domains >>= 1
-        domain += 1
-    return there
 
 
 @kernel(lean=True)

@@ -138,7 +138,7 @@ class QueueWorld(NamedTuple):
     SINCE,  # when it began to wait
     FIRST,  # start; nan: none
     MOVED,  # GB over links
-    USD_PER_S,  # of the exchange between its domains
+    USD_PER_S,  # of the exchange between the domains of a gang; of an elastic job see ``flows.settle``
     USD,
     SLOWDOWN,
     JOINED,  # when it came to its queue: arrived, crossed a level or was promoted
@@ -146,7 +146,9 @@ class QueueWorld(NamedTuple):
     DONE_IN_RUN,  # work of the run that is on, as of ``AS_OF``
     WEIGHT,  # of its flows
     PAUSED_S,  # on devices, but not computing: restarts, waits for data and state
-) = range(28)
+    ENDS,  # work of the run that is on, if nobody stops it; its devices are held until its data have come, too
+    SAVED,  # work of the run that is on, at its last checkpoint before ``AS_OF``
+) = range(30)
 JOB_COLUMNS = 32
 """``QueueWorld.job`` (n, ...), float64, four lines of the CPU's cache; what ranks jobs stands in the first."""
 
