@@ -57,7 +57,8 @@ class Noting:
 
     def decide(self, moment: Moment) -> None:
         self.world = moment.world
-        self.inner.decide(Noted(moment.world, moment.workload, moment.site, moment.offers, script=self.script))
+        noted = Noted.of(moment.world, moment.workload, moment.site, moment.offers)
+        self.inner.decide(replace(noted, script=self.script))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.elastic import has_room
 from hippo.jobs.engine.flows import hops, rate_of
 from hippo.jobs.engine.keys import attained, remaining
 from hippo.jobs.engine.running import find_pool
+from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS = 8, 4, 20, 14
 
@@ -44,11 +48,36 @@ class Sight(NamedTuple):
     key: NDArray[np.float64]  # (J,) by which jobs are shown
 
 
+def sight(workload: JobWorkload, site: JobSite, offers: OfferTable, *, jobs: int, places: int) -> Sight:
+    """Room for what is seen of a world: so many jobs, and so many places of one."""
+    domains = len(site.domains)
+    size = np.unique(offers.block) if len(offers) else np.ones(1, np.int64)
+    return Sight(
+        domains=np.zeros((domains, DOMAIN_NUMBERS), np.float32),
+        links=np.zeros((domains, domains, LINK_NUMBERS), np.float32),
+        jobs=np.zeros((jobs, JOB_NUMBERS), np.float32),
+        places=np.zeros((places, PLACE_NUMBERS), np.float32),
+        job=np.full(jobs, -1, np.int64),
+        offer=np.zeros(places, np.int64),
+        where=np.full((places, c.MOST_PARTS), -1, np.int64),
+        rate=np.zeros(places),
+        size=size,
+        block=np.searchsorted(size, offers.block),
+        total=offers.gpus.sum(axis=1),
+        quickest=offers.quickest(workload),
+        free=np.zeros((domains, len(size)), np.int64),
+        mine=np.zeros((domains, len(size)), np.int64),
+        left=np.zeros((domains, domains)),
+        chain=np.zeros(c.MOST_PARTS, np.int64),
+        key=np.zeros(jobs),
+    )
+
+
 @kernel(lean=True)
 def look(w, s):  # type: ignore[no-untyped-def]
     """Write down domains, links and the jobs that are shown; returns how many jobs."""
     _blocks(w, s)
-    _lefts(w, s)
+    _lefts(w, s, -1)
     _domains(w, s)
     count = _choose_jobs(w, s)
     for at in range(len(s.job)):
@@ -59,6 +88,15 @@ def look(w, s):  # type: ignore[no-untyped-def]
             for number in range(JOB_NUMBERS):
                 s.jobs[at, number] = 0.0
     return count
+
+
+@kernel(lean=True)
+def survey(w, s, job):  # type: ignore[no-untyped-def]
+    """Write down where any job could go now; returns how many places."""
+    _blocks(w, s)
+    _lefts(w, s, -1)
+    s.job[0] = job
+    return places(w, s, 0)
 
 
 @kernel(lean=True)
@@ -74,9 +112,10 @@ def _blocks(w, s):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _lefts(w, s):  # type: ignore[no-untyped-def]
-    """What one more flow of weight 1 would have of each link: see ``flows.level``."""
-    links = w.links
+def _lefts(w, s, job):  # type: ignore[no-untyped-def]
+    """What one more flow would have of each link: see ``flows.level``. ``job``: whose flow, those that it has not
+    counted; -1: of weight 1."""
+    links, mine = w.links, 1.0 if job < 0 else w.job[job, c.WEIGHT]
     for here in range(len(s.left)):
         for there in range(len(s.left)):
             capacity, known = links.capacity[here, there], -1.0
@@ -84,17 +123,19 @@ def _lefts(w, s):  # type: ignore[no-untyped-def]
             if here == there or capacity == np.inf or links.first[here, there] < 0:
                 continue
             while True:
-                rest, weight, flow = capacity, 1.0, links.first[here, there]
+                rest, weight, flow = capacity, mine, links.first[here, there]
                 while flow >= 0:
-                    if known >= 0.0 and links.demand[flow] <= known * links.weight[flow]:
-                        rest -= links.demand[flow]
-                    else:
-                        weight += links.weight[flow]
+                    at = flow - len(links.transfer)
+                    if at < 0 or links.spanning[at // (2 * c.MOST_PARTS)] != job:
+                        if known >= 0.0 and links.demand[flow] <= known * links.weight[flow]:
+                            rest -= links.demand[flow]
+                        else:
+                            weight += links.weight[flow]
                     flow = links.next[flow]
                 if rest / weight <= known:
                     break
                 known = rest / weight
-            s.left[here, there] = known
+            s.left[here, there] = known * mine
 
 
 @kernel(lean=True)
@@ -271,6 +312,9 @@ def places(w, s, at):  # type: ignore[no-untyped-def]
             s.where[0, 0] = w.pool[pool, c.POOL_DOMAIN]
         return count
     _count_mine(w, s, job)
+    own = w.mark[job, c.EXCHANGES] > 0 or w.job[job, c.WEIGHT] != 1.0
+    if own:
+        _lefts(w, s, job)
     if w.mark[job, c.STATUS] == c.RUNNING:
         count = _add(w, s, job, 0, -1, 0.0, 0)
     for offer in range(len(s.total)):
@@ -293,6 +337,8 @@ def places(w, s, at):  # type: ignore[no-untyped-def]
                     count = _offer(w, s, job, count, offer, rate_of(w.offers, offer, least, slowest))
     for number in range(count):
         _place(w, s, job, number)
+    if own:
+        _lefts(w, s, -1)
     return count
 
 
@@ -341,7 +387,7 @@ def _offer(w, s, job, count, offer, rate):  # type: ignore[no-untyped-def]
             at = other
         if slowest < 0 or s.rate[other] < s.rate[slowest]:
             slowest = other
-    if at >= 0 and s.rate[at] >= rate:
+    if (at >= 0 and s.rate[at] >= rate) or not has_room(w, job, offer, s.chain):
         return count
     if at < 0:
         if count < len(s.offer):

@@ -19,11 +19,11 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import elastic, observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
-from hippo.jobs.engine.observe import DOMAIN_NUMBERS, JOB_NUMBERS, LINK_NUMBERS, PLACE_NUMBERS, Sight
+from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.engine.running import stop, try_start
 from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.joint.play import opened, step
-from hippo.jobs.placement.offers import MOST_PARTS, OfferTable
+from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import ReplayRules, Tenants
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
@@ -44,31 +44,6 @@ class Scene:
     offers: OfferTable
     settings: ReplayRules = field(default_factory=ReplayRules)
     tenants: Tenants | None = None
-
-
-def sight(scene: Scene, *, jobs: int = JOBS, places: int = PLACES) -> Sight:
-    """Room for what is seen of a scene."""
-    domains, offers = len(scene.site.domains), scene.offers
-    size = np.unique(offers.block) if len(offers) else np.ones(1, np.int64)
-    return Sight(
-        domains=np.zeros((domains, DOMAIN_NUMBERS), np.float32),
-        links=np.zeros((domains, domains, LINK_NUMBERS), np.float32),
-        jobs=np.zeros((jobs, JOB_NUMBERS), np.float32),
-        places=np.zeros((places, PLACE_NUMBERS), np.float32),
-        job=np.full(jobs, -1, np.int64),
-        offer=np.zeros(places, np.int64),
-        where=np.full((places, MOST_PARTS), -1, np.int64),
-        rate=np.zeros(places),
-        size=size,
-        block=np.searchsorted(size, offers.block),
-        total=offers.gpus.sum(axis=1),
-        quickest=offers.quickest(scene.workload),
-        free=np.zeros((domains, len(size)), np.int64),
-        mine=np.zeros((domains, len(size)), np.int64),
-        left=np.zeros((domains, domains)),
-        chain=np.zeros(MOST_PARTS, np.int64),
-        key=np.zeros(jobs),
-    )
 
 
 def prices(scene: Scene) -> Floats:
@@ -94,7 +69,8 @@ class WorldEnv:
     def __post_init__(self) -> None:
         each = self.scene
         self.world = opened(each.workload, each.site, each.settings, offers=each.offers, tenants=each.tenants).world
-        self.sight, self.state = sight(each), np.zeros(3)
+        self.sight = sight(each.workload, each.site, each.offers, jobs=JOBS, places=PLACES)
+        self.state = np.zeros(3)
         go_on(self.world, self.sight, self.price, self.state)
 
     @property

@@ -7,7 +7,7 @@ Letters: K domains, O offers, M parts.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ from hippo.jobs.engine import elastic
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
 from hippo.jobs.engine.keys import attained, remaining
+from hippo.jobs.engine.observe import Sight, sight, survey
 from hippo.jobs.engine.running import stop, try_start
-from hippo.jobs.engine.survey import survey
 from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.placement.offers import MOST_PARTS, OfferTable
 from hippo.jobs.site import JobSite
@@ -26,6 +26,9 @@ from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+MOST_PLACES = 512
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Place:
     domains: tuple[int, ...]  # as many as the offer has parts, most GPUs first
     rate: float  # work per second, as links are shared now
     gpus: int
+    free: int = 0  # GPUs of its domains that it could take
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +50,13 @@ class Moment:
     workload: JobWorkload
     site: JobSite
     offers: OfferTable
+    sight: Sight = field(repr=False)
     rounds: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, world: QueueWorld, workload: JobWorkload, site: JobSite, offers: OfferTable) -> Self:
+        """The moments of a world."""
+        return cls(world, workload, site, offers, sight(workload, site, offers, jobs=1, places=MOST_PLACES))
 
     @property
     def now_s(self) -> float:
@@ -91,24 +101,17 @@ class Moment:
         return True
 
     def places(self, job: int, most_parts: int = MOST_PARTS) -> list[Place]:
-        """Offers that have room for an elastic job now, each where it is quickest; the quickest first. What a job that
-        runs holds itself counts as free."""
-        world, offers = self.world, self.offers
-        free, chain = np.zeros(len(self.site.domains), np.int64), np.zeros(MOST_PARTS, np.int64)
-        found, rate = np.zeros(len(offers), np.int64), np.zeros(len(offers))
-        domains = np.zeros((len(offers), MOST_PARTS), np.int64)
-        survey(world, job, most_parts, free, chain, found, domains, rate)
-        rows = np.flatnonzero(found)
-        places = [
-            Place(
-                int(row),
-                tuple(domains[row, : offers.parts[row]].tolist()),
-                float(rate[row]),
-                int(offers.gpus[row].sum()),
-            )
-            for row in rows[np.argsort(-rate[rows], kind="stable")]
-        ]
-        return places
+        """Where an elastic job could run now, the quickest first, of equal ones the fullest: for each size, parts and
+        first domain the quickest offer that has room. What a job that runs holds itself counts as free."""
+        seen, offers = self.sight, self.offers
+        found = []
+        for row in range(int(survey(self.world, seen, job))):
+            offer = int(seen.offer[row])
+            if offer >= 0 and offers.parts[offer] <= most_parts:
+                domains = tuple(seen.where[row, : offers.parts[offer]].tolist())
+                free = int(seen.mine[list(domains), 0].sum() * seen.size[0])
+                found.append(Place(offer, domains, float(seen.rate[row]), int(offers.gpus[offer].sum()), free))
+        return sorted(found, key=lambda each: (-round(each.rate, 9), each.free))
 
     def running_at(self, job: int) -> Place:
         """Where an elastic job runs now."""
@@ -150,9 +153,13 @@ class Moment:
             at = int(world.part[job, 0])
         if at < 0:
             return 0.0
-        share = 1.0 if self.offers.ring[place.offer] else 1.0 / max(1, len(place.domains))
-        state = share * float(self.offers.state_bytes[self.offers.kind[place.offer]])
-        over = [state / max(1.0, float(world.links.capacity[at, domain])) for domain in place.domains if domain != at]
+        state = float(self.offers.state_bytes[self.offers.kind[place.offer]])
+        part = np.ones(MOST_PARTS) if self.offers.ring[place.offer] else self.offers.gpus[place.offer] / place.gpus
+        over = [
+            state * float(share) / max(1.0, float(world.links.capacity[at, domain]))
+            for share, domain in zip(part, place.domains, strict=False)
+            if domain != at
+        ]
         return max([world.restart_s, *over])
 
     def weigh(self, job: int, weight: float) -> None:

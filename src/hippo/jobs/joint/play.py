@@ -34,7 +34,7 @@ def play_jointly(
     rows = 4 * len(workload) + 1024 if segments else 0
     while True:
         opening = opened(workload, site, settings, offers=offers, tenants=tenants, segments=rows)
-        moment = Moment(opening.world, workload, site, offers)
+        moment = Moment.of(opening.world, workload, site, offers)
         while step(opening.world):
             scheduler.decide(moment)
             if watch is not None:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
+from ortools.sat.python import cp_model
 
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.moment import Moment, Place
+
+MOST_WORK = 0.2  # of the solver in a round, in its own seconds, which do not hang on the machine
 
 Rank = Callable[[Moment, int], float]
 
@@ -105,7 +106,7 @@ def begin(moment: Moment, job: int, most_parts: int = c.MOST_PARTS) -> bool:
         return moment.start(job)
     places = moment.places(job, most_parts)
     close = [each for each in places if each.rate >= 0.98 * places[0].rate]
-    return bool(close) and moment.begin(job, min(close, key=lambda each: (each.gpus, -each.rate)))
+    return bool(close) and moment.begin(job, min(close, key=lambda each: (each.gpus, -round(each.rate, 9), each.free)))
 
 
 # -------------------------------------------------------------------------------------------------------- all at once
@@ -174,26 +175,27 @@ class Goodput:
             if not stays:
                 gain *= max(0.0, 1.0 - moment.stop_s(job, place) / self.round_s)
             worth[at] = gain * (1.0 + float(moment.workload.priority[job]))
-        rows = {job: row for row, job in enumerate(dict.fromkeys(jobs))}
-        domains = len(moment.site.domains)
-        row = [rows[job] for job in jobs] + [len(rows) + domain for _, _, domain in configurations]
-        column = [*range(len(configurations)), *range(len(configurations))]
-        value = [1.0] * len(configurations) + [float(offers.gpus[offer, 0]) for _, offer, _ in configurations]
-        table = csr_array((value, (row, column)), shape=(len(rows) + domains, len(configurations)))
-        most = [1.0] * len(rows) + [float(moment.jobs_gpus(domain)) for domain in range(domains)]
-        found = milp(
-            -worth,
-            constraints=LinearConstraint(table, -np.inf, np.array(most)),
-            integrality=np.ones(len(configurations)),
-            bounds=Bounds(0, 1),
-            options={"mip_rel_gap": 0.01, "node_limit": 200},
-        )
-        if found.x is None:
+        model = cp_model.CpModel()
+        taken = [model.new_bool_var("") for _ in configurations]
+        for each in dict.fromkeys(jobs):
+            model.add_at_most_one(var for var, job in zip(taken, jobs, strict=True) if job == each)
+        for domain in range(len(moment.site.domains)):
+            used = [
+                int(offers.gpus[offer, 0]) * var
+                for var, (_, offer, there) in zip(taken, configurations, strict=True)
+                if there == domain
+            ]
+            model.add(sum(used) <= moment.jobs_gpus(domain))
+        model.maximize(sum(int(1000.0 * value) * var for var, value in zip(taken, worth.tolist(), strict=True)))
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers, solver.parameters.relative_gap_limit = 1, 0.01
+        solver.parameters.max_deterministic_time = MOST_WORK
+        if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return {}
         return {
             job: (offer, domain)
-            for taken, (job, offer, domain) in zip(found.x, configurations, strict=True)
-            if taken > 0.5
+            for var, (job, offer, domain) in zip(taken, configurations, strict=True)
+            if solver.boolean_value(var)
         }
 
     def _carry_out(self, moment: Moment, chosen: dict[int, tuple[int, int]], jobs: list[int]) -> None:
