@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hippo import first_use
 from hippo.arguments import check_fields
 from hippo.decide.wording import count
-from hippo.errors import InfeasibleError, InputError, UnknownNameError
+from hippo.errors import InfeasibleError, InputError, MissingExtraError, UnknownNameError
 from hippo.jobs.account import ReplayAccount, played
 from hippo.jobs.engine.shapes import shapes
 from hippo.jobs.joint.moment import Scheduler
@@ -111,7 +111,7 @@ def replay_jobs(
             raise UnknownNameError("policy", name, (*JOB_POLICIES, *JOB_SCHEDULERS), source="--policy")
     account = _given(question, watch)
     if account.offers is not None:
-        return _scheduled(account, _schedulers(names, everyone=everyone), watch)
+        return _scheduled(account, _schedulers(names, everyone=everyone), names, watch)
     if others := [name for name in names if name not in JOB_POLICIES]:
         problem, remedy = "schedules elastic jobs, and this trace has none", f"choose from {', '.join(JOB_POLICIES)}"
         raise InputError(problem, source="--policy", value=others[0], remedy=remedy)
@@ -129,10 +129,17 @@ def replay_jobs(
     return account
 
 
-def _scheduled(account: ReplayAccount, schedulers: tuple[Scheduler, ...], watch: Progress) -> ReplayAccount:
-    """The account with a play of each of them."""
+def _scheduled(
+    account: ReplayAccount, schedulers: tuple[Scheduler, ...], named: list[str], watch: Progress
+) -> ReplayAccount:
+    """The account with a play of each of them; of those that were not named, without those that lack a library."""
     for place, each in enumerate(schedulers):
-        account = played(account, each, watch=_far(watch, each.name, place, len(schedulers)))
+        try:
+            account = played(account, each, watch=_far(watch, each.name, place, len(schedulers)))
+        except MissingExtraError as lack:
+            if each.name in named:
+                raise
+            account = replace(account, remarks=(*account.remarks, f"left out {each.name}: {lack}"))
     return account
 
 

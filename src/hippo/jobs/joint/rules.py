@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.sat.python import cp_model
 
+from hippo.errors import MissingExtraError
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.moment import Moment, Place
 
@@ -175,6 +175,10 @@ class Goodput:
             if not stays:
                 gain *= max(0.0, 1.0 - moment.stop_s(job, place) / self.round_s)
             worth[at] = gain * (1.0 + float(moment.workload.priority[job]))
+        try:
+            from ortools.sat.python import cp_model
+        except ImportError:
+            raise MissingExtraError("OR-Tools", "solve", source=f"--policy {self.name}") from None
         model = cp_model.CpModel()
         taken = [model.new_bool_var("") for _ in configurations]
         for each in dict.fromkeys(jobs):
