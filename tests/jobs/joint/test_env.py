@@ -60,4 +60,3 @@ def test_what_is_seen_is_finite_and_small():
             assert np.isfinite(seen).all()
             assert np.abs(seen).max() < 20
         _answered(env, rng)
-    assert env.done

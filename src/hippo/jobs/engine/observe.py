@@ -1,7 +1,7 @@
 """What the agents see of a moment, written into arrays: domains, links, jobs; and where one job could go.
 
 Letters: K domains, J jobs that are shown, Y sizes of blocks, P places of one job, M parts. The names of the numbers
-stand in ``jobs.joint.features``, in the order in which they are written here.
+mean what is assigned to them here.
 """
 
 from __future__ import annotations
