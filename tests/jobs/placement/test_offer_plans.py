@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hippo.jobs.placement.offer_plans import (
     _Shape,
     _worth_their_size,
     offer_table,
+    planned_offers,
 )
 from hippo.jobs.placement.offers import OfferTable, TrainingKind
 from hippo.planners.base import Progress, Proposal, Stop
@@ -26,6 +28,7 @@ from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
+from hippo.score.judge import Judged
 from hippo.units import bytes_per_s_from_gbps
 
 KIND = TrainingKind("gpt3-125m", 1024, 1024)
@@ -54,7 +57,7 @@ class Noting:
 @pytest.fixture(scope="module")
 def planned() -> tuple[OfferTable, list[Problem]]:
     planner = Noting()
-    return offer_table(site(3), [KIND], planner=planner), planner.asked
+    return planned_offers(site(3), KIND, planner=planner)[0], planner.asked
 
 
 def rows(table: OfferTable, *gpus: int) -> list[int]:
@@ -109,7 +112,7 @@ def test_parts_are_joined_by_equal_links_and_nodes_are_shared(planned: tuple[Off
 
 def test_no_part_is_larger_than_the_domains_that_would_hold_it():
     larger = replace(site(1, nodes=2).domains[0], name="larger")
-    table = offer_table(replace(site(2), domains=(*site(2).domains, larger)), [KIND], planner=Exact())
+    table = planned_offers(replace(site(2), domains=(*site(2).domains, larger)), KIND)[0]
     assert rows(table, 4)
     assert rows(table, 4, 2)
     assert not rows(table, 4, 4)
@@ -117,14 +120,14 @@ def test_no_part_is_larger_than_the_domains_that_would_hold_it():
 
 
 def test_sizes_may_be_named():
-    table = offer_table(site(1, nodes=2), [KIND], sizes=(2, 4, 64), planner=Exact())
+    table = planned_offers(site(1, nodes=2), KIND, sizes=(2, 4, 64))[0]
     assert set(table.gpus[:, 0].tolist()) == {2, 4}
 
 
 @pytest.mark.parametrize("model", ["gpt3-175b", "llama-3-70b"])
 def test_a_model_that_fits_nowhere_is_refused_in_one_sentence(model: str):
     with pytest.raises(InputError, match="fits on no devices of these domains") as told:
-        offer_table(site(1), [TrainingKind(model, 64, 1024)], planner=Exact())
+        offer_table(site(1), [TrainingKind(model, 64, 1024)])
     assert model in str(told.value)
 
 
@@ -142,7 +145,7 @@ def test_no_kinds_are_refused():
 def offer(gpus: tuple[int, ...], block: int, seconds: float | Callable[[int], float], **given: object) -> _Offer:
     columns = [seconds(column) if callable(seconds) else seconds for column in range(GRID[1])]
     played = np.tile(columns, (GRID[0], 1))
-    return replace(_Offer(_Shape(gpus, block), False, (1, 1, 1), played, 0.0, 0.0, 0.0), **given)  # type: ignore[arg-type]
+    return replace(_Offer(_Shape(gpus, block), cast(Judged, None), False, (1, 1, 1), played, 0.0, 0.0, 0.0), **given)  # type: ignore[arg-type]
 
 
 def test_a_larger_block_stays_only_where_it_is_quicker():
@@ -158,7 +161,7 @@ def test_each_offer_is_the_best_somewhere():
 
 def test_several_parts_stay_only_where_they_beat_the_largest_alone():
     slow, quick = offer((4, 4), 4, 3.0), offer((8, 8), 8, 1.0)
-    assert list(_lean([slow, quick], {4: 2.0, 8: 1.5})) == [quick]
+    assert list(_lean([slow, quick], {(4, 4): 2.0, (8, 4): 1.6, (8, 8): 1.5})) == [quick]
 
 
 def test_a_chain_and_a_ring_ask_for_other_links_and_both_stay():

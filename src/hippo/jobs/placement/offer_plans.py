@@ -9,7 +9,7 @@ bring up pipelines that are cut otherwise, and replicas. What a plan found at on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -65,6 +65,7 @@ class _Offer:
     """A plan for a shape, and what it is on the grid. Step times in seconds."""
 
     shape: _Shape
+    judged: Judged
     ring: bool
     layout: tuple[int, int, int]  # dp, tp, pp
     seconds: Floats  # (L, G) of a step
@@ -79,7 +80,6 @@ def offer_table(
     kinds: Sequence[TrainingKind],
     *,
     sizes: Sequence[int] | None = None,
-    planner: Planner | None = None,
     progress: Progress | None = None,
 ) -> OfferTable:
     """The offers that these kinds of training have on a cluster.
@@ -88,18 +88,28 @@ def offer_table(
     that pays. What was planned for the same question by the same sources is kept on the disk. ``InputError`` where a
     model is unknown, or fits nowhere.
     """
-    fabric, held = _fabric(cluster), tuple(sorted((each.gpus for each in cluster.domains), reverse=True))
     tables = []
     for done, kind in enumerate(dict.fromkeys(kinds)):
         if progress is not None:
             progress(f"planning sizes and shapes of {kind.model}", done / len(kinds))
-        asked = _Asked(kind, replace(cluster, domains=(fabric,), links=()), held, _ladder(fabric, held, sizes))
-        tables.append(asked.table(planner or Exact()) if planner else _kept(asked))
+        tables.append(_kept(_asked(cluster, kind, sizes)))
     if not tables:
         raise InputError("no kind of training", source="offers", remedy="name one model or more")
     table = OfferTable.joined(tables)
     table.check()
     return table
+
+
+def planned_offers(
+    cluster: Cluster, kind: TrainingKind, *, sizes: Sequence[int] | None = None, planner: Planner | None = None
+) -> tuple[OfferTable, tuple[Judged, ...]]:
+    """The offers of one kind planned anew, and the plan of each: what ``offer_table`` keeps, with what is behind it."""
+    return _asked(cluster, kind, sizes).table(planner or Exact())
+
+
+def _asked(cluster: Cluster, kind: TrainingKind, sizes: Sequence[int] | None) -> _Asked:
+    fabric, held = _fabric(cluster), tuple(sorted((each.gpus for each in cluster.domains), reverse=True))
+    return _Asked(kind, replace(cluster, domains=(fabric,), links=()), held, _ladder(fabric, held, sizes))
 
 
 def _fabric(cluster: Cluster) -> Domain:
@@ -134,21 +144,22 @@ class _Asked:
     held: tuple[int, ...]  # GPUs of each domain of the site, most first
     ladder: tuple[int, ...]
 
-    def table(self, planner: Planner) -> OfferTable:
-        """The offers of this kind."""
+    def table(self, planner: Planner) -> tuple[OfferTable, tuple[Judged, ...]]:
+        """The offers of this kind, and the plan of each."""
         alone = (_Shape((gpus,), block) for gpus in self.ladder for block in self._blocks(gpus))
         planned = [each for shape in alone for each in self._planned(planner, shape, PLANNED_GBPS[:1]) or ()]
         single = list(_worth_their_size(_lean(planned, {})))
-        floor = {each.shape.gpus[0]: np.inf for each in single}
-        for each in single:
-            floor[each.shape.gpus[0]] = min(floor[each.shape.gpus[0]], float(each.seconds[0, 0]))
-        several = _lean(self._several(planner), floor)
+        alone_s: dict[tuple[int, int], float] = {}
+        for each in planned:
+            key = each.shape.gpus[0], each.shape.block
+            alone_s[key] = min(alone_s.get(key, np.inf), float(each.seconds[0, 0]))
+        several = _lean(self._several(planner, alone_s), alone_s)
         found = sorted([*single, *several], key=lambda each: (len(each.shape.gpus), each.shape.gpus, each.shape.block))
         if not found:
             problem = f"fits on no devices of these domains ({self.kind.batch} sequences of {self.kind.seq} tokens)"
             remedy = "name a smaller model, or domains with more GPUs"
             raise InputError(problem, source="offers", key="model", value=self.kind.model, remedy=remedy)
-        return self._columns(found)
+        return self._columns(found), tuple(each.judged for each in found)
 
     def problem(self, shape: _Shape, gbps: float) -> Problem:
         """The planner's question: equal links join the parts."""
@@ -167,8 +178,8 @@ class _Asked:
         blocks = (1 << power for power in range(top, max(top - BLOCKS, -1), -1))
         return [block for block in blocks if gpus % block == 0]
 
-    def _several(self, planner: Planner) -> Iterator[_Offer]:
-        """Offers over two to four domains."""
+    def _several(self, planner: Planner, alone_s: Mapping[tuple[int, int], float]) -> Iterator[_Offer]:
+        """Offers over two to four domains, of whole nodes or of halves; ``alone_s``: by size and block, in one."""
         powers = [size for size in self.ladder if not size & (size - 1)]
         alike = [(size,) * n for size in powers for n in range(2, MOST_PARTS + 1)]
         unlike = [(times * size, size) for size in powers for times in UNEQUAL if times * size in self.ladder]
@@ -178,7 +189,12 @@ class _Asked:
             small = gpus[-1]
             if small < least or len(gpus) > len(self.held) or any(map(gt, gpus, self.held)):
                 continue
-            for block in self._blocks(small)[:2]:
+            whole, *halves = self._blocks(small)[:2]
+            as_quick = halves and all(
+                alone_s.get((size, halves[0]), np.inf) <= (1.0 + CLOSE) * alone_s.get((size, whole), 0.0)
+                for size in gpus
+            )
+            for block in halves if as_quick else (whole, *halves):
                 if (small, block) not in idle:
                     found = self._planned(planner, _Shape(gpus, block), PLANNED_GBPS)
                     if found is None and gpus == (small, small):
@@ -252,6 +268,7 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
         raised = float((found / seconds).max() - 1.0)
     return _Offer(
         shape,
+        judged,
         ring,
         (
             sum(line.stages[0].dp for line in plan.pipelines),
@@ -276,17 +293,17 @@ def _inside_comm(judged: Judged) -> float:
 
 
 # ----------------------------------------------------------------------------------------------------- which are kept
-def _lean(offers: Iterable[_Offer], floor: dict[int, float]) -> Iterator[_Offer]:
+def _lean(offers: Iterable[_Offer], alone_s: Mapping[tuple[int, int], float]) -> Iterator[_Offer]:
     """Offers that somewhere on the grid are the best of their size and ring, and quicker than all of smaller blocks.
 
-    ``floor``: least seconds a step inside one domain, by size: what is not quicker than its largest part alone goes.
+    ``alone_s``: seconds a step in one domain, by size and block: what is never quicker than its largest part goes.
     """
 
     def alike(each: _Offer) -> tuple[tuple[int, ...], bool]:
         return each.shape.gpus, each.ring
 
     for (gpus, _), same in groupby(sorted(offers, key=lambda each: (alike(each), each.shape.block)), key=alike):
-        told = np.array(min((seconds for size, seconds in floor.items() if size <= gpus[0]), default=np.inf))
+        told = np.array(min((seconds for (size, _), seconds in alone_s.items() if size <= gpus[0]), default=np.inf))
         for _, of_block in groupby(same, key=lambda each: each.shape.block):
             rivals = list(of_block)
             seconds = np.array([each.seconds for each in rivals])
@@ -319,7 +336,7 @@ def _kept(asked: _Asked) -> OfferTable:
     """The table of the disk, or planned anew and kept there."""
     own = folder()
     if own is None:
-        return asked.table(Exact())
+        return asked.table(Exact())[0]
     file = own.parent / "offers" / f"{_digest(asked)}.npz"
     with suppress(OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile, AssertionError):
         with np.load(BytesIO(file.read_bytes()), allow_pickle=False) as held:
@@ -327,7 +344,7 @@ def _kept(asked: _Asked) -> OfferTable:
         table = OfferTable(kinds=(asked.kind,), **columns | {"raised": float(columns["raised"])})
         table.check()
         return table
-    table = asked.table(Exact())
+    table, _ = asked.table(Exact())
     content = BytesIO()
     np.savez_compressed(content, **{name: value for name, value in vars(table).items() if name != "kinds"})
     with suppress(InputError):  # nothing can be written: it is planned again the next time
