@@ -10,6 +10,7 @@ of the same model and batch.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -17,13 +18,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear
+from scipy.optimize import lsq_linear, nnls
 
 from hippo.cost.calibration import CALIBRATION, RANGES, Calibration, constant
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.score.cases import PublishedRun
+from hippo.score.interval import IN_ONE_PLACE
 from hippo.score.published import comparison_key, predict, problem_of, reaching
 from hippo.simulate.fast import step_time
 from hippo.simulate.lower import lower
@@ -140,6 +142,20 @@ def without(linear: Linear, family: str) -> Calibration:
     kept = tuple(row for row in linear.rows if row.case.family != family)
     second = Linear.around(kept, first).solved()
     return second if loss(kept, second) < loss(kept, first) else first
+
+
+def expected_sizes(errors: Mapping[str, Mapping[str, list[list[float]]]]) -> dict[str, list[float]]:
+    """Of errors in one place, by least squares of their sizes on a constant and the shares, none below 0; by the source
+    that is left out ("": none). Rows of a source together weigh the root of their number."""
+    rows = [(source, row) for name in IN_ONE_PLACE for source, its in errors[name].items() for row in its]
+    many = Counter(source for source, _ in rows)
+    told = {}
+    for left in ("", *many):
+        kept = [(many[source] ** -0.25, row) for source, row in rows if source != left]
+        matrix = np.array([[weight, *(weight * share for share in row[1:])] for weight, row in kept])
+        sizes = np.array([weight * abs(row[0]) for weight, row in kept])
+        told[left] = [float(f"{each:.4g}") for each in nnls(matrix, sizes)[0]]
+    return told
 
 
 def loss(known: Sequence[Row], calibration: Calibration) -> float:

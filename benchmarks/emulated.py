@@ -9,19 +9,20 @@ Sixteen plans for hippo's executor (``h..``): pipelines, replicas of 1, 2, 4 and
 four domains, bbr and cubic, three over links that take a new rate within 30 % every half second. Six for torch's own
 runtime (``t..``). Processes are stand-ins that wait as long as the plan says and send what it says. A run is four
 steps, of which the first warms TCP up; its time is their median, the case's the median of the runs (three). *Run*: what
-``hippo run`` says of it, *plan*: what ``hippo plan`` printed for that runtime, which knows no congestion control.
+``hippo run`` says of it, *plan*: what ``hippo plan`` prints for that runtime, told the congestion control.
 *Payload*: the link whose payload is farthest from the plan's; *wire*: what its bytes are made of. Asked: within 5 % of
 *run* (10 % where links move or cubic loses), payload within 2 %.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, count
 from pathlib import Path
 from statistics import median
@@ -50,6 +51,7 @@ from hippo.units import bytes_per_s_from_gbps
 
 FOLDER = Path(__file__).parent / "emulated"
 RECORD = Path(__file__).parents[1] / "results" / "emulated.json"
+ROWS = Path(__file__).parents[1] / "data" / "emulated_runs.csv"
 SEED, STEPS, RUNS, SEQ = 20261123, 4, 3, 128
 PATIENCE_S = 300  # a busy machine starts processes slowly
 TRACE_S, MOVES_EVERY_S = 300.0, 0.5
@@ -204,7 +206,8 @@ def row(case: Case, found: Sequence[Found]) -> str:
     """A line of the table."""
     problem, plan = load_plan(FOLDER / f"{case.name}.json")
     step_s, predicted_s = (median(getattr(one, name) for one in found) for name in ("step_s", "predicted_s"))
-    plan_s = judge(problem, plan).step_time_s
+    told = replace(problem, cluster=replace(problem.cluster, congestion=case.congestion))
+    plan_s = judge(told, plan).step_time_s
     asked = link_bytes(lower(problem, plan))
     used = [
         ((traffic.payload_bytes or 0) / STEPS / asked[at] - 1, traffic)
@@ -215,12 +218,10 @@ def row(case: Case, found: Sequence[Found]) -> str:
     worst, link = max(used, key=lambda each: abs(each[0]))
     parts = [100 * (part or 0) / link.carried_bytes for part in (link.header_bytes, link.repeated_bytes)]
     spread = f"{min(one.step_s for one in found):.3f} to {max(one.step_s for one in found):.3f}"
-    ways = f"{' '.join(case.pipelines)} x {case.lanes}"
-    how = f"{case.congestion}{', moving' if case.moves else ''}, {case.all_reduce}, {case.schedule}"
     said = [f"{each:.3f} | {each / step_s - 1:+.1%}" for each in (predicted_s, plan_s)]
     dropped = 100 * max(one.dropped_bytes / max(1, one.carried_bytes) for _, one in used)
     figures = (f"{step_s:.3f}", spread, *said, f"{worst:+.2%}", f"{parts[0]:.1f}, {parts[1]:.2f}", f"{dropped:.1f}")
-    return f"| {case.name} | {ways} | {how} | {len(found)} | {' | '.join(figures)} |"
+    return f"| {case.name} | {_ways(case)} | {_how(case)} | {len(found)} | {' | '.join(figures)} |"
 
 
 def table(found: Mapping[str, Sequence[Found]]) -> None:
@@ -230,6 +231,29 @@ def table(found: Mapping[str, Sequence[Found]]) -> None:
     for case in CASES:
         if found.get(case.name):
             print(row(case, found[case.name]), flush=True)
+
+
+def write_rows(found: Mapping[str, Sequence[Found]]) -> None:
+    """What ``hippo validate`` and intervals read: every plan, measured, as it is printed now, as the run said."""
+    with ROWS.open("w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(("id", "runtime", "links", "measured_s", "printed_s", "run_s"))
+        for case in CASES:
+            problem, plan = load_plan(FOLDER / f"{case.name}.json")
+            measured_s, run_s = (
+                median(getattr(one, of) for one in found[case.name]) for of in ("step_s", "predicted_s")
+            )
+            seconds = (measured_s, judge(problem, plan).step_time_s, run_s)
+            links = ", ".join((_ways(case), _how(case)))
+            out.writerow((case.name, case.runtime, links, *(f"{each:.3f}" for each in seconds)))
+
+
+def _ways(case: Case) -> str:
+    return f"{' '.join(case.pipelines)} x {case.lanes}"
+
+
+def _how(case: Case) -> str:
+    return f"{case.congestion}{', moving' if case.moves else ''}, {case.all_reduce}, {case.schedule}"
 
 
 def recorded() -> dict[str, list[Found]]:
@@ -264,6 +288,7 @@ if __name__ == "__main__":
         draw()
     elif given == ["table"]:
         table(recorded())
+        write_rows(recorded())
     else:
         wanted = [word for word in given if not word.isdecimal()]
         main(next((int(word) for word in given if word.isdecimal()), RUNS), wanted)

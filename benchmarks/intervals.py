@@ -20,15 +20,31 @@ from typing import Any
 import numpy as np
 
 from _data import FOLDER, data  # type: ignore[import-not-found]
-from _fit import Linear, changed, rows, without  # type: ignore[import-not-found]
+from _fit import Linear, changed, expected_sizes, rows, without  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION, RANGES, constant
 from hippo.score import interval
 from hippo.score.cases import PublishedRun, load_cases
-from hippo.score.interval import EMULATED, FUSED, NCCL, TOLD, UNFUSED, has_experts, held_out, one_place
+from hippo.score.interval import (
+    EMULATED,
+    IN_ONE_PLACE,
+    NCCL,
+    NCCL_LINKS,
+    RESTS_ON,
+    RUN,
+    TOLD,
+    has_experts,
+    held_out,
+    left_out,
+    one_place,
+    shares_slowed,
+    usual_half_width,
+)
 from hippo.score.pipelines import MeasuredPipeline
-from hippo.score.published import Case, load, predict, problem_of, validate
+from hippo.score.published import Case, load, predict, problem_of, reaching, validate
 
 OUT = Path(interval.__file__).with_name("held_out.json")
+FILES = {NCCL: "geo_open.json", NCCL_LINKS: "published/pipemorph_measured_pipelines.csv"}
+COLUMNS = {EMULATED: "printed_s", RUN: "run_s"}
 MOVES = 0.01
 """A constant moves a row whose step changes by this share of the constant's change."""
 
@@ -44,7 +60,8 @@ def main() -> None:
         cases = load_cases(data("training_open.json"))
         known: dict[str, Any] = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
         document = fitted(cases) if given.fit else {name: known[name] for name in ("moves", "without")}
-        document["residuals"] = residuals(cases, document["without"], given.data, known.get("residuals", {}))
+        found = residuals(cases, document["without"], given.data, known.get("residuals", {}))
+        document |= {"sizes": expected_sizes(found), "residuals": found}
         OUT.write_text(folded({"made_by": "python benchmarks/intervals.py --fit", **document}), encoding="utf-8")
         held_out.cache_clear()
     print_coverage()
@@ -79,33 +96,32 @@ def fitted(cases: Sequence[PublishedRun]) -> dict[str, Any]:
 
 def residuals(
     cases: Sequence[PublishedRun], constants: Mapping[str, list[float]], folder: Path, known: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Logarithms of measured over predicted, by family and source."""
-    found: dict[str, dict[str, list[float]]] = {FUSED: {}, UNFUSED: {}}
+) -> dict[str, dict[str, list[Any]]]:
+    """Logarithms of measured over predicted, by family and source; in one place with the shares of the step."""
+    found: dict[str, dict[str, list[Any]]] = {name: {} for name in IN_ONE_PLACE}
     for case in cases:
         if case.refusal or case.measured_s is None or case.model is None or has_experts(case.model):
             continue
         there = changed(CALIBRATION, dict(zip(RANGES, constants[case.family], strict=True)))
-        row = predict(case, calibration=there)
+        row, problem = predict(case, calibration=there), problem_of(case)
         if row.predicted_s is None or row.plan is None:
             continue
-        found[one_place(problem_of(case))].setdefault(case.family, []).append(
-            logarithm(row.measured_s, row.predicted_s)
-        )
-    found[NCCL] = over_nccl(folder) or known.get(NCCL, {})
-    found[EMULATED] = emulated(data("emulated_runs.csv"))
-    return found
+        shares = shares_slowed(problem, row.plan, reaching(case, there))
+        told = [logarithm(row.measured_s, row.predicted_s), *(round(share, 4) for share in shares)]
+        found[one_place(problem)].setdefault(case.family, []).append(told)
+    for name, file in FILES.items():
+        found[name] = over_nccl(folder, file) or known.get(name, {})
+    return found | {name: emulated(data("emulated_runs.csv"), column) for name, column in COLUMNS.items()}
 
 
-def over_nccl(folder: Path) -> dict[str, list[float]]:
-    """Rows over a WAN that ran Megatron-LM, by network and by the pipelines' GPUs."""
+def over_nccl(folder: Path, name: str) -> dict[str, list[float]]:
+    """Rows of a file over a WAN that ran Megatron-LM, by network or by the pipelines' GPUs."""
     found: dict[str, list[float]] = {}
-    for name in ("geo_open.json", "published/pipemorph_measured_pipelines.csv"):
-        path = folder / name if (folder / name).is_file() else FOLDER / name
-        cases = [case for case in load(path) if _is_megatron(case)] if path.is_file() else []
-        for row in validate(cases).rows:
-            if row.error is not None:
-                found.setdefault(row.family, []).append(logarithm(row.measured_s, row.predicted_s))
+    path = folder / name if (folder / name).is_file() else FOLDER / name
+    cases = [case for case in load(path) if _is_megatron(case)] if path.is_file() else []
+    for row in validate(cases).rows:
+        if row.error is not None:
+            found.setdefault(row.family, []).append(logarithm(row.measured_s, row.predicted_s))
     return found
 
 
@@ -118,12 +134,12 @@ def _is_megatron(case: Case) -> bool:
     return far and case.runtime == "megatron"
 
 
-def emulated(path: Path) -> dict[str, list[float]]:
-    """Runs of the executor and of torch over emulated links, by links."""
+def emulated(path: Path, column: str) -> dict[str, list[float]]:
+    """Runs of the executor and of torch over emulated links against what was said of them, by links."""
     found: dict[str, list[float]] = {}
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            found.setdefault(row["links"], []).append(logarithm(float(row["measured_s"]), float(row["printed_s"])))
+            found.setdefault(row["links"], []).append(logarithm(float(row["measured_s"]), float(row[column])))
     return found
 
 
@@ -137,21 +153,18 @@ def print_coverage() -> None:
     print(
         f"{'family':12s} {'sources':>8s} {'rows':>5s} {'covered':>8s} {'half-width, left out':>21s} {'as printed':>11s}"
     )
-    every: list[tuple[bool, float, str]] = []
+    every: list[tuple[str, float, float]] = []
     for name in TOLD:
-        found = interval.left_out(name)
-        every += [(inside, width, name) for _, inside, width in found]
-        sources = len({source for source, _, _ in found})
-        width = math.sinh(interval.half_width((name,)))
-        print(f"{name:16s} {sources:8d} {line(found)} {width:11.1%}")
-    parts = {NCCL: "assumed", EMULATED: "emulated"}
-    for told in ("measured", *parts.values()):
-        part = [(name, inside, width) for inside, width, name in every if parts.get(name, "measured") == told]
-        print(f"{told:16s} {'':8s} {line(part)}")
-    print(f"{'all':16s} {'':8s} {line([(name, inside, width) for inside, width, name in every])}")
+        found = left_out(name)
+        every += [(name, inside, width) for _, inside, width in found]
+        print(f"{name:16s} {len({source for source, _, _ in found}):8d} {line(found)} {usual_half_width(name):11.1%}")
+    once = [row for row in every if row[0] != RUN]  # its runs are those of the emulated links
+    for told in ("measured", "assumed", "emulated"):
+        print(f"{told:16s} {'':8s} {line([row for row in once if RESTS_ON.get(row[0], 'measured') == told])}")
+    print(f"{'all':16s} {'':8s} {line(once)}")
 
 
-def line(found: list[tuple[str, bool, float]]) -> str:
+def line(found: Sequence[tuple[str, float, float]]) -> str:
     """Rows, share covered, median half-width."""
     inside = sum(held for _, held, _ in found) / len(found)
     return f"{len(found):5d} {inside:8.1%} {float(np.median([width for _, _, width in found])):21.1%}"

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from socket import create_connection, create_server, socket
 from statistics import mean
 
@@ -69,7 +70,8 @@ def send(address: str, port: str, flows: str, size: str, steps: str, start_s: st
     for step in range(int(steps)):
         time.sleep(max(0.0, float(start_s) + step * PERIOD * SEND_S - time.monotonic()))
         began.append(time.monotonic())
-        _side_by_side([threading.Thread(target=each.sendall, args=(data,)) for each in streams])
+        each_time = Random(step).sample(streams, len(streams))
+        _side_by_side([threading.Thread(target=each.sendall, args=(data,)) for each in each_time])
         streams[0].recv(1)
     print(json.dumps(began), flush=True)
 

@@ -18,6 +18,16 @@ def test_the_document(hippo):
     assert document["reasons"] == []
 
 
+def test_the_time_is_that_under_the_runtime_that_is_asked_for(hippo, refused):
+    deep = ("--tp", 4, "--pp", 2, "--dp", 2)
+    ideal, megatron = (hippo(*GPU, *deep, *more, "--json").document for more in ((), ("--runtime", "megatron")))
+    assert (ideal["runtime"], megatron["runtime"]) == ("ideal", "megatron")
+    assert ideal["runtime_is"] == "no runtime does this"
+    assert ideal["score"]["step_time_s"] < megatron["score"]["step_time_s"]
+    assert "under Megatron-LM" in hippo(*GPU, *deep, "--runtime", "megatron").out
+    assert "deepspeed cannot express schedule" in refused(*GPU, *deep, "--interleave", 2, "--runtime", "deepspeed")
+
+
 def test_people_read_time_and_memory(hippo):
     answer = hippo(*GPU, "--tp", 8)
     assert answer.code == 0

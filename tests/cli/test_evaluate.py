@@ -44,9 +44,20 @@ def test_the_document(hippo, trace):
         egress = sum(epoch["egress_usd"] for epoch in told["epochs"])
         assert told["egress_usd"] == pytest.approx(egress)
         assert told["work"] == pytest.approx(tokens - egress / document["world"]["usd_per_token"])
-    assert document["plans"][0]["pipelines"]
+    first = document["plans"][0]
+    assert first["pipelines"]
+    assert first["step_time_interval_s"][0] < first["step_time_s"] < first["step_time_interval_s"][1]
+    assert first["assumed_span_s"] is None  # hippo's executor assumes nothing
+    for told in document["methods"].values():
+        low, high = told["step_time_interval_s"]
+        assert low < told["step_time_s"] < high
     assert document["kpis"]["baseline"] == "even"
     assert set(document["kpis"]) == {"baseline", *methods}
+
+
+def test_both_ends_of_what_is_assumed_are_told(hippo, trace):
+    said = hippo("evaluate", *ASKED, "--trace", trace, "--methods", "even", "--runtime", "megatron").out
+    assert "as assumed, a step of the plan that ran longest takes" in said
 
 
 def test_only_who_was_asked_is_told(hippo, trace):
@@ -65,6 +76,7 @@ def test_a_table_for_people_and_a_file(hippo, trace, tmp_path):
     answer = hippo("evaluate", *ASKED, "--trace", trace, "--methods", "static,hindsight", "--out", tmp_path / "out")
     assert answer.code == 0
     assert "hindsight" in answer.out
+    assert "90 %" in answer.out
     assert (tmp_path / "out" / "evaluation.json").exists()
     assert "Work done so far" in (tmp_path / "out" / "evaluation.html").read_text()
 

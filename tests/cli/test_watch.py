@@ -50,7 +50,18 @@ def test_the_document(hippo, collapse, method):
     assert (first["kind"], first["before"]) == ("begun", None)
     assert len(document["running"]) == EPOCHS
     assert {str(index) for index in document["running"]} <= set(document["plans"])
-    assert document["plans"][str(first["plan"])]["plan"]["hippo_plan"] == 1
+    begun = document["plans"][str(first["plan"])]
+    assert begun["plan"]["hippo_plan"] == 1
+    assert begun["step_time_interval_s"][0] < begun["step_time_s"] < begun["step_time_interval_s"][1]
+
+
+def test_what_is_assumed_of_the_runtime_is_told(hippo, collapse):
+    toy = asked(collapse, "--runtime", "megatron")
+    document = hippo(*toy, "--json").document
+    for known in document["plans"].values():
+        domains = {stage["domain"] for pipeline in known["plan"]["pipelines"] for stage in pipeline["stages"]}
+        assert (known["assumed_span_s"] is None) == (len(domains) == 1)
+    assert "A step of the plan of the start, links as the cluster says:" in hippo(*toy).out
 
 
 def test_the_collapse_is_told(hippo, collapse):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import hippo
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 ONE = "gpu: A100-SXM-80GB\ndomains:\n  - {name: east, nodes: 1, gpus_per_node: 2}\nlinks: []\n"
 JOBS = [
     {"name": "a", "user": "x", "arrival_s": 0, "duration_s": 100, "devices": 2},
@@ -52,6 +54,43 @@ def test_jobs_are_drawn_after_a_trace(tmp_path):
     again = tmp_path / "again.json"
     hippo.generate_jobs(hippo.JobsDrawing(like, again, jobs=20, seed=3))
     assert again.read_bytes() == out.read_bytes()
+
+
+def test_elastic_jobs_are_drawn_for_a_cluster_and_the_example_is_one_of_them(tmp_path):
+    out, cluster = tmp_path / "elastic.csv", str(EXAMPLES / "four-by-eighty.yaml")
+    document = hippo.generate_jobs(hippo.JobsDrawing(None, out, elastic="mixed", cluster=cluster, load=1.0, seed=1))
+    assert out.read_text() == (EXAMPLES / "elastic.csv").read_text()
+    assert document["moments"]["elastic jobs"]["drawn"] == 38
+    models = hippo.JobsDrawing(None, out, jobs=30, elastic="steady", cluster="toy", models="gpt2, llama-3-405b")
+    document = hippo.generate_jobs(models)
+    assert document["remarks"] == ["left out llama-3-405b: too large for a job there"]
+    assert {row["model"] for row in csv.DictReader(out.read_text().splitlines())} == {"gpt2", ""}
+
+
+def test_arrivals_of_elastic_jobs_may_be_those_of_a_trace(tmp_path):
+    like, out = tmp_path / "like.json", tmp_path / "drawn.json"
+    many = [JOBS[at % 3] | {"name": str(at), "arrival_s": 60 * at} for at in range(60)]
+    like.write_text(json.dumps({"hippo_jobs": 1, "jobs": many}))
+    hippo.generate_jobs(hippo.JobsDrawing(like, out, jobs=20, elastic="bursty", cluster="toy"))
+    assert {job["user"] for job in json.loads(out.read_text())["jobs"]} == {"x", "y"}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "^like: neither a trace nor a family"),
+        ({"elastic": "mixed"}, "^elastic: nobody says for which site"),
+        ({"elastic": "mixd", "cluster": "toy"}, "^elastic: unknown family of jobs 'mixd'"),
+        ({"elastic": "mixed", "cluster": "toy", "data_gb": 5.0}, "^data_gb: is drawn with elastic anyway"),
+        ({"elastic": "mixed", "cluster": "toy", "models": "gpt5"}, "unknown model 'gpt5'"),
+        ({"elastic": "mixed", "cluster": "toy", "models": ","}, "^models: no model is named"),
+        ({"elastic": "mixed", "cluster": "toy", "load": -1.0}, "^load: must be from 0.001 to 1000"),
+        ({"load": 0.5}, "^load: is for elastic"),
+    ],
+)
+def test_a_drawing_that_cannot_be_is_refused(tmp_path, options, told):
+    with pytest.raises(hippo.InputError, match=told):
+        hippo.generate_jobs(hippo.JobsDrawing(None, tmp_path / "x.csv", **options))
 
 
 def test_errors_name_what_was_given(queue, tmp_path):

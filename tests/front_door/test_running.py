@@ -19,6 +19,7 @@ def test_a_plan_is_run_and_held_against_what_was_predicted():
     assert len(document["measured_step_s"]) == 2
     assert document["predicted_step_s"] > 0
     assert document["predicted_step_s"] <= document["measured_step_s"][-1]
+    assert document["step_time_interval_s"] is None  # no links between the processes
     assert [each["rank"] for each in document["timeline"]] == [0, 1]
     for worker in document["timeline"]:
         kinds = [row[0] for row in worker["operations"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hippo.errors import InputError
@@ -58,6 +59,16 @@ def test_links_move_as_a_network_trace_says(tmp_path: Path, cluster: str):
     assert [site.history.at(time_s)[0, 1] for time_s in (0, 59, 60)] == [5e8, 5e8, 0]
     assert site.history.at(1e9)[1, 0] == 2.5e8
     assert site.bandwidth_bytes_per_s[0][1] == 1e9
+
+
+def test_the_network_of_the_examples_moves():
+    examples = Path(__file__).parents[2] / "examples"
+    site, _ = load_site(examples / "four-by-eighty.yaml", examples / "four-by-eighty-moving.csv")
+    assert site.history is not None
+    carried = site.history.bandwidth_bytes_per_s[:, ~np.eye(4, dtype=bool)]
+    assert carried[0].min() > 0
+    assert (carried == 0).any()
+    assert carried.std(axis=0).min() > 0.1e9
 
 
 @pytest.mark.parametrize(

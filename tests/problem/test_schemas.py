@@ -45,6 +45,7 @@ DYNAMICS = {
     "outage_s": 60,
 }
 CLUSTER = {"name": "c", "source": "s", "gpu": GPU, "domains": DOMAINS, "links": [LINK], "dynamics": DYNAMICS}
+CLUSTER |= {"congestion": "bbr"}
 LIKE = CLUSTER | {"gpu": {"like": "H100-SXM-80GB", "memory_gb": 94}, "links": None}
 ROW = {"layer_kind": "block", "gpu": "A100-SXM-80GB", "tp": 2, "micro_batch": 1, "recompute": "none", "forward_s": 0.1}
 ROW |= {

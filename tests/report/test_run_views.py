@@ -44,6 +44,11 @@ def test_measured_and_predicted_stand_side_by_side():
     assert "step 11 to 13" in said(DOCUMENT)
 
 
+def test_where_measured_steps_are_expected_stands_beside_what_was_predicted():
+    around = said(DOCUMENT | {"step_time_interval_s": [0.47, 0.53]})
+    assert "predicted 0.5000 s (90 %: 470 to 530 ms), +10.0%" in " ".join(around.split())
+
+
 def test_a_stand_in_has_no_loss():
     bare = DOCUMENT | {"loss": None, "reference_loss": None, "stand_in": True, "emulated": False}
     assert "loss" not in said(bare)

@@ -29,11 +29,27 @@ def job(name: str = "stages", **options: object) -> RunJob:
 
 @pytest.mark.parametrize("name", ["stages", "split backwards", "everything"])
 def test_a_run_is_said_to_take_what_its_plan_was_said_to(name: str):
-    """But for TCP's congestion control, which a plan is not told."""
+    """But for TCP's congestion control, where the plan's cluster does not say it."""
     asked = job(name)
     printed = judge(replace(asked.problem, runtime="hippo"), asked.plan)
     program = carried(printed.program, replace(HIPPO, congestion=CUBIC_KEPT))
     assert predicted_s(asked) == fast.step_time(program)
+
+
+@pytest.mark.parametrize(
+    ("name", "control"), [("two lanes a domain", "cubic"), ("two lanes a domain", "bbr"), ("everything", "cubic")]
+)
+def test_a_plan_that_is_told_the_congestion_control_prints_what_its_run_will(name: str, control: str):
+    """Sums whose lanes share a link, links that bbr drains. Not what a flow does that messages leave idle (bbr)."""
+    asked = job(name)
+    unsaid = replace(asked.problem, runtime="hippo")
+    told = replace(unsaid, cluster=replace(unsaid.cluster, congestion=control))
+    printed = judge(told, asked.plan)
+    run = predicted_s(replace(asked, problem=told), RunNetwork(congestion=control))
+    assert printed.step_time_s == pytest.approx(run, rel=1e-6 if control == "cubic" else 0.01)
+    assert printed.step_time_s > judge(unsaid, asked.plan).step_time_s * (1 - 1e-9)
+    assert printed.score.egress_usd_per_step == judge(unsaid, asked.plan).score.egress_usd_per_step
+    assert predicted_s(asked, RunNetwork(congestion=control)) == run
 
 
 def test_gradients_that_leave_first_make_a_step_shorter_unless_told_to_wait():

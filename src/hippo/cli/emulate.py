@@ -35,7 +35,10 @@ class Choice:
     )
     trace: Annotated[Path | None, typer.Option(metavar="NET.csv", help="Network trace that moves the links.")] = None
     speed: Annotated[float, typer.Option(metavar="TIMES", help="Seconds of the trace per second.")] = 1.0
-    congestion: Annotated[str, typer.Option(metavar="cubic|bbr", help="TCP's congestion control.")] = "cubic"
+    congestion: Annotated[
+        str | None,
+        typer.Option(metavar="cubic|bbr", help="TCP's congestion control.", show_default="the cluster's, else cubic"),
+    ] = None
     backend: Annotated[
         str,
         typer.Option(metavar="auto|userspace|netem", help="What delays the packets; auto: netem where there is one."),

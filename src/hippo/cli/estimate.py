@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hippo.cli.options import GlobalBatch, Json, ModelName, Precision, ProfileFile, Seq, takes
+from hippo.cli.options import GlobalBatch, Json, ModelName, Precision, ProfileFile, RuntimeName, Seq, takes
 from hippo.cli.output import finish, print_document, print_view, say
 from hippo.cli.plan_file import refuse
 from hippo.errors import InputError
@@ -44,6 +44,7 @@ class Choice:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
+    runtime: RuntimeName = "ideal"
     profile: ProfileFile = None
     gpus_per_node: Annotated[int, typer.Option(help="GPUs of a node.")] = 8
     node_gbps: Annotated[
@@ -69,12 +70,12 @@ class Choice:
                 "must be from 1 to 1024", source="--gpus-per-node", value=self.gpus_per_node, remedy=remedy
             )
         return load_problem(
-            runtime="ideal",  # one layout inside one data centre, whatever runs it
             model=self.model,
             cluster=site(self.gpu, gpus, gpus_per_node=self.gpus_per_node, inter_node_gbps=self.node_gbps),
             global_batch=self.global_batch,
             seq=self.seq,
             precision=self.precision,
+            runtime=self.runtime,
             profile=self.profile,
         )
 
@@ -122,7 +123,8 @@ class Figures:
     def document(self, problem: Problem, plan: Plan) -> dict[str, object]:
         """The ``estimate --json`` document."""
         from hippo.cost.calibration import uncalibrated
-        from hippo.score.interval import NO_INTERVAL, interval_of
+        from hippo.problem.problem import told_runtime
+        from hippo.score.interval import interval_document, interval_of
 
         found = interval_of(problem, plan, self.score.step_time_s, in_one_place=True)
         return {
@@ -131,13 +133,14 @@ class Figures:
             "gpu": problem.cluster.gpu.name,
             "gpus": problem.cluster.gpus,
             "score": asdict(self.score),
-            **(NO_INTERVAL if found is None else found.document()),
+            **interval_document(found),
             "fits": self.fit,
             "usable_bytes": self.usable_bytes,
             "missing_bytes": max(self.missing_bytes, 0.0),
             "stages": [asdict(cost) for cost in self.costs],
             "memory": [{**asdict(memory), "peak_bytes": memory.peak_bytes} for memory in self.memories],
             "uncalibrated": uncalibrated(problem),
+            **told_runtime(problem),
         }
 
 

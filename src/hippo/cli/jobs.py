@@ -147,11 +147,30 @@ def replay(wanted: Wanted) -> None:
 # ----------------------------------------------------------------------------------------------------------- generate
 @dataclass(frozen=True)
 class Drawing:
-    """After which trace, how many jobs, and what is drawn on top."""
+    """After which trace or as which family, how many jobs, and what is drawn on top."""
 
-    like: Annotated[Path, typer.Option(metavar="TRACE", help="Job trace that the generator is fitted to.")]
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .json or .csv, with .gz packed.")]
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Jobs to draw.", show_default="the trace's")] = None
+    like: Annotated[Path | None, typer.Option(metavar="TRACE", help="Job trace that the generator is fitted to.")] = (
+        None
+    )
+    elastic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="mixed|steady|bursty|large|philly-like",
+            help="Elastic training of LLMs among other jobs, for --cluster; with --like by the trace's arrivals.",
+        ),
+    ] = None
+    models: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[,NAME..]", help="What elastic jobs train.", show_default="six from 1B to 70B"),
+    ] = None
+    load: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Load of the cluster by an --elastic family.", show_default="0.9"),
+    ] = None
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Jobs to draw.", show_default="the trace's; 60 with --elastic")
+    ] = None
     format: Form = None
     deadlines: Annotated[bool, typer.Option("--deadlines", help="Draw deadlines: slack 1.2, 2 or 10.")] = False
     priorities: Annotated[bool, typer.Option("--priorities", help="Draw priorities 0, 1 and 2.")] = False
@@ -159,9 +178,9 @@ class Drawing:
         False
     )
     data_gb: Annotated[float, typer.Option(metavar="GB", help="Draw data of this mean; needs --cluster.")] = 0.0
-    cluster: Annotated[str | None, typer.Option(metavar="CLUSTER.yaml|NAME", help="Whose domains hold the data.")] = (
-        None
-    )
+    cluster: Annotated[
+        str | None, typer.Option(metavar="CLUSTER.yaml|NAME", help="Whose domains hold the data; of --elastic.")
+    ] = None
     skip_bad: SkipBad = False
     seed: Seed = 0
     json: Json = False
@@ -169,7 +188,7 @@ class Drawing:
 
 @takes(Drawing)
 def generate(drawing: Drawing) -> None:
-    """A job trace of any length, drawn after a trace.
+    """A job trace of any length, drawn after a trace, or with --elastic as a family of jobs for a cluster.
 
     Fitted: bursts by hour of the week and how uneven hours are, users, sizes, durations by size. How far what was drawn
     is from the trace is printed as Kolmogorov-Smirnov distances.
@@ -190,7 +209,8 @@ def generate(drawing: Drawing) -> None:
 
         print_view(names_view("figures", [{"name": name, **pair} for name, pair in document["moments"].items()]))
         far = [{"name": name, "distance": value} for name, value in document["ks"].items()]
-        print_view(names_view("KS distances", far))
+        if far:
+            print_view(names_view("KS distances", far))
 
 
 # ----------------------------------------------------------------------------------------------------------- policies

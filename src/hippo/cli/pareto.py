@@ -19,18 +19,17 @@ def pareto(question: Question) -> None:
     from hippo.files import json_text
     from hippo.front_door.planning import pareto as best_front
     from hippo.plan.codec import plan_to_document
-    from hippo.score.interval import NO_INTERVAL, interval_of
+    from hippo.score.interval import interval_document, interval_of
 
     front = question.answer(best_front, "looking for the front")
-    around = [interval_of(front.problem, plan, score.step_time_s) for plan, score in front.points]
     document = {
         "points": [
             {
                 "plan": plan_to_document(front.problem, plan),
                 "score": asdict(score),
-                **(NO_INTERVAL if found is None else found.document()),
+                **interval_document(interval_of(front.problem, plan, score.step_time_s)),
             }
-            for (plan, score), found in zip(front.points, around, strict=True)
+            for plan, score in front.points
         ],
         "hypervolume": front.hypervolume,
         "closed": front.closed,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hippo.run.job import RunJob
     from hippo.run.move import Then
 
-DEFAULT_CONGESTION = "cubic"
 OUTSIDE = ("--trace", "--congestion")
 """Options with a value that are for the emulation around a run."""
 
@@ -37,7 +36,9 @@ class Choice:
     congestion: Annotated[
         str | None,
         typer.Option(
-            metavar="cubic|bbr", help="TCP's congestion control, with --emulate.", show_default=DEFAULT_CONGESTION
+            metavar="cubic|bbr",
+            help="TCP's congestion control, with --emulate.",
+            show_default="the cluster's, else cubic",
         ),
     ] = None
     trace: Annotated[
@@ -196,8 +197,7 @@ def _inside(choice: Choice, job: RunJob) -> int:
     argv = [sys.executable, "-c", "from hippo.cli.main import main; main()", *_words_inside(sys.argv[1:])]
     cluster = job.problem.cluster.under(IDEAL)
     trace = None if choice.trace is None else load_trace(choice.trace, cluster)
-    congestion = choice.congestion or DEFAULT_CONGESTION
-    setting = setting_of(cluster, argv, source=str(choice.plan), trace=trace, congestion=congestion)
+    setting = setting_of(cluster, argv, source=str(choice.plan), trace=trace, congestion=choice.congestion)
     try:
         return emulate(setting).exit_code
     except Stopped as stopped:

@@ -151,7 +151,7 @@ def _check_dispatch(choice: Choice) -> None:
 
 def _base(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     """Step time in the base state; per domain and per link what the plan makes of them."""
-    from hippo.score.interval import NO_INTERVAL, interval_of
+    from hippo.score.interval import interval_document, interval_of
     from hippo.score.judge import domain_utilization
     from hippo.simulate.lower import lower
     from hippo.simulate.timeline import busy_s, link_bytes
@@ -163,7 +163,7 @@ def _base(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     found = interval_of(problem, plan, step_time_s) if choice.engine == "fast" and choice.transport is None else None
     return {
         "step_time_s": step_time_s,
-        **(NO_INTERVAL if found is None else found.document()),
+        **interval_document(found),
         "utilization": domain_utilization(problem, plan, busy_s(program), step_time_s),
         "gb_per_step": {f"{link.source}->{link.destination}": gb_from_bytes(float(size)) for link, size in sent},
         **more,

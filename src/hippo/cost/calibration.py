@@ -35,7 +35,7 @@ class Calibration:
                 "ampere": Generation(108, 0.771, 0.328, 0.328),
                 "hopper": Generation(132, 0.665, 0.633, 0.177),
                 "blackwell": Generation(148, 0.547, 0.392, 0.177),
-                "blackwell-ultra": Generation(148, 0.95, 0.41, 0.177),
+                "blackwell-ultra": Generation(148, 0.95, 0.233, 0.177),
             }
         )
     )

@@ -1,19 +1,20 @@
-"""The chosen plan once more, its pipeline ordered by ``schedule.best``: the last word on the schedule.
+"""A planner's plan once more, its pipelines ordered by ``schedule.best``: the last word on the schedule, for everybody.
 
-The planners order their plans by one quick generator. Here the portfolio and its search get a moment for the one plan
-that was chosen, where its order is short enough and is not already at its bound.
+The planners order their plans by a quick generator, or not at all. Here the portfolio and its search get a moment for
+the one plan that each proposes, where its order is short enough and is not already at its bound; so rows differ by what
+their planners chose, not by who was given an order. Replicas get the generator's orders, as those of ``exact`` do.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from hippo.decide.decision import Decision
-from hippo.decide.wording import percent
+from hippo.decide.wording import percent, seconds
 from hippo.plan.plan import Plan, ScheduleChoice
-from hippo.planners.base import Status
+from hippo.planners.base import Proposal, Status
+from hippo.planners.orders import METHOD, ordered
 from hippo.problem.problem import Problem
-from hippo.score.judge import flaw, judge
+from hippo.score.judge import Judged, flaw, judge
 from hippo.score.score import objective_value
 
 MOST_OPERATIONS = 20_000  # longer orders fill and drain so little of their time that the quick one does
@@ -24,58 +25,66 @@ CUT = "The clock ended the search for a better order of its operations: asked ag
 GAIN = 1e-4  # share of the objective below which nothing changes
 
 
-def with_best_order(decision: Decision, limit_s: float, seed: int = 0) -> Decision:
-    """The decision with a better order of its plan, where ``best`` finds one; else as it is.
+def with_best_order(found: Proposal, limit_s: float, seed: int = 0) -> Proposal:
+    """The proposal, judged, with a better order of its plan, where ``best`` finds one in so much work; else as it is.
 
-    Only for plans of one pipeline and for objectives of time or cost: the bounds that stand hold for such orders.
+    Only for objectives of time or cost: where more is weighed, nobody's plan is ordered anew.
     """
-    problem, plan, score = decision.problem, decision.plan, decision.score
-    if plan is None or score is None or limit_s <= 0 or problem.objective.name == "weighted":
-        return decision
-    found = _ordered(problem, plan, min(limit_s, LIMIT_S), seed)
-    if found is None or flaw(problem, found[0]) is not None:
-        return decision
-    own, method, cut = found
-    if cut:
-        told = (replace(row, cut_short=row.cut_short or CUT) if row.plan == plan else row for row in decision.rows)
-        decision = replace(decision, rows=tuple(told))
-    against = None if decision.baseline is None else decision.baseline.score
-    better = judge(problem, own).under(problem, baseline=against)
-    before, after = (objective_value(problem.objective, each) for each in (score, better.score))
-    if after > before * (1 - GAIN):
-        return decision
-    note = (
-        f"Its operations were ordered by {method}: {percent(1 - after / before)} better than the planner's own order."
-    )
-    gap = None if decision.gap is None else 1 - (1 - decision.gap) * before / after
-    if gap is not None and gap < -CLOSE:  # the bound is that of another kind of plan
-        decision, gap = replace(decision, lower_bound_s=None), None
+    before = found.best
+    if not isinstance(before, Judged) or limit_s <= 0 or before.problem.objective.name == "weighted":
+        return found
+    better, method, cut = in_best_order(before, min(limit_s, LIMIT_S), seed, replicas=found.lower_bound_s is None)
+    found = replace(found, cut_short=found.cut_short or (CUT if cut else ""))
+    if better is before:
+        return found
+    was, now = (objective_value(each.problem.objective, each.score) for each in (before, better))
+    told = f"Its operations were ordered by {method}: {percent(1 - now / was)} better than the planner's own order."
+    gap = None if found.gap is None else 1 - (1 - found.gap) * was / now
+    notes, bound = (*found.notes, told), found.lower_bound_s
+    if gap is not None and gap < -CLOSE:
+        notes, bound, gap = (*notes, passed(found.planner, bound)), None, None
     status = Status.OPTIMAL if gap is not None and gap <= CLOSE else Status.FEASIBLE
     gap = None if gap is None else max(gap, 0.0)
-    rows = tuple(
-        replace(row, best=better, notes=(*row.notes, note)) if row.plan == plan else row for row in decision.rows
-    )
-    return replace(decision, best=better, gap=gap, status=status, rows=rows)
+    return replace(found, best=better, gap=gap, lower_bound_s=bound, status=status, notes=notes)
 
 
-def _ordered(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[Plan, str, bool] | None:
-    """The plan with the order that ``best`` finds, who found it, and whether the clock ended the search; None: nothing
-    to gain, or not for this plan."""
-    rules, line = problem.rules, plan.pipelines[0]
-    operations = 3 * len(line.stages) * line.num_micro_batches
-    alone = len(plan.pipelines) == 1 and plan.interleave == 1 and len(line.stages) > 1
-    if not alone or rules.schedules is not None or operations > MOST_OPERATIONS:
-        return None
+def passed(prover: str, bound_s: float | None) -> str:
+    """What is said of a bound that a plan lies below."""
+    bound = "" if bound_s is None else f", {seconds(bound_s)},"
+    return f"The bound that {prover} proved{bound} does not hold for this kind of plan, so it says nothing of it."
+
+
+def in_best_order(found: Judged, limit_s: float, seed: int = 0, *, replicas: bool = True) -> tuple[Judged, str, bool]:
+    """The plan in the best order found in so much work, who found it, and whether the clock ended the search; itself
+    where nothing is gained. ``replicas``: several pipelines get orders, too."""
+    problem, plan = found.problem, found.plan
+    if problem.rules.schedules is not None or plan.interleave > 1:
+        return found, "", False
+    own, method, cut = found.plan, "", False
+    if len(plan.pipelines) > 1:
+        own, method = (ordered(problem, plan) if replicas else None) or plan, METHOD
+    elif len(plan.pipelines[0].stages) > 1 and plan.operations <= MOST_OPERATIONS:
+        own, method, cut = _searched(problem, plan, limit_s, seed)
+    if own == plan or flaw(problem, own) is not None:
+        return found, "", cut
+    better = judge(problem, own)
+    least = objective_value(problem.objective, found.score) * (1 - GAIN)
+    return (better, method, cut) if objective_value(problem.objective, better.score) <= least else (found, "", cut)
+
+
+def _searched(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[Plan, str, bool]:
+    """The plan of one pipeline with the order that ``best`` finds; itself where it is at its bound."""
     from hippo.schedule.bound.lower_bound import lower_bound
     from hippo.schedule.replay import makespan
-    from hippo.schedule.schedule import letters_of, order_of
+    from hippo.schedule.schedule import letters_of
+    from hippo.simulate.lower import orders_of
     from hippo.simulate.ordering import ordering
 
-    asked = ordering(problem, plan)
-    if makespan(asked, order_of(plan, line)) <= OPEN * lower_bound(asked):
-        return None
+    asked, (own,) = ordering(problem, plan), orders_of(problem, plan)
+    if makespan(asked, own) <= OPEN * lower_bound(asked):
+        return plan, "", False
     from hippo.schedule.best import best
 
     found = best(asked, time_limit_s=limit_s, seed=seed)
-    own = replace(line, warm_up=(), order=letters_of(found.schedule))
-    return replace(plan, pipelines=(own,), schedule=ScheduleChoice("best")), found.method, found.cut_short
+    line = replace(plan.pipelines[0], warm_up=(), order=letters_of(found.schedule))
+    return replace(plan, pipelines=(line,), schedule=ScheduleChoice("best")), found.method, found.cut_short

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import process_time
 
+from hippo.decide.best_order import passed
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
@@ -34,6 +35,7 @@ from hippo.score.score import Score, objective_value
 LOG = logging.getLogger(__name__)
 SHORTFALL_S = 5.0  # the most seconds of work spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
+ORDER_SHARE = 0.2  # of the time limit, beside that of the search, for a better order of each planner's plan
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
 EXACT = "exact"  # whose search ``Panel.thrift`` goes on from
 WEIGHED = "front"  # the name in a row of plans weighed one by one
@@ -48,8 +50,8 @@ Search = Callable[[Problem, list[Judged], Stop], tuple[list[Judged], bool]]
 """Known plans in, those and others out, and whether every plan of its space is as good as met (``exact.front``)."""
 Thrift = Callable[[Problem, Stop], Judged | None]
 """The cheapest plan about as quick as the quickest of the search that was just made (``exact.thrift``)."""
-Order = Callable[[Decision, float, int], Decision]
-"""A decision, seconds and a seed in; the decision with a better order of its plan out (``best_order``)."""
+Order = Callable[[Proposal, float, int], Proposal]
+"""A judged proposal, seconds and a seed in; the proposal with a better order of its plan out (``best_order``)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Panel:
     plans the domains of winner and runners-up anew for other links; without it their plans stay as they are. ``search``
     looks for plans that none beats where the objective weighs time, utilisation and egress. ``thrift`` looks for a
     cheaper plan about as quick as the exact search's, where time is the objective. ``order`` orders the operations of
-    the chosen plan once more.
+    every planner's plan once more.
     """
 
     planners: tuple[Planner, ...]
@@ -120,8 +122,6 @@ def compare(
     asking = _Hearing(problem, panel, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     found = _best(problem, [asking.ask(planner, stop.time_limit_s) for planner in panel.planners], against)
-    if order is not None:
-        found = order(found, stop.time_limit_s, seed)
     return with_reasons(found, panel, stop, seed=seed) if why or found.judged is None else found
 
 
@@ -144,8 +144,7 @@ def choose(
         proposals.append(asking.ask(planner, asking.effort.left_s))
     if problem.objective.name == "weighted" and panel.search is not None:
         proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.effort.left_s)))
-    decision = replace(_best(problem, proposals, against), unasked=asking.effort.cut)
-    return decision if panel.order is None else panel.order(decision, asking.effort.left_s, seed)
+    return replace(_best(problem, proposals, against), unasked=asking.effort.cut)
 
 
 def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
@@ -210,6 +209,7 @@ class _Hearing:
     def __init__(self, problem: Problem, panel: Panel, stop: Stop, seed: int, progress: Progress | None) -> None:
         self.problem, self.panel, self.stop, self.seed, self.progress = problem, panel, stop, seed, progress
         self.settled: set[str] = set()  # planners who have proven that there is next to nothing to gain
+        self.ordering = problem.objective.name != "weighted"  # nobody is ordered anew where more than time is weighed
         self.effort = Effort.of(stop)
         self._answers: dict[str, Proposal] = {}
 
@@ -222,7 +222,7 @@ class _Hearing:
             LOG.info("%s: %s after %.2f CPU s%s", planner.name, found.status.value, found.planning_s, told)
             self.effort.spend(found.work_s)
             self.settled |= {planner.name} if _closed(found, self.stop) else set()
-            self._answers[planner.name] = self._thrifty(found)
+            self._answers[planner.name] = self._bettered(judged(self.problem, found))
         return self._answers[planner.name]
 
     def _asked(self, planner: Planner, stop: Stop) -> Proposal:
@@ -234,27 +234,31 @@ class _Hearing:
             spent_s = process_time() - began
             return Proposal(planner.name, Status.INFEASIBLE, planning_s=spent_s, notes=error.reasons)
 
+    def _bettered(self, found: Proposal) -> Proposal:
+        """The proposal with what the panel does for every planner's plan, timed as part of its planning."""
+        if self.panel.thrift is None and self.panel.order is None:
+            return found
+        began = process_time()
+        found = self._ordered(self._thrifty(found))
+        return replace(found, planning_s=found.planning_s + process_time() - began)
+
     def _thrifty(self, found: Proposal) -> Proposal:
         """The proposal, that of the exact search with the cheapest plan about as quick."""
         problem, thrift = self.problem, self.panel.thrift
         if thrift is None or found.planner != EXACT or found.score is None or problem.objective.name != "time":
             return found
-        began, quick = process_time(), found.score
         cheap = thrift(problem, self.stop)
-        found = replace(found, planning_s=found.planning_s + process_time() - began)
-        if cheap is None or cheap.plan == found.plan:
+        return found if cheap is None or cheap.plan == found.plan else replace(found, cheaper=cheap)
+
+    def _ordered(self, found: Proposal) -> Proposal:
+        """The proposal with its operations in the best order that is found for them (``best_order``)."""
+        order, limit_s = self.panel.order, ORDER_SHARE * self.stop.time_limit_s
+        if order is None or not self.ordering:
             return found
-        gap, bound = None, found.lower_bound_s
-        if bound is not None:
-            gap = max(0.0, 1.0 - bound / cheap.step_time_s)
-        longer, notes = cheap.step_time_s / quick.step_time_s - 1, found.notes
-        if longer > 0:
-            price = f"{usd(cheap.score.usd_per_step)} in place of {usd(quick.usd_per_step)}"
-            taken = f"a step {percent(longer)} longer, {price}"
-            notes = (f"Of plans within {percent(EQUAL)} of the quickest it takes the cheapest: {taken}.", *notes)
-        status = Status.OPTIMAL if gap is not None and gap <= CLOSE else Status.FEASIBLE
-        others = (*([found.best] if isinstance(found.best, Judged) else []), *found.runners_up)
-        return replace(found, best=cheap, gap=gap, status=status, runners_up=others, notes=notes)
+        if found.cheaper is not None:
+            cheap = order(Proposal(found.planner, Status.FEASIBLE, found.cheaper), limit_s, self.seed).best
+            found = replace(found, cheaper=cheap if isinstance(cheap, Judged) else None)
+        return order(found, limit_s, self.seed)
 
     def first_plan(self, planners: Iterable[Planner]) -> Baseline | None:
         """The first sound plan of ``planners`` as the baseline, scored against itself.
@@ -266,6 +270,7 @@ class _Hearing:
             quickest = replace(self.problem, objective=for_time(self.problem.objective))
             stop = replace(self.stop, time_limit_s=self.effort.left_s)
             asking = _Hearing(quickest, self.panel, stop, self.seed, self.progress)
+            asking.ordering = self.ordering
         for planner in planners:
             for found in sound(self.problem, [judged(self.problem, asking.ask(planner, asking.effort.left_s)).best]):
                 return Baseline(planner.name, found.under(self.problem, baseline=found.score))
@@ -340,11 +345,17 @@ def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | N
     """The best row by the objective (ties: the first) as a decision without reasons."""
     base = None if against is None else against.score
     proposals = [judged(problem, proposal) for proposal in proposals]
-    rows = tuple(row_of(problem, proposal, base) for proposal in proposals)
-    values = [None if row.score is None else objective_value(problem.objective, row.score) for row in rows]
-    least = min((value for value in values if value is not None), default=None)
+    rows = [row_of(problem, proposal, base) for proposal in proposals]
+    known = [row.best for row in rows if row.best is not None]
+    known += [each.cheaper for each in proposals if each.cheaper is not None]
+    least = min((_value(each) for each in known), default=None)
+    for at, proposal in enumerate(proposals):  # one tolerance for all: of the quickest that anybody knows
+        if least is not None and rows[at].best is not None and proposal.cheaper is not None:
+            proposals[at] = _with_cheaper(proposal, proposal.cheaper, least)
+            rows[at] = row_of(problem, proposals[at], base)
     best = 0 if least is None else _chosen(problem, rows, least)
     row = _carried(problem, rows[best], rows)
+    rows[best] = replace(rows[best], notes=row.notes)
     rejected = _all_rejected(proposals) if least is None else proposals[best].rejected
     return Decision(
         problem=problem,
@@ -356,10 +367,31 @@ def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | N
         prover=row.prover,
         planning_s=sum(row.planning_s for row in rows),
         rejected=rejected,
-        rows=rows,
+        rows=tuple(rows),
         baseline=against,
         runners_up=_runners_up(problem, row, proposals, base),
     )
+
+
+def _with_cheaper(found: Proposal, cheap: Judged, least: float) -> Proposal:
+    """The proposal with its cheaper plan where that is within ``EQUAL`` of the quickest of all; of time alone."""
+    quick = found.best
+    assert isinstance(quick, Judged), "who has a cheaper plan has judged both"
+    near = [each for each in (quick, cheap) if each.step_time_s <= least * (1.0 + EQUAL)]
+    if cheap is not min(
+        near or [quick, cheap], key=lambda each: (each.score.usd_per_step if near else 0.0, _value(each))
+    ):
+        return found
+    gap, bound, notes = None, found.lower_bound_s, found.notes
+    if bound is not None:
+        gap = max(0.0, 1.0 - bound / cheap.step_time_s)
+    longer = cheap.step_time_s / quick.step_time_s - 1
+    if longer > 0:
+        price = f"{usd(cheap.score.usd_per_step)} in place of {usd(quick.score.usd_per_step)}"
+        taken = f"a step {percent(longer)} longer, {price}"
+        notes = (f"Of plans within {percent(EQUAL)} of the quickest it takes the cheapest: {taken}.", *notes)
+    status = Status.OPTIMAL if gap is not None and gap <= CLOSE else Status.FEASIBLE
+    return replace(found, best=cheap, gap=gap, status=status, runners_up=(quick, *found.runners_up), notes=notes)
 
 
 def _chosen(problem: Problem, rows: Sequence[Row], least: float) -> int:
@@ -379,17 +411,20 @@ def _carried(problem: Problem, row: Row, rows: Sequence[Row]) -> Row:
     """The winner with the best lower bound that any planner proved: the gap of the one is carried over to the other.
 
     Bounds are on the step time of plans that agree on every step. One that the winner lies below does not hold for its
-    kind of plan, and says nothing of it.
+    kind of plan, and a note says so.
     """
     bounds = [(other.lower_bound_s, other.planner) for other in rows if other.lower_bound_s is not None]
     if row.score is None or not bounds or problem.objective.name != "time":
         return replace(row, prover=row.planner)
-    bound, prover = max(bounds, key=lambda item: item[0])
-    gap = 1 - bound / row.score.step_time_s
+    least = (1.0 + CLOSE) * row.score.step_time_s
+    broken = tuple(passed(prover, bound) for bound, prover in bounds if bound > least)
+    row = replace(row, notes=(*row.notes, *broken))
+    if len(broken) == len(bounds):
+        return replace(row, gap=None, lower_bound_s=None, prover=row.planner)
+    bound, prover = max((each for each in bounds if each[0] <= least), key=lambda item: item[0])
+    gap = 1 - (1 + CLOSE) * bound / least
     if row.gap is not None and row.gap <= gap:
         return replace(row, prover=row.planner)
-    if gap < -CLOSE:
-        return replace(row, gap=None, lower_bound_s=None, prover=row.planner)
     status = Status.OPTIMAL if gap <= CLOSE else Status.FEASIBLE
     return replace(row, gap=max(gap, 0.0), lower_bound_s=bound, status=status, prover=prover)
 

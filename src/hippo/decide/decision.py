@@ -14,7 +14,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem, told_runtime
 from hippo.records import Record
-from hippo.score.interval import NO_INTERVAL, NO_SPAN, assumed_span
+from hippo.score.interval import assumed_span, interval_document, span_document
 from hippo.score.judge import Judged
 from hippo.score.score import Score
 
@@ -189,7 +189,7 @@ class Decision:
             "plan": None if self.plan is None else plan_to_document(self.problem, self.plan),
             "score": _score_document(self.score),
             **_interval_document(self.judged),
-            **(NO_SPAN if span is None else span.document()),
+            **span_document(span),
             "gap": self.gap,
             "lower_bound_s": self.lower_bound_s,
             "planning_s": self.planning_s,
@@ -209,8 +209,7 @@ def _baseline_document(baseline: Baseline | None) -> dict[str, object] | None:
 
 
 def _interval_document(best: Judged | None) -> Mapping[str, object]:
-    found = None if best is None else best.interval
-    return NO_INTERVAL if found is None else found.document()
+    return interval_document(None if best is None else best.interval)
 
 
 def _score_document(score: Score | None) -> dict[str, float | None] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hippo.decide.choose import Panel, choose
+from hippo.decide.choose import Order, Panel, choose
 from hippo.decide.decision import Decision
 from hippo.decide.explain import Context, explain, memory_headroom
 from hippo.decide.reasons import Better, Reason, Violated
@@ -29,6 +29,7 @@ def explain_plan(
     *,
     baseline: Sequence[Planner] = (),
     replanner: type[DomainReplanner] | None = None,
+    order: Order | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
@@ -40,7 +41,7 @@ def explain_plan(
     broken = check(problem, plan)
     if broken:
         return Decision(problem, Status.INFEASIBLE, NAME, plan, reasons=_violations(broken))
-    panel = Panel(tuple(planners), tuple(baseline))
+    panel = Panel(tuple(planners), tuple(baseline), order=order)
     best = choose(problem, panel, stop, seed=seed, progress=progress)
     against = None if best.baseline is None else best.baseline.score
     given = judge(problem, plan).under(problem, baseline=against)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hippo.decide.choose import Panel, Search, choose, sound
+from hippo.decide.choose import Order, Panel, Search, choose, sound
 from hippo.decide.decision import Baseline
 from hippo.decide.wording import count, described, percent, seconds, usd
 from hippo.plan.plan import Plan
@@ -85,13 +85,14 @@ def pareto_front(
     *,
     search: Search | None = None,
     baseline: Sequence[Planner] = (),
+    order: Order | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Front:
     """The front of all plans that the planners and the search find; without a ``search``, of the planners' alone."""
     timed = replace(problem, objective=for_time(problem.objective))
     asking = replace(stop, time_limit_s=stop.time_limit_s * (1.0 if search is None else ASKING_SHARE))
-    panel = Panel(tuple(planners), tuple(baseline))
+    panel = Panel(tuple(planners), tuple(baseline), order=order)
     decision = choose(timed, panel, asking, everyone=True, seed=seed, progress=progress)
     proposed = [row.best for row in decision.rows if row.best is not None]
     plans: dict[Plan, Judged] = {}

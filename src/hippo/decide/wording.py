@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import floor, isinf, log10
 
 from hippo.plan.plan import Pipeline, Plan
-from hippo.score.interval import LEVEL, StepInterval
+from hippo.score.interval import LEVEL, PrintedStep, StepInterval
 from hippo.units import gbps_from_bytes_per_s
 
 _SECONDS = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (1e-6, "us", 1e6))
@@ -38,6 +38,13 @@ def between(low: float, high: float) -> str:
 def interval_text(found: StepInterval) -> str:
     """``90 %: 101 to 124 s``, and where nobody measured that they do ``if links fill``."""
     return f"{percent(LEVEL)}: {between(found.low_s, found.high_s)}{' if links fill' if found.assumed else ''}"
+
+
+def printed_text(step: PrintedStep) -> str:
+    """``111 s (90 %: 101 to 124 s), 98 to 140 s as assumed``; what is not known is left out."""
+    around = "" if step.interval is None else f" ({interval_text(step.interval)})"
+    ends = "" if step.span is None else f", {between(step.span.fast_s, step.span.slow_s)} as assumed"
+    return f"{seconds(step.step_time_s)}{around}{ends}"
 
 
 def usd(amount: float) -> str:

@@ -69,10 +69,11 @@ def setting_of(
     trace: Trace | None = None,
     speed: float = 1.0,
     each: bool = False,
-    congestion: str = DEFAULT_CONGESTION,
+    congestion: str | None = None,
     backend: str = "auto",
 ) -> EmulatorSetting:
     """The links of ``cluster`` (from ``source``) around ``command``; with a trace they move, ``speed`` times as fast.
+    ``congestion``: TCP's control; None: as the cluster says, else cubic.
 
     A link's rate is what all nodes of its source send together: ``bandwidth_gbps``, ``per_node_gbps`` times nodes.
     The trace (of the wire: loaded for a cluster under no runtime) starts when the command does, with its first instant.
@@ -97,7 +98,7 @@ def setting_of(
         moves=() if trace is None else moves_of(trace, speed),
         command=tuple(command),
         each=each,
-        congestion=congestion,
+        congestion=congestion or cluster.congestion or DEFAULT_CONGESTION,
         backend=backend,
         trace=None if trace is None else os.path.abspath(trace.source),
         speed=speed,

@@ -16,7 +16,7 @@ from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import runtime_of
-from hippo.score.interval import NO_INTERVAL
+from hippo.score.interval import interval_document
 from hippo.score.judge import Judged, judge
 
 AS_GOOD = 0.005
@@ -71,7 +71,7 @@ class ExportTimes:
                 "runtime": own.runtime,
                 "runtime_is": own.rules.told,
                 **_figures(self.run),
-                **(NO_INTERVAL if self.run.interval is None else self.run.interval.document()),
+                **interval_document(self.run.interval),
                 "assumed": list(own.rules.assumed),
                 "planned": {"runtime": self.planned.problem.runtime, **_figures(self.planned)} if differs else None,
             },

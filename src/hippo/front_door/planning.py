@@ -73,6 +73,7 @@ class LayoutOptions(TypedDict, total=False):
     global_batch: int  # sequences per optimizer step
     seq: int | None  # tokens per sequence
     precision: str | None
+    runtime: str  # hippo, megatron, torch, deepspeed; ideal where it is left out
     profile: str | Path | None
 
 
@@ -113,9 +114,9 @@ def plan(
         baseline=planners(USUAL),
         local_sgd=planner_named(LOCAL_SGD),
         replanner=_anew(planner),
-        order=with_best_order,
         search=front_candidates if planner == "auto" else None,
         thrift=cheapest,
+        order=with_best_order,
         everyone=everyone,
         why=why,
         seed=seed,
@@ -179,7 +180,14 @@ def explain(problem: Problem, plan: Plan, stop: Stop = EXPLAIN_STOP, *, seed: in
     ``plan`` may come from a decision, from ``hippo.load_plan`` or from your own hand.
     """
     found = explain_plan.explain_plan(
-        problem, plan, _named("exact"), stop, baseline=planners(USUAL), replanner=DomainReplanner, seed=seed
+        problem,
+        plan,
+        _named("exact"),
+        stop,
+        baseline=planners(USUAL),
+        replanner=DomainReplanner,
+        order=with_best_order,
+        seed=seed,
     )
     return _shown(found)
 
@@ -199,7 +207,14 @@ def pareto(
     search = front_candidates if planner == "auto" else None
     usual = planners(USUAL)
     return pareto_front(
-        problem, _named(planner, progress), stop, search=search, baseline=usual, seed=seed, progress=progress
+        problem,
+        _named(planner, progress),
+        stop,
+        search=search,
+        baseline=usual,
+        order=with_best_order,
+        seed=seed,
+        progress=progress,
     )
 
 
@@ -235,7 +250,7 @@ def estimate(
     degrees = Degrees(**{name: value for name, value in options.items() if name in names})
     cluster = site(gpu, degrees.gpus, gpus_per_node=gpus_per_node, inter_node_gbps=inter_node_gbps)
     rest = {name: value for name, value in options.items() if name not in names}
-    problem = load_problem(model=model, cluster=cluster, runtime="ideal", **rest)
+    problem = load_problem(model=model, cluster=cluster, **{"runtime": "ideal", **rest})
     plan = one_layout(problem, degrees)
     _refuse_broken(problem, plan)
     return Estimate(problem, plan, evaluate(problem, plan), memory(problem, plan), fits(problem, plan))

@@ -29,7 +29,16 @@ from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import DATA, SPANS, Failures, ReplayRules
 from hippo.jobs.site import DevicePool, JobSite
 from hippo.jobs.site_file import is_planned, load_site
-from hippo.jobs.traces.generate import distances, fitted, generated, moments
+from hippo.jobs.traces.elastic import (
+    FAMILIES,
+    MODELS,
+    ElasticDraw,
+    elastic_workload,
+    rough_tokens_per_s,
+    summary,
+    usual_trainings,
+)
+from hippo.jobs.traces.generate import TraceFit, distances, fitted, generated, moments
 from hippo.jobs.traces.load import JobTrace, load_trace
 from hippo.jobs.traces.mix import Mix, mixed
 from hippo.jobs.traces.own import check_ending, write_jobs
@@ -368,9 +377,9 @@ def _slowdown(
 # ------------------------------------------------------------------------------------------------------------- generate
 @dataclass(frozen=True)
 class JobsDrawing:
-    """After which trace jobs are drawn, how many, and what is drawn on top."""
+    """After which trace or as which family jobs are drawn, how many, and what is drawn on top."""
 
-    like: str | Path
+    like: str | Path | None  # None: with a family, whose arrivals are drawn too
     out: str | Path  # .json or .csv, with .gz packed
     jobs: int | None = None  # None: as many as the trace has
     format: str | None = None  # of the trace; None: told by content
@@ -378,7 +387,10 @@ class JobsDrawing:
     priorities: bool = False  # 0, 1 and 2
     kinds: bool = False  # what jobs do: train, preprocess, predict, deploy
     data_gb: float = 0.0  # of this mean; needs a cluster
-    cluster: str | Path | None = None  # whose domains hold the data
+    cluster: str | Path | None = None  # whose domains hold the data; that the load of a family is for
+    elastic: str | None = None  # family: elastic training among gangs, preparation and serving
+    models: str | None = None  # of a family's elastic jobs, parted by commas; None: six from 1B to 70B
+    load: float | None = None  # that a family's jobs are for the cluster; None: 0.9
     skip_bad: bool = False
     seed: int = 0
 
@@ -387,16 +399,18 @@ class JobsDrawing:
 
 
 def generate_jobs(drawing: JobsDrawing, *, progress: Progress | None = None) -> dict[str, Any]:
-    """Draws a job trace of any length after a trace, and writes it: the document of ``hippo jobs generate --json``.
+    """Draws a job trace of any length after a trace or as a family, and writes it: the document of ``hippo jobs
+    generate --json``.
 
     Fitted: bursts by hour of the week and how uneven hours are, users, sizes, durations by size; ``ks``: how far what
     was drawn is from the trace. Raises ``InputError`` for a trace that is wrong or a file that cannot be written.
     """
     watch, out = progress or _unwatched, Path(drawing.out)
     check_ending(out)
-    if drawing.jobs is not None and drawing.jobs < 1:
-        raise InputError("must be 1 or more", source="--jobs", value=drawing.jobs, remedy="give a number of jobs")
+    _check_drawing(drawing)
     domains = () if drawing.cluster is None else load_site(drawing.cluster)[0].domains
+    if drawing.like is None:
+        return _elastic(drawing, None, [], watch)
     mix = Mix(drawing.deadlines, drawing.priorities, drawing.kinds, drawing.data_gb, domains)
     watch("reading the trace", 0.0)
     trace = load_trace(Path(drawing.like), form=drawing.format, skip_bad=drawing.skip_bad)
@@ -406,6 +420,8 @@ def generate_jobs(drawing: JobsDrawing, *, progress: Progress | None = None) -> 
         left_out = f"left out {count(int(alone.sum()), 'job')}: no GPU is asked for, and drawn jobs are jobs on GPUs"
         like, remarks = like.take(~alone), [*remarks, left_out]
     fit = fitted(like, begin_s=trace.begin_s)
+    if drawing.elastic is not None:
+        return _elastic(drawing, fit, remarks, watch)
     watch("drawing", 0.3)
     rng = np.random.default_rng(drawing.seed)
     workload = mixed(generated(fit, len(like) if drawing.jobs is None else drawing.jobs, rng), mix, rng)
@@ -421,4 +437,53 @@ def generate_jobs(drawing: JobsDrawing, *, progress: Progress | None = None) -> 
         "remarks": remarks,
         "moments": {name: {"trace": told[name], "drawn": drawn[name]} for name in told},
         "ks": distances(like, workload),
+    }
+
+
+def _check_drawing(drawing: JobsDrawing) -> None:
+    """``InputError`` for options that do not go together."""
+    stray = ("deadlines", "priorities", "kinds", "data_gb") if drawing.elastic else ("models", "load")
+    given = next((name for name in stray if getattr(drawing, name)), None)
+    if given is not None:
+        option = f"--{given.replace('_', '-')}"
+        problem = "is drawn with --elastic anyway" if drawing.elastic else "is for --elastic, which is not asked for"
+        raise InputError(problem, source=option, value=getattr(drawing, given), remedy="leave it out")
+    if drawing.elastic and drawing.cluster is None:
+        raise InputError("nobody says for which site", source="--elastic", remedy="add --cluster")
+    if not drawing.elastic and drawing.like is None:
+        remedy = f"add --like TRACE, or --elastic {'|'.join(FAMILIES)}"
+        raise InputError("neither a trace nor a family", source="--like", remedy=remedy)
+    if drawing.jobs is not None and drawing.jobs < 1:
+        raise InputError("must be 1 or more", source="--jobs", value=drawing.jobs, remedy="give a number of jobs")
+
+
+def _elastic(drawing: JobsDrawing, like: TraceFit | None, remarks: list[str], watch: Progress) -> dict[str, Any]:
+    """A family's jobs, written, and the document."""
+    assert drawing.cluster is not None
+    assert drawing.elastic is not None
+    site, cluster = load_site(drawing.cluster)
+    given = ElasticDraw(drawing.elastic, like=like)
+    models = MODELS if drawing.models is None else tuple(filter(None, map(str.strip, drawing.models.split(","))))
+    asked = replace(
+        given,
+        models=models,
+        jobs=given.jobs if drawing.jobs is None else drawing.jobs,
+        load=given.load if drawing.load is None else drawing.load,
+    )
+    watch("drawing", 0.3)
+    rates = rough_tokens_per_s(cluster, usual_trainings(models))
+    workload = elastic_workload(asked, np.random.default_rng(drawing.seed), site, rates)
+    watch("writing", 0.8)
+    write_jobs(drawing.out, workload)
+    small = [f"left out {model}: too large for a job there" for model in models if model not in workload.models]
+    return {
+        "like": None if drawing.like is None else str(drawing.like),
+        "family": asked.family,
+        "load": asked.load,
+        "jobs": len(workload),
+        "seed": drawing.seed,
+        "out": str(drawing.out),
+        "remarks": [*remarks, *small],
+        "moments": {name: {"drawn": value} for name, value in summary(workload).items()},
+        "ks": {},
     }

@@ -24,6 +24,7 @@ from hippo.run.predict import RunNetwork, predicted_along, predicted_s
 from hippo.run.reference import reference_losses
 from hippo.run.run import Emulated, Here, Result, RunStep, Saving, WorkerPlace
 from hippo.run.run import run as launch
+from hippo.score.interval import interval_document, run_interval
 
 LEARNED = {"learned": "fixed", "learned-ready": "ready"}
 """Orders that the dispatch policy makes, and how they are run: kept to, or as a hint."""
@@ -176,7 +177,7 @@ def trained(
     return {
         "measured_step_s": measured,
         "median_step_s": median(measured[1:] or measured),
-        **_predicted(job, result if moved is None else moved.before),
+        **_predicted(job, result if moved is None else moved.before, emulated=emulated),
         "loss": None if job.options.stand_in else [step.loss for step in result.steps],
         "reference_loss": reference_losses(job, progress or (lambda phase, share: None)) if again else None,
         "first_step": job.options.first_step,
@@ -193,8 +194,14 @@ def trained(
     }
 
 
-def _predicted(job: RunJob, result: Result) -> dict[str, Any]:
-    """What the simulator says of a step; over links that move the mean and the range of steps begun along the trace."""
+def _predicted(job: RunJob, result: Result, *, emulated: bool) -> dict[str, Any]:
+    """What the simulator says of a step, over links that move the mean and the range of steps begun along the trace;
+    and where nine of ten measured steps are expected around it, as runs over emulated links were."""
+    usual = _usual(job, result)
+    return {**usual, **interval_document(run_interval(usual["predicted_step_s"]) if emulated else None)}
+
+
+def _usual(job: RunJob, result: Result) -> dict[str, float]:
     network = RunNetwork.around(job.problem.cluster)
     if network.trace is None:
         first = predicted_s(job, network, result=result, cold=True)

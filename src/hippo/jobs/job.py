@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hippo.errors import InputError, UnknownNameError
 
@@ -16,6 +17,14 @@ ELASTIC = ("batch", "seq", "tokens", "least", "most")
 MOST_DEVICES = 10_000_000
 MOST_GB = 1e9
 """An exabyte: more data than any job reads."""
+
+
+class TrainingKind(NamedTuple):
+    """What an elastic job trains; jobs of one kind can run in the same ways, and are as quick."""
+
+    model: str  # of the catalogue, or a path
+    batch: int  # sequences a step
+    seq: int  # tokens a sequence
 
 
 @dataclass(frozen=True)

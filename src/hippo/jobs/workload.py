@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
-from hippo.jobs.job import ELASTIC, KINDS, MOST_DEVICES, Job
+from hippo.jobs.job import ELASTIC, KINDS, MOST_DEVICES, Job, TrainingKind
 from hippo.jobs.site import JobSite
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-TrainingTerms = tuple[str, int, int]
-"""What is trained: model, sequences a step, tokens a sequence."""
 
 _PER_JOB = (
     *("arrival_s", "duration_s", "devices", "kind", "user", "runs_on", "memory_gb", "priority", "deadline_s"),
@@ -99,20 +97,20 @@ class JobWorkload:
         return self.least > 0
 
     @property
-    def trainings(self) -> tuple[TrainingTerms, ...]:
-        """What the elastic jobs train: model, sequences a step, tokens a sequence; each once."""
+    def trainings(self) -> tuple[TrainingKind, ...]:
+        """What the elastic jobs train, each once."""
         rows = np.flatnonzero(self.elastic).tolist()
-        return tuple(dict.fromkeys(self._terms(row) for row in rows))
+        return tuple(dict.fromkeys(self.terms(row) for row in rows))
 
-    def timed(self, tokens_per_s: Mapping[TrainingTerms, float]) -> JobWorkload:
+    def timed(self, tokens_per_s: Mapping[TrainingKind, float]) -> JobWorkload:
         """The same jobs; elastic ones take their tokens / the reference's tokens a second of what they train.
 
         ``InputError`` for a training that no plan can do: one without a rate, or with 0.
         """
         duration_s = self.duration_s.copy()
         for row in np.flatnonzero(self.elastic).tolist():
-            model, batch, seq = terms = self._terms(row)
-            rate = tokens_per_s.get(terms, 0.0)
+            model, batch, seq = kind = self.terms(row)
+            rate = tokens_per_s.get(kind, 0.0)
             if not rate > 0:
                 problem = f"no plan trains it {batch} sequences of {seq} tokens a step on this site"
                 remedy = "give it a smaller batch or model, or a site with more memory"
@@ -120,8 +118,9 @@ class JobWorkload:
             duration_s[row] = self.tokens[row] / rate
         return replace(self, duration_s=duration_s)
 
-    def _terms(self, row: int) -> TrainingTerms:
-        return self.models[self.model[row]], int(self.batch[row]), int(self.seq[row])
+    def terms(self, row: int) -> TrainingKind:
+        """What an elastic job trains."""
+        return TrainingKind(self.models[self.model[row]], int(self.batch[row]), int(self.seq[row]))
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -51,6 +51,7 @@ class Proposal:
     planning_s: float = 0.0
     rejected: Mapping[str, int] = field(default_factory=dict)  # cause -> number of candidates
     runners_up: tuple[Judged, ...] = ()  # the best plan of every other way to join domains
+    cheaper: Judged | None = None  # a plan about as quick as the best: whether near enough is for who sees all rows
     notes: tuple[str, ...] = ()  # what a baseline leaves out of its paper, why a gap is not closed
     work_s: float = 0.0  # of its time limit, as counted
     cut_short: str = ""  # a sentence where the limit left something undone

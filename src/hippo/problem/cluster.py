@@ -108,6 +108,7 @@ class Cluster:
     links: tuple[Link, ...]
     dynamics: Dynamics = field(default_factory=Dynamics)
     source: str = ""
+    congestion: str = ""  # TCP's congestion control on its hosts, cubic or bbr; empty: nobody said, links are filled
 
     @cached_property
     def domain_index(self) -> Mapping[str, int]:
@@ -136,17 +137,21 @@ class Cluster:
     def under(self, transport: Transport) -> Cluster:
         """The cluster with links that carry what a transport gets through them; itself where they do already.
 
-        A window that is not endless bounds what a node sends over a link: a flow a GPU, a window a round trip.
+        A window that is not endless bounds what a node sends over a link: a flow a GPU, a window a round trip. What the
+        cluster's congestion control drains is no payload.
         """
-        goodput, overhead_s, window = transport.goodput, transport.overhead_s, transport.window_bytes
-        if isinf(window) and all((link.goodput, link.overhead_s) == (goodput, overhead_s) for link in self.links):
+        overhead_s, window = transport.overhead_s, transport.window_bytes
+        control = transport.controlled(self.congestion).congestion
+        goodputs = [transport.goodput * control.undrained(2 * link.latency_s) for link in self.links]
+        told = [(link.goodput, link.overhead_s) for link in self.links]
+        if isinf(window) and told == [(goodput, overhead_s) for goodput in goodputs]:
             return self
 
-        def carried(link: Link) -> Link:
+        def carried(link: Link, goodput: float) -> Link:
             most = inf if link.per_node_bytes_per_s is None else link.per_node_bytes_per_s
             if link.latency_s > 0:
                 most = min(most, self.domain(link.source).gpus_per_node * window / (2 * link.latency_s))
             capped = None if isinf(most) else most
             return replace(link, goodput=goodput, overhead_s=overhead_s, per_node_bytes_per_s=capped)
 
-        return replace(self, links=tuple(map(carried, self.links)))
+        return replace(self, links=tuple(map(carried, self.links, goodputs)))

@@ -25,6 +25,7 @@ from hippo.problem.cluster import Cluster, Domain, Dynamics, Gpu, Link
 from hippo.problem.gpus import FAMILIES, GPUS
 from hippo.problem.gpus import gpu as gpu_named
 from hippo.problem.table import Table, open_table
+from hippo.problem.transport import CONGESTIONS
 from hippo.units import (
     bytes_per_s_from_gbps,
     flops_from_tflops,
@@ -51,7 +52,7 @@ NEAR_FAMILY = 0.82
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32", "tf32", "mxfp8", "nvfp4")
 
-_TOP = ("name", "source", "gpu", "domains", "links", "dynamics")
+_TOP = ("name", "source", "gpu", "domains", "links", "dynamics", "congestion")
 _DOMAIN = ("name", "nodes", "gpus_per_node", "intra_node_gbps", "inter_node_gbps", "inter_node_latency_us")
 _LINK = ("from", "to", "bandwidth_gbps", "latency_ms", "price_usd_per_gb", "both", "per_node_gbps")
 _GPU = (
@@ -140,6 +141,7 @@ def cluster_from_document(document: object, *, source: str, name: str) -> Cluste
         links=_links(table, frozenset(domain.name for domain in domains)),
         dynamics=_dynamics(table),
         source=table.text("source", default=source),
+        congestion=table.choice("congestion", tuple(CONGESTIONS), default=""),
     )
 
 
@@ -313,7 +315,7 @@ def cluster_to_document(cluster: Cluster) -> dict[str, object]:
         "domains": [_domain_to_document(domain) for domain in cluster.domains],
         "links": [_link_to_document(link) for link in cluster.links],
         "dynamics": {field.name: getattr(cluster.dynamics, field.name) for field in fields(Dynamics)},
-    }
+    } | ({"congestion": cluster.congestion} if cluster.congestion else {})
 
 
 def _gpu_to_document(gpu: Gpu) -> object:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, log
+from typing import Any
 
 from hippo.errors import InputError
 
@@ -20,6 +21,9 @@ OVERHEAD_S = 0.002
 
 STOCK_WINDOW_BYTES = 3.35e6
 """What Linux' stock buffers (``tcp_wmem`` up to 4 MB) keep in flight: 27 % of 1 Gbit/s at 100 ms, measured."""
+
+DRAINED_EVERY_S = 10.0
+"""Of ``Congestion.drain_s``."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,10 @@ class Congestion:
         if min(self.paced_rtts, self.drain_s) < 0:
             raise InputError("needs no less than 0", key="congestion", value=self, remedy="see docs/running.md")
 
+    def undrained(self, rtt_s: Any) -> Any:
+        """Share of a link's rate that its drains leave, on the mean of a long time of sending; seconds or an array."""
+        return DRAINED_EVERY_S / (DRAINED_EVERY_S + self.drain_s + rtt_s) if self.drain_s > 0.0 else 1.0
+
 
 CUBIC = Congestion("cubic", timeout_s=0.2)
 BBR = Congestion("bbr", paced_rtts=0.5, gain=2 / log(2), drain_s=0.2)
@@ -59,6 +67,7 @@ class Transport:
     overhead_s: float = 0.0  # per message, on its arrival: system calls, copies, wake-ups
     window_bytes: float = inf  # in flight per flow: socket buffers
     congestion: Congestion = field(default_factory=Congestion)
+    shares: bool = False  # it was measured how its flows share links, by congestion control
 
     def __post_init__(self) -> None:
         if not 0 < self.goodput <= 1:
@@ -68,9 +77,13 @@ class Transport:
         if not self.window_bytes > 0:
             raise InputError("must be above 0", key="window_bytes", value=self.window_bytes, remedy="give bytes")
 
+    def controlled(self, control: str) -> Transport:
+        """The same with the congestion control of that name; itself where there is none, or none is known of it."""
+        return replace(self, congestion=CONGESTIONS[control]) if self.shares and control in CONGESTIONS else self
+
 
 IDEAL = Transport("ideal")
-HIPPO = Transport("hippo", GOODPUT, overhead_s=OVERHEAD_S)
+HIPPO = Transport("hippo", GOODPUT, overhead_s=OVERHEAD_S, shares=True)
 TORCH = replace(HIPPO, name="torch")
 
 NCCL = Transport("nccl", GOODPUT)
@@ -87,10 +100,6 @@ QUEUE_BEYOND_BDP_S = 0.02
 def queue_limit_bytes(rate_bytes_per_s: float, latency_s: float) -> float:
     """Bytes that may wait before a link: one product of rate and round trip and 20 ms more, 256 KiB at least."""
     return max(SMALLEST_QUEUE_BYTES, rate_bytes_per_s * (2 * latency_s + QUEUE_BEYOND_BDP_S))
-
-
-DRAINED_EVERY_S = 10.0
-"""Of ``Congestion.drain_s``."""
 
 
 def lost_s(num_bytes: float, per_s: float, rtt_s: float, *, window_bytes: float, paced_rtts: float = 0.0) -> float:

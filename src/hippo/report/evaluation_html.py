@@ -14,11 +14,12 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from hippo.decide.wording import capital, count, percent, seconds
+from hippo.decide.wording import between, capital, count, percent, seconds
 from hippo.report.evaluation_page import measured, ordered, page
 from hippo.report.evaluation_pictures import COLOURS, many_domains, over_time, pictures
 from hippo.report.frame import frame, template
 from hippo.report.text import NOTHING, usd
+from hippo.score.interval import LEVEL
 
 Document = Mapping[str, Any]
 
@@ -238,6 +239,8 @@ def _compared(methods: Document, names: Sequence[str], mine: str) -> Block:
     for name in names:
         told = methods[name]
         step = NOTHING if told["step_time_s"] is None else seconds(told["step_time_s"])
+        if told.get("step_time_interval_s"):
+            step += f" ({percent(LEVEL)}: {between(*told['step_time_interval_s'])})"
         cells = (
             _inline(f"`{name}`", names),
             _bar(told["of_hindsight"]),

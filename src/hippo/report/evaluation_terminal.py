@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hippo.decide.wording import count, number, percent, seconds
+from hippo.decide.wording import between, count, number, percent, seconds
 from hippo.report.evaluation_page import measured, met_word, ordered, signed, spread
-from hippo.report.fitted import FittedTable, Trimmed, column
+from hippo.report.fitted import Column, FittedTable, Trimmed, column
 from hippo.report.text import NOTHING, usd
+from hippo.score.interval import LEVEL
 
 
 def world_view(document: Mapping[str, Any]) -> RenderableType:
@@ -29,6 +31,7 @@ def world_view(document: Mapping[str, Any]) -> RenderableType:
             column("of hindsight", cells("of_hindsight", share)),
             column("captured", cells("captured", share), rank=1),
             column("step time", cells("step_time_s", seconds), rank=2),
+            *_intervals(methods, names),
             column("busy", cells("utilization", percent), rank=3),
             column("egress", cells("egress_usd", usd), rank=4),
             column("moves", cells("moves", lambda value: f"{value:d}"), rank=1),
@@ -38,7 +41,30 @@ def world_view(document: Mapping[str, Any]) -> RenderableType:
         )
     )
     parts = [Text(compression_words(document), style="bold")] if "compression_worth" in document else []
-    return Trimmed(Group(*parts, table, Text(_world_line(world, len(document["plans"])), style="dim")))
+    lines = [
+        _world_line(world, len(document["plans"])),
+        *_assumed_lines(document["plans"], methods[names[0]]["epochs"]),
+    ]
+    return Trimmed(Group(*parts, table, *(Text(line, style="dim") for line in lines)))
+
+
+def _assumed_lines(plans: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The step at both ends of what is assumed, of the plan that the best method ran longest."""
+    longest, _ = Counter(epoch["plan"] for epoch in epochs).most_common(1)[0]
+    told = plans[longest]
+    if told["assumed_span_s"] is None:
+        return []
+    return [
+        f"as assumed, a step of the plan that ran longest takes {between(*told['assumed_span_s'])}, links as the "
+        f"cluster says; {' to '.join(told['assumed_span_of'])}"
+    ]
+
+
+def _intervals(methods: Mapping[str, Any], names: Sequence[str]) -> list[Column]:
+    """Between what nine of ten measured mean steps are expected; no column where no step has an interval."""
+    found = [methods[name].get("step_time_interval_s") for name in names]
+    told = [NOTHING if each is None else between(*each) for each in found]
+    return [column(percent(LEVEL), told, rank=2)] if any(found) else []
 
 
 def compression_words(document: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hippo.decide.wording import number
+from hippo.decide.wording import between, number, percent
+from hippo.score.interval import LEVEL
 
 ROWS, COLUMNS = 10, 60
 MOST_STEPS = 12
@@ -29,10 +30,12 @@ def sentence(document: Mapping[str, Any]) -> str:
     """Median and prediction in a sentence."""
     measured, predicted = document["median_step_s"], document["predicted_step_s"]
     network = "over the emulated WAN" if document["emulated"] else "on this machine's loopback, no WAN between domains"
+    found = document.get("step_time_interval_s")
+    around = "" if found is None else f" ({percent(LEVEL)}: {between(*found)})"
     processes = f"{document['processes']} {'process' if document['processes'] == 1 else 'processes'}"
     return (
         f"{processes} {network}: {number(measured, 4)} s a step (median without the first), "
-        f"predicted {number(predicted, 4)} s, {measured / predicted - 1:+.1%}."
+        f"predicted {number(predicted, 4)} s{around}, {measured / predicted - 1:+.1%}."
     )
 
 

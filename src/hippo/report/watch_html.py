@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.wording import capital, count, listed, number, percent, seconds
+from hippo.decide.wording import capital, count, listed, number, percent, printed_text, seconds
 from hippo.network.why.explain import changes as changes_between
 from hippo.network.why.explain import link_words, placement
 from hippo.network.why.reasons import duration
@@ -359,7 +359,7 @@ def _plans(story: Story, names: dict[int, str]) -> list[PlanRow]:
                 known.origin,
                 known.lever,
                 percent(float(ran[index])) if ran[index] > 0 else "–",
-                seconds(story.cache.score(index).step_time_s),
+                printed_text(story.printed(index)),
                 _settings(known.plan),
             )
         )

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hippo.decide.wording import listed, number, percent
+from hippo.decide.wording import listed, number, percent, printed_text
 from hippo.network.why.explain import placement
 from hippo.network.why.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
@@ -100,8 +100,15 @@ def story_view(story: Story) -> RenderableType:
         table.add_column(title, justify="left" if not title else "right")
     for track in story.tracks:
         table.add_row(*_row(track, story), style="bold" if track is story.mine else None)
-    parts: list[RenderableType] = [Text(), table, Text()]
-    return Group(*parts, Text(verdict(story)))
+    return Group(Text(), table, Text(), Text(step_line(story), style="dim"), Text(verdict(story)))
+
+
+def step_line(story: Story) -> str:
+    """The step of the plan of the start, and how far measured ones may lie from it; empty: nothing ran."""
+    begun = int(story.keeping.running[0])
+    if begun < 0:
+        return ""
+    return f"A step of the plan of the start, links as the cluster says: {printed_text(story.printed(begun))}."
 
 
 def _row(track: Track, story: Story) -> list[str]:

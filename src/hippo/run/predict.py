@@ -57,7 +57,7 @@ class RunNetwork:
             return cls(emulated=False)
         if inside.trace is None:
             return cls(congestion=inside.congestion)
-        trace = load_trace(Path(inside.trace), cluster.under(HIPPO))
+        trace = load_trace(Path(inside.trace), replace(cluster, congestion="").under(HIPPO))
         return cls(True, inside.congestion, replace(trace, time_s=trace.time_s / inside.speed))
 
 
@@ -90,7 +90,8 @@ def predicted_along(job: RunJob, network: RunNetwork, *, result: Result | None =
 
 
 def _program(job: RunJob, result: Result | None) -> Program:
-    program = lower(replace(job.problem, runtime=job.options.runtime), job.plan)
+    bare = replace(job.problem.cluster, congestion="")  # that of the network around the run counts
+    program = lower(replace(job.problem, cluster=bare, runtime=job.options.runtime), job.plan)
     if job.options.backward == "whole":  # no runtime's own way: as the schedule says
         program = reordered(program, replace(job.problem, runtime="ideal"), job.plan)
     return program if result is None or job.options.stand_in else _with_measured(job, program, result)

@@ -94,6 +94,7 @@ class PublishedRun:
     runtime: str = "ideal"
     achieved: tuple[str, ...] = ()  # shares of the calibration that are 1: its network is what it achieves, measured
     apart: bool = False  # shown beside the others, not among them
+    offloads: bool = False  # activations wait in the host's memory: what its GPUs hold is not predicted
     unknown: tuple[str, ...] = ()  # keys of the row that nothing reads
 
 
@@ -165,6 +166,7 @@ class _Row:
             memory_gb=self._number(row, "memory_gb_per_gpu"),
             refusal=refusal,
             achieved=("bus_efficiency_inter",) if achieved else (),
+            offloads="in host memory" in self._text("recompute").lower(),
             unknown=tuple(key for key in row if key not in _KEYS),
         )
         return self._measure(case, measured)

@@ -313,14 +313,11 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     if best is None:
         reason = "no whole layout: the degrees, the batch and the number of GPUs do not divide"
         return replace(nothing, refused=reason)
+    timed = replace(nothing, predicted_s=best.seconds, plan=best.plan)
+    if case.offloads:
+        return timed
     flagged = best.peak_bytes > cost.usable_memory_bytes() * CAPACITY
-    return replace(
-        nothing,
-        predicted_s=best.seconds,
-        predicted_memory_gb=gb_from_bytes(best.peak_bytes),
-        out_of_memory=flagged,
-        plan=best.plan,
-    )
+    return replace(timed, predicted_memory_gb=gb_from_bytes(best.peak_bytes), out_of_memory=flagged)
 
 
 @dataclass(frozen=True)

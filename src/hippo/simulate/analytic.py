@@ -128,7 +128,7 @@ def _agreement_seconds(program: Program) -> float:
     local_s = latency_s = 0.0
     for group in program.groups:
         caps = group.nic_bytes_per_s or (np.inf,) * len(group.links)
-        for link, size, cap in zip(group.links, group.link_bytes, caps, strict=True):
+        for link, size, cap in zip(group.links, group.taken_bytes, caps, strict=True):
             busy[link] += size / min(program.link_bandwidth_bytes_per_s[link], cap)
         routes = group.routes or tuple((link,) for link in group.links)
         slowest = max((float(program.link_latency_s[list(route)].sum()) for route in routes), default=0.0)

@@ -23,6 +23,7 @@ from hippo.simulate.agree import Replicas, sync_groups, wan_gather
 from hippo.simulate.costs import Costs, chunk_layers, costs, lanes_face, layout, nodes, shared_nodes
 from hippo.simulate.program import Program
 from hippo.simulate.routes import Routes
+from hippo.simulate.transport.carried import controlled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,7 +56,7 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
     gather, extra = wan_gather(replicas)
     lengths = [len(pipeline.stages) for pipeline in plan.pipelines]
     domain = problem.cluster.domain_index
-    return Program(
+    program = Program(
         num_waves=np.array([pipeline.num_micro_batches for pipeline in plan.pipelines]),
         rank_pipeline=np.repeat(np.arange(len(lengths)), lengths),
         rank_stage=np.concatenate([np.arange(length) for length in lengths]),
@@ -71,6 +72,8 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
         rank_nodes=shared_nodes(replicas.stages) if known.capped else None,
         messages=problem.rules.messages,
     )
+    transport = problem.rules.transport.controlled(problem.cluster.congestion)
+    return controlled(program, transport) if transport.congestion.control else program
 
 
 def reordered(program: Program, problem: Problem, plan: Plan) -> Program:
@@ -168,10 +171,11 @@ class Border:
 
 
 def orders_of(problem: Problem, plan: Plan) -> list[Schedule]:
-    """The order of every pipeline as the runtime runs it: B and at once W where its gradients leave first; where one
-    pipeline splits its backwards, so do all."""
+    """The order of every pipeline as the runtime runs it: B and at once W where gradients leave first and there is
+    somebody to send them to; where one pipeline splits its backwards, so do all."""
     schedules = [order_of(plan, pipeline) for pipeline in plan.pipelines]
-    if problem.rules.gradients_first or not all(schedule.fused for schedule in schedules):
+    sends = any(len(pipeline.stages) > 1 for pipeline in plan.pipelines)
+    if (sends and problem.rules.gradients_first) or not all(schedule.fused for schedule in schedules):
         schedules = [split(schedule) for schedule in schedules]
     return schedules
 

@@ -184,7 +184,7 @@ def _group_tables(groups: tuple[SyncGroup, ...], ranks: int) -> dict[str, Any]:
         "group_link_start": _starts([len(group.links) for group in groups]),
         "group_of_link": _ints([index for index, group in enumerate(groups) for _ in group.links]),
         "group_link": _ints([link for group in groups for link in group.links]),
-        "group_bytes": _floats([size for group in groups for size in group.link_bytes]),
+        "group_bytes": _floats([size for group in groups for size in group.taken_bytes]),
         "group_nic": _floats([cap for g in groups for cap in (g.nic_bytes_per_s or (np.inf,) * len(g.links))]),
         "group_route_start": _starts([len(pairs) for pairs in routes]),
         "group_route": _ints([(*pair, -1)[:2] for pairs in routes for pair in pairs]).reshape(-1, 2),

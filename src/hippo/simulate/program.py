@@ -34,6 +34,14 @@ class SyncGroup:
     routes: tuple[tuple[int, ...], ...] = ()  # links of each pair of the ring; empty: each link is a pair
     nic_bytes_per_s: tuple[float, ...] = ()  # cap of the sending nodes on each link; empty: none
     flows: int = 1  # that each link carries side by side: rings of one sum on two levels
+    longer: tuple[float, ...] = ()  # how many times as long as their bytes each link is taken; empty: once
+
+    @property
+    def taken_bytes(self) -> tuple[float, ...]:
+        """What each link could carry while the group takes it, which flows that share it do not fill."""
+        if not self.longer:
+            return self.link_bytes
+        return tuple(times * size for times, size in zip(self.longer, self.link_bytes, strict=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -339,7 +339,7 @@ class SimulatedWorld:
         yield AllOf(env, [self.ready[rank] for rank in group.ranks])
         yield env.timeout(group.local_s)
         caps = group.nic_bytes_per_s or (np.inf,) * len(group.links)
-        shares = zip(group.links, group.link_bytes, caps, strict=True)
+        shares = zip(group.links, group.taken_bytes, caps, strict=True)
         yield AllOf(env, [env.process(self._share(first + i, *share)) for i, share in enumerate(shares)])
         routes = group.routes or tuple((link,) for link in group.links)
         slowest = max((sum(self.links[link].latency for link in route) for route in routes), default=0.0)

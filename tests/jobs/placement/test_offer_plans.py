@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
+from hippo.jobs.job import TrainingKind
 from hippo.jobs.placement import offer_plans
 from hippo.jobs.placement.offer_plans import (
     CLOSE,
@@ -21,7 +22,7 @@ from hippo.jobs.placement.offer_plans import (
     offer_table,
     planned_offers,
 )
-from hippo.jobs.placement.offers import OfferTable, TrainingKind
+from hippo.jobs.placement.offers import OfferTable
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.cluster import Cluster
@@ -193,7 +194,7 @@ def test_the_second_time_nobody_plans(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_other_questions_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(offer_plans, "folder", lambda: tmp_path / "kernels")
-    for kind in (KIND, replace(KIND, batch=512)):
+    for kind in (KIND, KIND._replace(batch=512)):
         for domains in (1, 2):
             offer_table(site(domains), [kind], sizes=(1,))
     assert len(list((tmp_path / "offers").iterdir())) == 4

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.jobs.placement.offers import Floats, OfferTable, TrainingKind
+from hippo.jobs.job import TrainingKind
+from hippo.jobs.placement.offers import Floats, OfferTable
 
 KIND = TrainingKind("gpt3-125m", 64, 1024)
 BANDWIDTH = np.array([1e8, 4e8, 1.6e9])
@@ -94,7 +95,7 @@ def test_a_table_that_says_what_cannot_be_is_refused(change: dict[str, object], 
 
 
 def test_tables_are_joined_kind_after_kind():
-    other = replace(table(), kinds=(replace(KIND, batch=128),), tokens_per_s=np.array([2e5]), raised=0.01)
+    other = replace(table(), kinds=(KIND._replace(batch=128),), tokens_per_s=np.array([2e5]), raised=0.01)
     both = OfferTable.joined([table(), other])
     both.check()
     assert both.kind.tolist() == [0, 0, 1, 1]

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.run.worlds import PLANS, problem
 
-from hippo.problem.transport import BBR, CONGESTIONS, GOODPUT, HIPPO, IDEAL
+from hippo.problem.transport import BBR, CONGESTIONS, DRAINED_EVERY_S, GOODPUT, HIPPO, IDEAL
 from hippo.simulate.transport.carried import carried
 from hippo.simulate.transport.sharing import SharedLink, stretch
 
 NEAR = SharedLink(12.5e6 * GOODPUT, 0.02, 0.04, loaded_back=True)
-ONE_WAY = replace(NEAR, loaded_back=False)
+ONE_WAY = NEAR._replace(loaded_back=False)
 
 
 def test_one_flow_with_the_link_to_itself_fills_it() -> None:
@@ -22,27 +22,34 @@ def test_one_flow_with_the_link_to_itself_fills_it() -> None:
 
 def test_without_a_congestion_control_flows_share_as_one() -> None:
     assert stretch(8, 4.6, NEAR, "") == 1.0
-    assert stretch(8, 4.6, replace(NEAR, round_trip_s=0.0), "bbr") == 1.0
+    assert stretch(8, 4.6, NEAR._replace(round_trip_s=0.0), "bbr") == 1.0
 
 
 MEASURED = """
-bbr   1 2  1.060
-bbr   2 2  1.094
-bbr   4 1  1.039
-bbr   4 2  1.131
-bbr   8 2  1.092
-cubic 4 1  1.047
+bbr   1 2 20  1.060
+bbr   2 2 20  1.094
+bbr   4 1 20  1.039
+bbr   4 2 20  1.131
+bbr   8 2 20  1.092
+bbr   4 2 80  1.104
+cubic 4 1 20  1.049
+cubic 4 1 80  1.129
+cubic 1 2 20  1.124
+cubic 1 2 80  1.416
 """
-"""Control, flows, ways; seconds of plain TCP over those of the link alone, 100 Mbit/s, 20 ms, 4.6 s: ``hippo bench
-sharing`` in real time. Cubic both ways is not among them: it takes 14 to 17 % longer than it is played."""
+"""Control, flows, ways, round trip in ms; seconds of plain TCP over those of the link alone, 100 Mbit/s, 4.6 s: ``hippo
+bench sharing`` in real time. Several flows both ways with cubic are not among them: from run to run they swing by a
+tenth and more, and take 1 to 20 % longer than they are played."""
 
 
 @pytest.mark.parametrize("line", MEASURED.strip().splitlines())
 def test_flows_take_as_long_as_was_measured(line: str) -> None:
-    control, flows, ways, measured = line.split()
-    drains = 1.022 if control == "bbr" else 1.0
-    found = stretch(int(flows), 4.6, NEAR if ways == "2" else ONE_WAY, control) * drains
-    assert found == pytest.approx(float(measured), rel=0.05)
+    control, flows, ways, trip_ms, measured = line.split()
+    trip_s = float(trip_ms) / 1e3
+    drains = 1.0 + (BBR.drain_s + trip_s) / DRAINED_EVERY_S if control == "bbr" else 1.0
+    link = SharedLink(NEAR.rate_bytes_per_s, trip_s, trip_s + 0.02, loaded_back=ways == "2")
+    found = stretch(int(flows), 4.6, link, control) * drains
+    assert found == pytest.approx(float(measured), rel=0.05 if control == "bbr" or ways == "1" else 0.1)
 
 
 def test_sums_take_longer_by_it_and_messages_do_not() -> None:
@@ -55,7 +62,8 @@ def test_sums_take_longer_by_it_and_messages_do_not() -> None:
     assert group.flows == 2
     transport = replace(HIPPO, congestion=replace(BBR, drain_s=0.0))
     (longer,) = carried(program, transport).groups
-    assert all(one > two for one, two in zip(longer.link_bytes, group.link_bytes, strict=True))
-    assert carried(program, IDEAL).groups == program.groups
+    assert all(one > two for one, two in zip(longer.taken_bytes, group.link_bytes, strict=True))
+    assert [each.taken_bytes for each in carried(program, IDEAL).groups] == [group.link_bytes]
+    assert longer.link_bytes == group.link_bytes  # what is sent stays
     ring = replace(plan, sync=replace(plan.sync, all_reduce="ring"))
     assert {each.flows for each in lower(problem(model), ring).groups} == {1}

@@ -25,7 +25,8 @@ import numpy as np
 from hippo.compiling import folder
 from hippo.errors import InputError
 from hippo.files import write_whole
-from hippo.jobs.placement.offers import MOST_PARTS, Floats, OfferTable, TrainingKind
+from hippo.jobs.job import TrainingKind
+from hippo.jobs.placement.offers import MOST_PARTS, Floats, OfferTable
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.planners.exact.search import Exact

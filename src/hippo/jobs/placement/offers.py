@@ -16,19 +16,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.jobs.job import TrainingKind
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_PARTS = 4
-
-
-@dataclass(frozen=True)
-class TrainingKind:
-    """What a job trains; jobs of one kind have the same offers."""
-
-    model: str  # of the catalogue
-    batch: int  # sequences a step
-    seq: int  # tokens a sequence
 
 
 @dataclass(frozen=True, eq=False)

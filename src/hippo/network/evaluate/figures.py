@@ -17,6 +17,7 @@ from hippo.network.worlds.judge import Comparison
 from hippo.network.worlds.play import MethodRun
 from hippo.plan.codec import plan_to_document
 from hippo.problem.problem import told_runtime
+from hippo.score.interval import PrintedStep, printed_step
 
 Document = dict[str, Any]
 
@@ -30,6 +31,10 @@ def world_document(judged: Comparison, methods: Sequence[str], *, baseline: str,
     place = {index: at for at, index in enumerate(plans)}
     base, world = judged.runs[baseline], judged.world
     configurations = [judged.cache.configurations[index] for index in plans]
+    printed = {
+        index: printed_step(world.problem, each.plan, judged.cache.score(index).step_time_s)
+        for index, each in zip(plans, configurations, strict=True)
+    }
     return {
         "world": {
             "name": world.name,
@@ -39,9 +44,12 @@ def world_document(judged: Comparison, methods: Sequence[str], *, baseline: str,
             "weights": list(judged.terms.weights),
             "gain": finite(judged.gain),
         },
-        "methods": {name: _method(judged, name, place, base, begin_s) for name in methods},
+        "methods": {
+            name: _method(judged, name, place, base, begin_s) | {"step_time_interval_s": _around(judged, name, printed)}
+            for name in methods
+        },
         "plans": [
-            {**_plan(judged, index), "origin": each.origin, "lever": each.lever}
+            {**_plan(judged, index), "origin": each.origin, "lever": each.lever, **printed[index].document()}
             for index, each in zip(plans, configurations, strict=True)
         ],
         "kpis": {"baseline": baseline} | {name: kpis(judged.runs[name], base) for name in methods},
@@ -71,6 +79,20 @@ def _method(judged: Comparison, name: str, place: Mapping[int, int], base: Metho
         for epoch, (running, gave) in enumerate(zip(run.running, run.gave, strict=True))
     ]
     return figures(judged, name, base) | {"epochs": epochs}
+
+
+def _around(judged: Comparison, name: str, printed: Mapping[int, PrintedStep]) -> list[float] | None:
+    """Where nine of ten measured means of a run's steps are expected: the widest of the intervals of what ran."""
+    run, own = judged.runs[name], judged.places[name]
+    ran = [printed[own[int(index)]] for index in np.unique(run.running)]
+    around = [
+        (each.interval.low_s / each.step_time_s, each.interval.high_s / each.step_time_s)
+        for each in ran
+        if each.interval is not None
+    ]
+    if len(around) < len(ran) or not isfinite(run.step_time_s):
+        return None
+    return [run.step_time_s * min(low for low, _ in around), run.step_time_s * max(high for _, high in around)]
 
 
 def figures(judged: Comparison, name: str, base: MethodRun) -> Document:

@@ -17,6 +17,7 @@ from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Action, How, View, levers_alone
 from hippo.plan.codec import plan_to_document
 from hippo.problem.problem import Problem, told_runtime
+from hippo.score.interval import PrintedStep, printed_step
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -166,6 +167,10 @@ class Story:
         used = (self.cache.bytes_per_step(index) for index in range(len(self.cache)))
         return all(bool((last[0, sent > 0] <= 0).any()) for sent in used)
 
+    def printed(self, index: int) -> PrintedStep:
+        """The step of a configuration while the links are as the cluster says."""
+        return printed_step(self.problem, self.cache.configurations[index].plan, self.cache.score(index).step_time_s)
+
     def document(self) -> dict[str, object]:
         """What ``watch --json`` prints. ``plan`` of decisions and epochs is a key of ``plans``."""
         return {
@@ -197,5 +202,6 @@ class Story:
                 "origin": known.origin,
                 "lever": known.lever,
                 "plan": plan_to_document(self.problem, known.plan),
+                **self.printed(index).document(),
             }
         return found

@@ -138,7 +138,7 @@ class _Writer:
             link, size = self._route(slot // 2)[slot % 2], self._bytes(slot // 2)
         else:
             group, index = self.group_slots[slot - 2 * len(self.op_rank)]
-            link, size = self.program.groups[group].links[index], self.program.groups[group].link_bytes[index]
+            link, size = self.program.groups[group].links[index], self.program.groups[group].taken_bytes[index]
         return link, nanoseconds(size / self.state.bandwidth_bytes_per_s[link])
 
     def _spacings(self, service: Floats) -> dict[int, int]:
@@ -293,7 +293,7 @@ class _Writer:
         ((_, last),) = self._pieces(self._wire(link), name, (length,), asked)
         self.made.begins[slot] = (last, tuple(asked))
         caps = self.program.groups[group].nic_bytes_per_s
-        size = self.program.groups[group].link_bytes[index]
+        size = self.program.groups[group].taken_bytes[index]
         beyond = nanoseconds(size / (caps[index] * float(self.state.nic_scale[link]))) - length if caps else 0
         self.made.shares[group].append(self.draft.tell_later(last, hub.rank, beyond, self._pool(length, name)))
 

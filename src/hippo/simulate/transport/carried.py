@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.problem.links import Trace
-from hippo.problem.transport import DRAINED_EVERY_S, Transport, queue_limit_bytes
+from hippo.problem.transport import Transport, queue_limit_bytes
 from hippo.simulate.program import FORWARD, Program
 from hippo.simulate.transport.sharing import SharedLink, stretch
 
@@ -23,17 +23,15 @@ Floats = NDArray[np.float64]
 def carried(program: Program, transport: Transport) -> Program:
     """The program with what is left of each rate, the window of each flow as a cap of its sender, and sums as long as
     the flows take that share their links."""
-    longer = _shared(program, transport)
     groups = tuple(
         replace(
             group,
-            link_bytes=tuple(longer[link] * size for link, size in zip(group.links, group.link_bytes, strict=True)),
             nic_bytes_per_s=tuple(
                 min(cap, _window_rate(program, transport, (link,)))
                 for link, cap in zip(group.links, group.nic_bytes_per_s or (np.inf,) * len(group.links), strict=True)
             ),
         )
-        for group in program.groups
+        for group in shared(program, transport, program.link_bandwidth_bytes_per_s).groups
     )
     return replace(
         program,
@@ -44,8 +42,21 @@ def carried(program: Program, transport: Transport) -> Program:
     )
 
 
-def _shared(program: Program, transport: Transport) -> dict[int, float]:
-    """By link that carries sums: by how much they take longer. Sums of all groups meet there, at the end of a step."""
+def controlled(program: Program, transport: Transport) -> Program:
+    """The same of a plan whose cluster says its congestion control: its links are drained already."""
+    undrained = transport.congestion.undrained(_round_trips_s(program.link_latency_s, transport))
+    return shared(program, transport, program.link_bandwidth_bytes_per_s / undrained)
+
+
+def _round_trips_s(latency_s: Floats, transport: Transport) -> Floats:
+    """Of links whose latency has the transport's overhead in it."""
+    found: Floats = 2.0 * (latency_s - transport.overhead_s)
+    return found
+
+
+def shared(program: Program, transport: Transport, rates: Floats) -> Program:
+    """The program whose sums take their links as long as flows do that share one. Sums of all groups meet on a link, at
+    the end of a step. ``rates``: bytes/s of payload of each link, nothing drained, (E,)."""
     flows, sent, back = Counter[int](), defaultdict[int, float](float), set[int]()
     for group in program.groups:
         for link, size in zip(group.links, group.link_bytes, strict=True):
@@ -53,23 +64,22 @@ def _shared(program: Program, transport: Transport) -> dict[int, float]:
             sent[link] += size
         if len(group.routes) == 2:  # a ring of two domains: each of its ways is the other's way back
             back.update(group.links)
-    found = {}
+    longer = {}
     for link, count in flows.items():
         latency_s = float(program.link_latency_s[link]) - transport.overhead_s
-        rate = float(program.link_bandwidth_bytes_per_s[link])
+        rate = float(rates[link])
         wire = rate / transport.goodput
         queue_s = queue_limit_bytes(wire, latency_s) / wire
-        shared = SharedLink(rate, 2.0 * latency_s, queue_s, loaded_back=link in back)
-        found[link] = stretch(count, sent[link] / rate, shared, transport.congestion.control)
-    return found
+        found = SharedLink(rate, 2.0 * latency_s, queue_s, loaded_back=link in back)
+        longer[link] = stretch(count, sent[link] / rate, found, transport.congestion.control)
+    groups = (replace(group, longer=tuple(longer[link] for link in group.links)) for group in program.groups)
+    return replace(program, groups=tuple(groups))
 
 
 def _left(rate_bytes_per_s: Floats, latency_s: Floats, transport: Transport) -> Floats:
     """What is left of a rate, on the mean of a long time of sending."""
-    if transport.congestion.drain_s > 0.0:
-        silent_s = transport.congestion.drain_s + 2.0 * latency_s
-        return rate_bytes_per_s * DRAINED_EVERY_S / (DRAINED_EVERY_S + silent_s)
-    return rate_bytes_per_s
+    left: Floats = rate_bytes_per_s * transport.congestion.undrained(_round_trips_s(latency_s, transport))
+    return left
 
 
 def _caps(program: Program, transport: Transport, kind: int) -> Floats:
