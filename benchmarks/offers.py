@@ -26,8 +26,9 @@ import simpy
 from numpy.typing import NDArray
 from simpy.events import AllOf, Event
 
+from hippo.jobs.job import TrainingKind
 from hippo.jobs.placement.offer_plans import planned_offers
-from hippo.jobs.placement.offers import OfferTable, TrainingKind
+from hippo.jobs.placement.offers import OfferTable
 from hippo.problem.catalogue.clusters import cluster
 from hippo.score.judge import Judged
 from hippo.simulate.batch import step_times
