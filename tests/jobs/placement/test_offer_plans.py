@@ -100,6 +100,8 @@ def test_pipelines_and_replicas_both_come_up(planned: tuple[OfferTable, list[Pro
     slow, quick = (max(pair, key=lambda row: table.rate[row, 1, column]) for column in (2, 7))
     assert (table.layout[slow, 2], table.layout[quick, 2]) == (1, 2)
     assert table.hop_bytes[slow] < table.hop_bytes[quick]
+    assert table.state_share[slow].tolist() == [1.0, 1.0, 0.0, 0.0]  # a replica is all of the model
+    assert table.state_share[quick].sum() == pytest.approx(1.0)
 
 
 def test_parts_are_joined_by_equal_links_and_nodes_are_shared(planned: tuple[OfferTable, list[Problem]]):
@@ -146,7 +148,9 @@ def test_no_kinds_are_refused():
 def offer(gpus: tuple[int, ...], block: int, seconds: float | Callable[[int], float], **given: object) -> _Offer:
     columns = [seconds(column) if callable(seconds) else seconds for column in range(GRID[1])]
     played = np.tile(columns, (GRID[0], 1))
-    return replace(_Offer(_Shape(gpus, block), cast(Judged, None), False, (1, 1, 1), played, 0.0, 0.0, 0.0), **given)  # type: ignore[arg-type]
+    return replace(
+        _Offer(_Shape(gpus, block), cast(Judged, None), False, (1, 1, 1), played, 0.0, 0.0, 0.0, ()), **given
+    )  # type: ignore[arg-type]
 
 
 def test_a_larger_block_stays_only_where_it_is_quicker():

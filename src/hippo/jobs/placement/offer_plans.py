@@ -73,6 +73,7 @@ class _Offer:
     hop_bytes: float  # a step
     memory_left: float
     inside_comm: float
+    state_share: tuple[float, ...]  # that each part holds
     raised: float = 0.0
 
 
@@ -224,6 +225,7 @@ class _Asked:
         reference_s = min(float(each.seconds.min()) for each in whole if sum(each.shape.gpus) == most)
         problem = self.problem(found[0].shape, PLANNED_GBPS[0])
         gpus = [(*each.shape.gpus, *(0,) * (MOST_PARTS - len(each.shape.gpus))) for each in found]
+        shares = [(*each.state_share, *(0.0,) * (MOST_PARTS - len(each.state_share))) for each in found]
         state_bytes = problem.model.parameters * problem.workload.state_bytes_per_parameter
         return OfferTable(
             kinds=(self.kind,),
@@ -242,6 +244,7 @@ class _Asked:
             tokens_per_s=np.array([self.kind.batch * self.kind.seq / reference_s]),
             state_bytes=np.array([float(state_bytes)]),
             raised=max(each.raised for each in found),
+            state_share=np.array(shares),
         )
 
 
@@ -280,6 +283,7 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
         float(sent.max(initial=0.0)) / goodput,
         1.0 - judged.score.peak_memory_gb * 1e9 / problem.cluster.gpu.memory_bytes,
         _inside_comm(judged),
+        _state_share(judged),
         raised,
     )
 
@@ -291,6 +295,16 @@ def _inside_comm(judged: Judged) -> float:
         for stage, cost in zip(line.stages, costs(judged.problem).stages(judged.plan, line), strict=True):
             seconds += (cost.tp_s * line.num_micro_batches + cost.sync_s) * len(stage.devices)
     return min(1.0, seconds / (judged.plan.gpus * judged.step_time_s))
+
+
+def _state_share(judged: Judged) -> tuple[float, ...]:
+    """Of the parameters, that which the stages in each part hold between them."""
+    parameters = np.array([float(layer.parameters) for layer in judged.problem.model.layers])
+    held = {part.name: np.zeros(len(parameters), np.bool_) for part in judged.problem.cluster.domains}
+    for line in judged.plan.pipelines:
+        for stage in line.stages:
+            held[stage.domain][slice(*stage.layers)] = True
+    return tuple(float(parameters[layers].sum() / parameters.sum()) for layers in held.values())
 
 
 # ----------------------------------------------------------------------------------------------------- which are kept
