@@ -234,7 +234,8 @@ def table(found: Mapping[str, Sequence[Found]]) -> None:
 
 
 def write_rows(found: Mapping[str, Sequence[Found]]) -> None:
-    """What ``hippo validate`` and intervals read: every plan, measured, as it is printed now, as the run said."""
+    """What ``hippo validate`` and intervals read: every plan, measured, as it is printed now where nobody says
+    the congestion control, as the run said."""
     with ROWS.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(("id", "runtime", "links", "measured_s", "printed_s", "run_s"))

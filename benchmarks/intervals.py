@@ -1,10 +1,11 @@
 """Intervals of printed steps: how many rows of sources that were left out they cover, and how wide they are.
 
 Reads ``src/hippo/score/held_out.json``. With ``--fit`` it is made anew (ten minutes of CPU): the constants of the cost
-model are fitted without each source (two steps of ``_fit.py``), and its rows predicted with them; rows over several
-places and measured pipelines, to which nothing is fitted, are predicted as they are. ``--predict`` keeps the constants
-(two minutes). ``--data DIR`` has what is not shipped; of a file that is not there the rows of the last time stay. Runs
-in the emulator: ``data/emulated_runs.csv``. In no family: rows of one data centre without RDMA (V100, uncalibrated).
+model are fitted without each source (two steps of ``_fit.py``), and its rows predicted with them; so is how large their
+errors are expected to be. Rows over several places and measured pipelines, to which nothing is fitted, are predicted as
+they are. ``--predict`` keeps the constants (a minute), ``--emulated`` reads ``data/emulated_runs.csv`` again alone.
+``--data DIR`` has what is not shipped; of a file that is not there the rows of the last time stay. In no family: rows
+of one data centre without RDMA (V100, uncalibrated).
 """
 
 from __future__ import annotations
@@ -50,19 +51,22 @@ MOVES = 0.01
 
 
 def main() -> None:
-    """Prints the tables; ``--fit`` and ``--predict`` write the file before."""
+    """Prints the tables; ``--fit``, ``--predict`` and ``--emulated`` write the file before."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--predict", action="store_true")
+    parser.add_argument("--emulated", action="store_true")
     parser.add_argument("--data", type=Path, default=FOLDER)
     given = parser.parse_args()
-    if given.fit or given.predict:
+    if given.fit or given.predict or given.emulated:
         cases = load_cases(data("training_open.json"))
         known: dict[str, Any] = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
-        document = fitted(cases) if given.fit else {name: known[name] for name in ("moves", "without")}
-        found = residuals(cases, document["without"], given.data, known.get("residuals", {}))
-        document |= {"sizes": expected_sizes(found), "residuals": found}
-        OUT.write_text(folded({"made_by": "python benchmarks/intervals.py --fit", **document}), encoding="utf-8")
+        document = known | {"made_by": "python benchmarks/intervals.py --fit"} | (fitted(cases) if given.fit else {})
+        if given.fit or given.predict:
+            found = residuals(cases, document["without"], given.data, known.get("residuals", {}))
+            document |= {"sizes": expected_sizes(found), "residuals": found}
+        document["residuals"] |= {name: emulated(data("emulated_runs.csv"), column) for name, column in COLUMNS.items()}
+        OUT.write_text(folded(document), encoding="utf-8")
         held_out.cache_clear()
     print_coverage()
 
@@ -111,7 +115,7 @@ def residuals(
         found[one_place(problem)].setdefault(case.family, []).append(told)
     for name, file in FILES.items():
         found[name] = over_nccl(folder, file) or known.get(name, {})
-    return found | {name: emulated(data("emulated_runs.csv"), column) for name, column in COLUMNS.items()}
+    return found
 
 
 def over_nccl(folder: Path, name: str) -> dict[str, list[float]]:

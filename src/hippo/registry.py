@@ -58,12 +58,12 @@ METHODS: Mapping[str, str] = {
     "static": "hippo.network.methods.static:Static",
     "robust_static": "hippo.network.methods.robust_static:RobustStatic",
     "greedy": "hippo.network.methods.greedy:Greedy",
-    "hysteresis": "hippo.network.methods.hysteresis:Hysteresis",
-    "receding_horizon": "hippo.network.methods.receding_horizon:RecedingHorizon",
-    "mast": "hippo.network.methods.in_motion:MAST",
-    "sailor": "hippo.network.methods.in_motion:SAILOR",
-    "crosspipe": "hippo.network.methods.in_motion:CROSSPIPE",
-    "diloco": "hippo.network.methods.in_motion:DILOCO",
+    "hysteresis": "hippo.network.methods.settings:hysteresis",
+    "receding_horizon": "hippo.network.methods.settings:receding_horizon",
+    "mast": "hippo.network.methods.settings:MAST",
+    "sailor": "hippo.network.methods.settings:SAILOR",
+    "crosspipe": "hippo.network.methods.settings:CROSSPIPE",
+    "diloco": "hippo.network.methods.settings:DILOCO",
     "flat_ppo": "hippo.network.hi_ppo.flat_ppo:FlatPpo",
 }
 """Who keeps the plan right while the network moves: what makes objects with the two methods of

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hippo.network.evaluate.evidence import evidence, figures_asked
+from hippo.network.methods.settings import searched
 from hippo.report.evaluation_html import evaluation_page
 from hippo.report.evaluation_page import page, spread, table
 from hippo.report.evaluation_pictures import COLOURS, pictures
@@ -31,6 +32,7 @@ ABOUT = {
     "swings": 1,
     "load": 1,
     "options": " --seeds 1",
+    "settings": searched(),
     "terms": {"runtime": "hippo", "allow_local_sgd": False, "compression_worth": None},
     "fronts": 1,
     "cpu_s": 7.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -171,6 +172,15 @@ def test_the_committed_residuals_are_of_this_cost_model(data: Path) -> None:
         assert row.plan is not None
         there = shares_slowed(problem_of(case), row.plan, _FIT.changed(CALIBRATION, constants))
         assert list(there) == pytest.approx(shares, abs=2e-3)
+
+
+def test_the_committed_errors_over_emulated_links_are_those_of_the_rows(data: Path) -> None:
+    """`python benchmarks/intervals.py --emulated` reads them again."""
+    with (data / "emulated_runs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for name, column in ((EMULATED, "printed_s"), (RUN, "run_s")):
+        logs = [math.log(float(row["measured_s"]) / float(row[column])) for row in rows]
+        assert sorted(errors_of(name).logs) == pytest.approx(sorted(logs), abs=1e-4)
 
 
 def test_both_ends_of_what_is_assumed_are_played(small: Problem, across: Plan) -> None:

@@ -218,11 +218,15 @@ class _Hearing:
         if planner.name not in self._answers:
             stop = replace(self.stop, time_limit_s=max(limit_s, 0.0))
             found = self._asked(planner, stop)
-            told = "" if found.gap is None else f", within {percent(found.gap)} of the optimum"
-            LOG.info("%s: %s after %.2f CPU s%s", planner.name, found.status.value, found.planning_s, told)
+            for each in (found, *found.asked):
+                told = "" if each.gap is None else f", within {percent(each.gap)} of the optimum"
+                LOG.info("%s: %s after %.2f CPU s%s", each.planner, each.status.value, each.planning_s, told)
             self.effort.spend(found.work_s)
             self.settled |= {planner.name} if _closed(found, self.stop) else set()
             self._answers[planner.name] = self._bettered(judged(self.problem, found))
+            for answer in found.asked:  # whoever is asked the same again answers the same
+                if answer.planner not in self._answers and not answer.cut_short:
+                    self._answers[answer.planner] = self._bettered(judged(self.problem, answer))
         return self._answers[planner.name]
 
     def _asked(self, planner: Planner, stop: Stop) -> Proposal:

@@ -20,6 +20,7 @@ from hippo.network.evaluate.entrants import Entrant, StaticLevers, compete, held
 from hippo.network.evaluate.evidence import evidence, figures_asked
 from hippo.network.evaluate.figures import world_document
 from hippo.network.evaluate.suite import MAIN, Suite, play_suite, tasks
+from hippo.network.methods.settings import searched
 from hippo.network.plans.candidates import fill
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Method
@@ -254,6 +255,7 @@ def evaluate_suite(
         "preference": list(suite.preference),
         "terms": asdict(suite.terms),
         "options": _options(choice or SuiteChoice()),
+        "settings": searched(),
         "methods": [each.name for each in suite.entrants],
         "processes": processes,
         "tasks": len(tasks(suite)),

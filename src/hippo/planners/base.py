@@ -55,6 +55,7 @@ class Proposal:
     notes: tuple[str, ...] = ()  # what a baseline leaves out of its paper, why a gap is not closed
     work_s: float = 0.0  # of its time limit, as counted
     cut_short: str = ""  # a sentence where the limit left something undone
+    asked: tuple[Proposal, ...] = ()  # of others, from whose plans it went on
 
     @property
     def plan(self) -> Plan | None:

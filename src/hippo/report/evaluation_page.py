@@ -58,7 +58,20 @@ def _head(suite: Document) -> str:
         "not matter, and a run that finds what it lacks can do more. What changes a plan and moves no weights (order, "
         "micro-batch, shares) is priced as the stop in which processes start anew, for everybody. *Captured* is "
         "(method - static) / (hindsight - static), where hindsight gains at least 3 %. Means over worlds with 95 % "
-        f"intervals (Student's t); differences are taken world by world. {allowed}"
+        f"intervals (Student's t); differences are taken world by world. {allowed}\n\n{_settings(suite['settings'])}"
+    )
+
+
+def _settings(found: Document) -> str:
+    """What methods without learning were given: the best of as many settings on the same training worlds."""
+    budget, told = found["budget"], []
+    for name, each in found["methods"].items():
+        setting = ", ".join(f"{key} {value:g}" for key, value in each["setting"].items())
+        told.append(f"`{name}` {setting} ({100 * each['of_hindsight']:.1f} %)")
+    return (
+        f"Methods without learning have the best of {budget['settings']} settings each, searched on the same "
+        f"{len(budget['families'])} worlds of the train split (`{found['made_by']}`), with the share of hindsight's "
+        f"work there: {'; '.join(told)}."
     )
 
 

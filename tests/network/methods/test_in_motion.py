@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from tests.network.online_world import view, weak
 
-from hippo.network.methods.in_motion import InMotion, reachable
+from hippo.network.methods.in_motion import InMotion, Motion, reachable
+from hippo.network.methods.settings import SAILOR, chosen, searched
 from hippo.network.methods.static import Static
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net
@@ -67,7 +69,7 @@ def test_where_the_links_are_back_for_good_it_plans_anew_and_moves(filled: PlanC
     method = InMotion(lambda: planner)
     first = method.begin(view(cache, weak(cache, 0, 0.02), running=-1))
     assert cache.configurations[first].plan.domains == alone.domains
-    free = replace(view(cache, running=first, left=2000), epoch=1, usd_per_token=0.0)  # egress does not count
+    free = replace(view(cache, running=first, left=2000), epoch=12, usd_per_token=0.0)  # egress does not count
     answer = method.decide(free)
     assert len(planner.asked) == 2
     assert answer.how in (How.STOP, How.BACKGROUND)
@@ -80,7 +82,7 @@ def test_what_does_not_pay_is_not_done(filled: PlanCache) -> None:
     cache, planner = filled.copy(), Told(across, alone)
     method = InMotion(lambda: planner)
     first = method.begin(view(cache, running=-1))
-    short = replace(view(cache, weak(cache, first, 0.5, until=1), running=first, left=2000), epoch=1)
+    short = replace(view(cache, weak(cache, first, 0.5, until=1), running=first, left=2000), epoch=12)
     answer = method.decide(short)
     assert len(planner.asked) == 2
     assert answer == Action()
@@ -102,3 +104,33 @@ def test_a_domain_that_does_not_answer_is_not_planned_for(filled: PlanCache) -> 
     found = reachable(problem, state, lost).cluster
     assert [domain.name for domain in found.domains] == [name for name in names if name != names[1]]
     assert all(names[1] not in (link.source, link.destination) for link in found.links)
+
+
+def test_a_planner_is_asked_again_without_a_domain_that_is_slow_for_it_knows_no_load(filled: PlanCache) -> None:
+    cache, planner = filled.copy(), Told(pair(filled)[1])
+    (home,) = planner.usual.domains if planner.usual else ()
+    slow = view(cache, running=-1)
+    slow.forecast.compute[:, [domain.name for domain in cache.problem.cluster.domains].index(home)] = 50.0
+    InMotion(lambda: planner).begin(slow)
+    assert [home in (domain.name for domain in asked.cluster.domains) for asked in planner.asked] == [True, False]
+
+
+def test_it_plans_for_the_network_that_is_expected_where_its_setting_says_so(filled: PlanCache) -> None:
+    cache, planner = filled.copy(), Told(pair(filled)[0])
+    share = np.ones((5, len(cache.problem.cluster.links)))
+    share[:3] = 0.5  # until 16 epochs from now on they get better, from then on they are as usual
+    InMotion(lambda: planner, Motion(epochs=16.0, expected=True)).begin(view(cache, share, running=-1))
+    now, expected = ([link.bandwidth_bytes_per_s or 0.0 for link in asked.cluster.links] for asked in planner.asked)
+    assert np.array(expected) / np.array(now) == pytest.approx((4 * 0.5 + 12 * 0.75) / 16 / 0.5)
+
+
+def test_settings_were_searched_with_as_many_plays_for_each_method() -> None:
+    """On training networks, with the default among them; what is kept is no worse than the default there."""
+    found = searched()
+    assert found["budget"]["split"] == "train"
+    assert set(found["methods"]) == {"receding_horizon", "hysteresis", "mast", "sailor", "crosspipe", "diloco"}
+    for name, each in found["methods"].items():
+        assert each["worlds"] == len(found["budget"]["families"]), name
+        assert each["of_hindsight"] >= each["usual_of_hindsight"] >= each["worst_of_hindsight"], name
+    assert SAILOR().motion == chosen("sailor", Motion)
+    assert chosen("nobody", Motion) == Motion()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hippo.planners.baselines.mast import Mast
+from hippo.planners.baselines.even import Even
 from hippo.planners.baselines.single_domain import SingleDomain, unlike_domains, variants
 from hippo.planners.inside_domain import Inside
 from hippo.planners.recipe import Recipe
@@ -32,7 +32,7 @@ def test_the_larger_domain_wins_and_the_others_idle() -> None:
 @pytest.mark.parametrize("runtime", ["any", "megatron", "torch", "deepspeed"])
 def test_a_search_finds_no_worse_than_rules_of_thumb(memory_gb: float, runtime: str) -> None:
     asked = problem(cluster(domain("a", 2, 4), memory_gb=memory_gb), gpt(8, 2048), batch=64, runtime=runtime)
-    full, thumb = SingleDomain().propose(asked, STOP), Mast().propose(asked, STOP)
+    full, thumb = SingleDomain().propose(asked, STOP), Even().propose(asked, STOP)
     assert_sound(asked, full)
     assert thumb.score is None or (full.score is not None and full.score.step_time_s <= thumb.score.step_time_s)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from hippo.network.methods.in_motion import pulled
 from hippo.network.methods.receding_horizon import RecedingHorizon
 from hippo.network.plans.candidates import best_under
-from hippo.network.plans.levers import either
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Replanner
 from hippo.network.rules.view import Action, Method, View
@@ -40,16 +40,15 @@ class Entrant:
 
 
 class Held:
-    """A plan that is given, kept to the end: what a planner's answer is worth while the network moves. Where what
-    crosses domains may be compressed, the better of the plan with and without."""
+    """A plan that is given, kept to the end: what a planner's answer is worth while the network moves. It begins as
+    everyone may: with the levers that help it at the start, compressed where that is allowed and better."""
 
     def __init__(self, name: str, plan: Plan) -> None:
         self.name, self.plan = name, plan
 
     def begin(self, view: View) -> int:
         """The plan."""
-        found = [view.cache.add(each, origin=self.name) for each in either(view.cache.problem, self.plan)]
-        able = [index for index in found if index is not None]
+        able = pulled(view, self.plan, self.name)
         assert able, f"the plan of {self.name} cannot run"
         now = view.forecast
         state = now.bandwidth_bytes_per_s[0], now.latency_s[0], now.compute[0]

@@ -20,7 +20,7 @@ from hippo.network.rules.view import Action, View
 
 @dataclass(frozen=True)
 class Dwell:
-    """When to move: found on the training networks (``benchmarks/heuristics.py``)."""
+    """When to move."""
 
     margin: float = 0.2  # share by which the better place must do more than the present one,
     epochs: int = 4  # so many epochs in a row

@@ -57,11 +57,16 @@ class CrossPipe:
         search = CrossPipeSearch(cost_model(problem), shortlist.reject_memory)
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
-        if shortlist.best is not None and problem.rules.schedules is None:
-            own = ordered(problem, shortlist.best.plan)
-            shortlist.try_all([] if own is None else [own])
+        order_best(shortlist)
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
+
+
+def order_best(shortlist: ShortList) -> None:
+    """Tries the best plan so far with orders of its own, where the runtime plays any."""
+    if shortlist.best is not None and shortlist.problem.rules.schedules is None:
+        own = ordered(shortlist.problem, shortlist.best.plan)
+        shortlist.try_all([] if own is None else [own])
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,11 @@ The planner's estimate is the paper's (section 4.2.2): with N_b micro-batches an
 
     T = max t_i * N_b + max sync_i + sum t_i
 
-Every replica pair is taken to have the link to itself, and sends do not overlap with compute. That is the estimate the
-plan is chosen by; the judge scores what comes of it.
+In the paper every replica pair has the link to itself and sends do not overlap with compute, as in the runtime it
+plans for. Here lanes are told their share of a link, and where the problem's runtime sends beside computing, only half
+of a round trip counts in ``max t_i``: 1F1B has one micro-batch in flight over a border, so a border's pace is
+``(2 t + r) / 2``. The best plan of each number of regions is played by the judge, which stands for the paper's
+simulator; the best of these gets an order made for its links where the runtime plays any, as every answer does.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from hippo.cost.measured import ENDLESS_S
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
+from hippo.planners.baselines.crosspipe import order_best
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.effort import CHECK_S, Effort
 from hippo.planners.inside_domain import Reject
@@ -40,7 +44,8 @@ SETTING_S, VISIT_S = 2e-4, 6e-6  # of work for a setting, and for a visit of ``b
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One tensor width per stage and one data width for all, even cuts, data parallelism inside a region (H5), regions "
-    "in a chain; chosen by the paper's estimate, which ignores overlap, with lanes told their share of a link.",
+    "in a chain; the judge picks among the best of each number of regions by the paper's estimate, with lanes told "
+    "their share of a link and sends beside computing where the runtime has that, and gives it an order of its own.",
     "Left out: zones (a domain is a region, H6), budgets (section 4.2.3), data widths that do not divide the batch. "
     "Beyond the paper: recomputation and sharded optimizer state are swept as settings of the user's job.",
 )
@@ -53,11 +58,14 @@ class Sailor:
     name: str = "sailor"
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
-        """The first plan in the order of the estimates that fits; see ``planners.base``."""
+        """Of each number of regions the first plan in the order of the estimates that fits; see ``planners.base``."""
         shortlist = ShortList.of(problem, stop)
         search = SailorSearch(cost_model(problem), shortlist.reject_memory, shortlist.effort)
         found = sorted(search.candidates(), key=lambda candidate: candidate.value)
-        shortlist.try_all(placed(problem, found, shortlist), most=1)
+        for count in dict.fromkeys(len(set(candidate.regions)) for candidate in found):
+            alike = [candidate for candidate in found if len(set(candidate.regions)) == count]
+            shortlist.try_all(placed(problem, alike, shortlist), most=1)
+        order_best(shortlist)
         nothing = f"No even split of {problem.model.name} with data parallelism inside regions fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 
@@ -267,7 +275,8 @@ class SailorSearch:
         if compute.max() * waves + compute.sum() >= best or dp * sum(tps) > self._gpus:
             return None
         sent = self._lane_bytes * recipe.micro_batch
-        chain = RegionChain(cluster, tuple(dp * tp for tp in tps), tuple(compute.tolist()), waves, sent * dp)
+        gpus = tuple(dp * tp for tp in tps)
+        chain = RegionChain(cluster, gpus, tuple(compute.tolist()), waves, sent * dp, self._open_share)
         regions = best_chain(chain, limit=best, effort=self.effort)
         if regions is None:
             return None
@@ -296,11 +305,16 @@ class SailorSearch:
         return min(slowest)
 
     def _border_seconds(self, size: int, dp: int = 1) -> float:
-        """Least seconds that a border of two regions takes per micro-batch; endless where there is but one."""
+        """Least seconds by which a border of two regions slows its stage; endless where there is but one region."""
         if not self._chains:
             return float("inf")
         latency_s, s_per_byte = self._fastest_link
-        return latency_s + s_per_byte * self._lane_bytes * size * dp
+        return self._open_share * (latency_s + s_per_byte * self._lane_bytes * size * dp)
+
+    @cached_property
+    def _open_share(self) -> float:
+        """Share of a round trip that a stage waits for: all, or half where messages go beside computing."""
+        return 0.5 if self.costs.problem.rules.messages.calls == "free" else 1.0
 
     def _at_least(self, setting: SailorSetting, dp: int, waves: int) -> float:
         """Lower bound on the estimate: some stage has at most its fair share of the GPUs, and all wait for it.
@@ -403,6 +417,7 @@ class RegionChain:
     compute_s: tuple[float, ...]  # (p,) per micro-batch
     waves: int
     wave_bytes: float  # that all lanes together send to the next stage per micro-batch: they share the link
+    open_share: float = 1.0  # of a border's round trip that its stage waits for
 
     def filled(self, region: int, start: int) -> int:
         """First stage that no longer fits when the region takes stages from ``start`` on."""
@@ -423,8 +438,10 @@ class RegionChain:
     def seconds(self, regions: tuple[str, ...]) -> float:
         """The estimate for stages in these regions."""
         crossing = [self.transfer_s(a, b) if a != b else 0.0 for a, b in zip(regions, regions[1:], strict=False)]
-        times = [compute + sent for compute, sent in zip(self.compute_s, (*crossing, 0.0), strict=True)]
-        return max(times) * self.waves + sum(times)
+        times = [
+            compute + self.open_share * sent for compute, sent in zip(self.compute_s, (*crossing, 0.0), strict=True)
+        ]
+        return max(times) * self.waves + sum(self.compute_s) + sum(crossing)
 
 
 def best_chain(chain: RegionChain, *, limit: float, effort: Effort) -> tuple[str, ...] | None:
@@ -436,7 +453,8 @@ def best_chain(chain: RegionChain, *, limit: float, effort: Effort) -> tuple[str
     names = [domain.name for domain in chain.cluster.domains]
     pair_s = {(a, b): chain.transfer_s(a, b) for a in names for b in names if a != b}
     total, slowest, least_s = sum(chain.compute_s), max(chain.compute_s), min(pair_s.values(), default=float("inf"))
-    quickest, largest = min(chain.compute_s) + least_s, max(domain.gpus for domain in chain.cluster.domains)
+    quickest = min(chain.compute_s) + chain.open_share * least_s
+    largest = max(domain.gpus for domain in chain.cluster.domains)
     behind = [sum(chain.gpus[stage:]) for stage in range(len(chain.gpus) + 1)]
     best: tuple[float, tuple[str, ...] | None] = (limit, None)
     visits = 0
@@ -457,7 +475,7 @@ def best_chain(chain: RegionChain, *, limit: float, effort: Effort) -> tuple[str
         for index in sorted(free, key=lambda index: (pair_s[stages[-1], names[index]] if stages else 0.0, index)):
             step_s = pair_s[stages[-1], names[index]] if stages else 0.0
             if step_s < float("inf"):
-                border_s = chain.compute_s[start - 1] + step_s if stages else 0.0
+                border_s = chain.compute_s[start - 1] + chain.open_share * step_s if stages else 0.0
                 for stop in range(chain.filled(index, start), start, -1):
                     visit(stages + (names[index],) * (stop - start), sent_s + step_s, max(worst_s, border_s))
 

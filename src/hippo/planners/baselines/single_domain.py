@@ -28,22 +28,27 @@ class SingleDomain:
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best plan that uses one domain; see ``planners.base``."""
         shortlist = ShortList.of(problem, stop)
-        costs = cost_model(problem)
-        alike = unlike_domains(problem.cluster)
-        for index, domain in enumerate(alike):
-            if index and shortlist.effort.over():
-                break
-            shortlist.effort.spend(DOMAIN_S)
-            search = DomainSearch(costs, domain, problem.workload.global_batch)
-            insides = search.best(TRIED, shortlist.reject_memory)
-            shortlist.try_all(plan for inside in insides for plan in variants(problem, inside))
-            if progress is not None:
-                progress("one domain after the other", (index + 1) / len(alike))
+        bids(shortlist, progress)
         return shortlist.proposal(
             self.name,
             notes=("Uses one domain and leaves the others idle.",),
             nothing=f"{problem.model.name} does not fit into any single domain.",
         )
+
+
+def bids(shortlist: ShortList, progress: Progress | None = None) -> None:
+    """Tries the best layouts of the whole job in every domain on its own."""
+    problem = shortlist.problem
+    costs, alike = cost_model(problem), unlike_domains(problem.cluster)
+    for index, domain in enumerate(alike):
+        if index and shortlist.effort.over():
+            break
+        shortlist.effort.spend(DOMAIN_S)
+        search = DomainSearch(costs, domain, problem.workload.global_batch)
+        insides = search.best(TRIED, shortlist.reject_memory)
+        shortlist.try_all(plan for inside in insides for plan in variants(problem, inside))
+        if progress is not None:
+            progress("one domain after the other", (index + 1) / len(alike))
 
 
 def variants(problem: Problem, inside: Inside) -> Iterator[Plan]:
