@@ -259,10 +259,10 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
     if n > 1 and not (chain or ring):
         return None
     seconds, raised = np.full((len(LATENCY_MS), len(BANDWIDTH_GBPS)), judged.step_time_s), 0.0
-    goodput = problem.rules.transport.goodput
+    goodput, overhead_s = (links[0].goodput, links[0].overhead_s) if links else (1.0, 0.0)  # all links are alike
     if n > 1:
         later, quick = np.meshgrid(
-            np.array(LATENCY_MS) / 1e3 + problem.rules.transport.overhead_s,
+            np.array(LATENCY_MS) / 1e3 + overhead_s,
             [bytes_per_s_from_gbps(each) * goodput for each in BANDWIDTH_GBPS],
             indexing="ij",
         )
