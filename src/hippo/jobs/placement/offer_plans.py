@@ -45,6 +45,7 @@ LATENCY_MS = (2.0, 20.0, 60.0)
 PLANNED_GBPS = (20.0, 3.0, 0.5)  # the quick one first: what does not spend it well over several domains never will
 PLANNED_MS = 20.0
 STOP = Stop(time_limit_s=2.0, gap=0.02)
+NEAR = 1.3  # times the step of the best plan up to which other ways to join parts may be the best on other links
 CLOSE = 0.005  # rates that differ by less count as equal
 BLOCKS = 4  # sizes of blocks: whole nodes, and halves of them down to an eighth
 MOST_KEPT = 200  # tables beside the compiled files; the oldest go
@@ -214,8 +215,9 @@ class _Asked:
                 if not played:
                     return None
                 break
-            for each in (proposal.best, *proposal.runners_up):
-                if isinstance(each, Judged) and each.plan not in played:
+            found = [each for each in (proposal.best, *proposal.runners_up) if isinstance(each, Judged)]
+            for each in found:
+                if each.plan not in played and each.step_time_s <= NEAR * found[0].step_time_s:
                     played[each.plan] = _played(each, shape)
         return [each for each in played.values() if each is not None]
 
