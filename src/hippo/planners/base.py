@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from time import process_time
 from typing import TYPE_CHECKING, Protocol
 
-from hippo.errors import InputError
+from hippo.errors import InfeasibleError, InputError
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -55,6 +56,7 @@ class Proposal:
     notes: tuple[str, ...] = ()  # what a baseline leaves out of its paper, why a gap is not closed
     work_s: float = 0.0  # of its time limit, as counted
     cut_short: str = ""  # a sentence where the limit left something undone
+    asked: tuple[Proposal, ...] = ()  # of others, from whose plans it went on
 
     @property
     def plan(self) -> Plan | None:
@@ -79,3 +81,14 @@ class Planner(Protocol):
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best plan of this planner's kind that it finds before ``stop``."""
         ...
+
+
+def answer_of(
+    planner: Planner, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None
+) -> Proposal:
+    """What the planner proposes; where it finds the problem infeasible by an error, that is its answer."""
+    began = process_time()
+    try:
+        return planner.propose(problem, stop, seed=seed, progress=progress)
+    except InfeasibleError as error:
+        return Proposal(planner.name, Status.INFEASIBLE, planning_s=process_time() - began, notes=error.reasons)

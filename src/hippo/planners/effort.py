@@ -29,6 +29,8 @@ ORDER_S, ORDERED_S = 3e-3, 3e-8
 """Of an order that is made for a pipeline; and of each operation, by each rule that is tried."""
 SHAPE_S = 1.2e-4
 """Of a shape whose bound is worked out over all cuts."""
+CHAIN_S = 2e-4
+"""Of a chain of domains whose quickest cuts are looked for."""
 FIT_S = 6e-9
 """Of a fit of unlike domains, for each domain, layout and pair of layers."""
 

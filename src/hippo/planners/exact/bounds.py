@@ -96,6 +96,18 @@ class DomainPart(NamedTuple):
     rests: Floats  # (N + 1,) as ``mixed_fits`` left them
 
 
+class PacedLine(NamedTuple):
+    """A pipeline of p stages over D domains, each with a layout of its own."""
+
+    tables: Floats  # (D, 9, N + 1)
+    part: Ints  # (p,) domain of each stage
+    calls: Floats  # (p,) seconds of a wave in which the rank waits for messages with its neighbours
+    behind: Floats  # (p,) round trips of one wave over all borders behind the stage
+    waves: int
+    ahead: bool  # whether a stage may run further ahead than 1F1B
+    usable: float  # bytes of a GPU
+
+
 @kernel
 def stage_need(t, f, w, rest, waves, live):  # type: ignore[no-untyped-def]
     """Least seconds from the first input of the stage to the end of its last input gradient, and of its last operation.
@@ -161,6 +173,50 @@ def held(table, stages, usable):  # type: ignore[no-untyped-def]
             return False
         a = low
     return a == n
+
+
+@kernel
+def cuts_at_pace(line, pace, cuts):  # type: ignore[no-untyped-def]
+    """Whether every stage of a ``PacedLine`` can do a wave in ``pace`` seconds, with memory for those under way behind
+    it by then; each stage takes as many layers as it can. Fills ``cuts`` (p + 1,)."""
+    p, n, a = len(line.part), line.tables.shape[2] - 1, 0
+    cuts[0] = 0
+    for i in range(p):
+        table, deepest = line.tables[line.part[i]], p - i
+        if line.ahead:
+            deepest += int(np.ceil(line.behind[i] / pace))
+        deepest = min(deepest, line.waves)
+        low, high = a, n - (p - 1 - i)
+        while low < high:
+            b = (low + high + 1) // 2
+            if table[1, b] - table[1, a] + line.calls[i] <= pace and room_for(table, line.usable, a, b) >= deepest:
+                low = b
+            else:
+                high = b - 1
+        if low == a:
+            return False
+        a = low
+        cuts[i + 1] = a
+    return a == n
+
+
+@kernel
+def quickest_cuts(line, cuts):  # type: ignore[no-untyped-def]
+    """Whether any cuts of a ``PacedLine`` fit; fills ``cuts`` (p + 1,) with those of the least pace."""
+    n = line.tables.shape[2] - 1
+    low, high = 0.0, line.tables[:, 1, n].max() + line.calls.max()
+    if len(line.part) > n or not cuts_at_pace(line, high, cuts):
+        return False
+    low = high / (2 * len(line.part))
+    for _ in range(STEPS):
+        if high - low <= PRECISION * high:
+            break
+        middle = 0.5 * (low + high)
+        if cuts_at_pace(line, middle, cuts):
+            high = middle
+        else:
+            low = middle
+    return cuts_at_pace(line, high, cuts)
 
 
 @kernel

@@ -6,15 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from hippo.engine.program import BACKWARD
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
-from hippo.plan.plan import Plan, Relay, ScheduleChoice, Sync
+from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice, Sync
 from hippo.planners.effort import CHECK_S, JUDGE_S, ORDER_S, ORDERED_S, Effort, play_s
 from hippo.planners.orders import orders
-from hippo.planners.placement import PipelineSketch, place
+from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import agreed
 from hippo.problem.problem import Problem
 from hippo.schedule.generators.cross_domain import RULES
+from hippo.schedule.schedule import order_of
 from hippo.score.judge import evaluate, fits, imbalance
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
@@ -32,6 +36,23 @@ class Candidate:
     sharding: str
     relays: tuple[Relay, ...] = ()
     sync: Sync = Sync()
+
+    @classmethod
+    def of(cls, plan: Plan) -> Candidate | None:
+        """A plan without its devices, its operations in an order that comes as near as a candidate's can; None: it has
+        what candidates have not."""
+        if plan.interleave > 1 or plan.context_parallel > 1 or plan.expert_parallel > 1:
+            return None
+        lines = tuple(
+            PipelineSketch(
+                tuple(StageSketch(stage.domain, stage.layers, stage.tp, stage.dp) for stage in line.stages),
+                line.num_micro_batches,
+                () if line.order or plan.schedule.name == "1f1b" else run_ahead(plan, line),
+                line.order,
+            )
+            for line in plan.pipelines
+        )
+        return cls(lines, plan.micro_batch, plan.recompute, plan.sharding, plan.relays, plan.sync)
 
     @property
     def schedule(self) -> ScheduleChoice:
@@ -186,6 +207,13 @@ class Tried:
         program = lower(self.problem, plan)
         self._lowered = bare, program
         return program
+
+
+def run_ahead(plan: Plan, line: Pipeline) -> tuple[int, ...]:
+    """Waves that each stage runs forward before its first backward, read off the schedule."""
+    schedule = order_of(plan, line)
+    kinds = np.split(schedule.order[:, 0], schedule.order_start[1:-1])
+    return tuple(int(np.argmax(kind == BACKWARD)) for kind in kinds)
 
 
 MOST_OPERATIONS = 6_000_000  # of one step; a play of them takes about a tenth of a second

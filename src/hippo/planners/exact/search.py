@@ -17,10 +17,14 @@ import numpy as np
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
 from hippo.planners.base import Progress, Proposal, Status, Stop
+from hippo.planners.baselines.crosspipe import CrossPipe
 from hippo.planners.baselines.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.baselines.diloco import PERIOD
+from hippo.planners.baselines.dtfm import Dtfm
+from hippo.planners.baselines.sailor import Sailor
 from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
-from hippo.planners.exact.candidates import Tried, joining
+from hippo.planners.exact.candidates import Candidate, Tried, joining
+from hippo.planners.exact.chains import search_chains
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
@@ -52,6 +56,8 @@ CONTEXT = (
 LONG_SEQUENCE = 32_768  # tokens from which that is said
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
 MOST_RUNNERS_UP = 8
+OTHERS = Sailor(), CrossPipe(), Dtfm()
+"""Whose plans the search goes on from where its bound leaves a gap."""
 BETTER_RUNNERS_UP = 2  # of them are searched, not only guessed
 RESERVE = 0.6  # share of the limit after which no new plays begin: the bound needs the rest
 
@@ -83,7 +89,35 @@ class Exact:
             polish_best(problem, tried, granted)
             if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
                 lower, cause = _lower(problem, tried, _granted(tried, fields))
-        return _proposal(problem, tried, lower, cause)
+        asked: tuple[Proposal, ...] = ()
+        if tried.value * (1.0 - max(stop.gap, TOLD)) > lower:
+            _say(progress, "searching chains of domains", 0.95)
+            timed = problem.objective.name != "cost"
+            if timed:
+                search_chains(fields[0], [each for _, each in tried.best.values()])
+            before = tried.value
+            asked = _ask_others(tried, seed)
+            if timed and tried.value < before and tried.winner is not None:
+                search_chains(fields[0], [tried.winner], seeded=False)
+            polish_best(problem, tried, granted)
+        found = _proposal(problem, tried, lower, cause)
+        theirs_s = sum(answer.planning_s for answer in asked)
+        return replace(found, planning_s=found.planning_s - theirs_s, asked=asked)
+
+
+def _ask_others(tried: Tried, seed: int) -> tuple[Proposal, ...]:
+    """What planners answer that lay pipelines over several domains by rules of their own; their plans are played."""
+    found: list[Proposal] = []
+    for planner in OTHERS:
+        if tried.must_stop:
+            break
+        answer = planner.propose(tried.problem, Stop(tried.effort.left_s), seed=seed)
+        tried.effort.spend(answer.work_s)
+        found.append(answer)
+        candidate = None if answer.plan is None else Candidate.of(answer.plan)
+        if candidate is not None:
+            tried.play(candidate)
+    return tuple(found)
 
 
 def _granted(tried: Tried, fields: list[Field]) -> list[Field]:

@@ -1,0 +1,345 @@
+"""Pipelines over several domains, found by local search: which domains in which order, and how each of them lies.
+
+Nothing here is a bound; it finds what bounds do not lead to. Those of ``uniform`` and ``mixed`` grant every stage
+memory and messages that a runtime may not have, so the plans that they name can be far from the best. A *chain* has no
+cuts: those of the least pace are found at once, with the micro-batches that its runtime keeps under way, and with the
+seconds in which its ranks wait for messages (``bounds.quickest_cuts``). So thousands of chains can be told apart
+without a play. Letters: n domains, p stages, m waves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from functools import cached_property
+from itertools import combinations, pairwise, permutations
+from math import inf
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.planners.effort import CHAIN_S
+from hippo.planners.exact.bounds import PacedLine, quickest_cuts, room_for
+from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.polish import REACH, play_with_order
+from hippo.planners.exact.space import Field
+from hippo.planners.exact.ways import TYPICAL_BYTES, DomainWay, lines, real_way
+from hippo.planners.placement import PipelineSketch, StageSketch
+from hippo.planners.run_ahead import ChainTimes, warm_ups
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Family = tuple[int, str, str]
+"""Sequences of a wave, recomputation and sharding: what all domains of a chain share."""
+
+WAITS: Mapping[str, tuple[float, ...]] = MappingProxyType({"coupled": (0.5,), "apart": (1.0,), "late": (0.0, 1.0)})
+"""Share of a border's round trip in which both its ranks wait, every wave, by ``Messages.calls``: a call that sends and
+receives at once, or one for each. Where receives are posted late that depends on the order of operations, so chains are
+looked for at both ends. Elsewhere ranks work on meanwhile."""
+MOST_PERMUTED = 5  # domains of which every set is looked at, in its quickest order
+MOST_SEEDS = 2000  # chains whose pace is worked out to find where to begin
+BEGUN, DESCENDED, IMPROVED = 12, 3, 3  # of them are played; then gone on from by estimates, and by plays
+NEAR = 1.03  # times the estimate of a chain up to which its neighbours are played
+MOST_PLAYED = 8  # neighbours of one chain
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Domains (indices) in the order of the pipeline, and how each lies; ``stages`` are those in use."""
+
+    path: tuple[int, ...]
+    layouts: tuple[DomainLayout, ...]
+
+    @property
+    def family(self) -> Family:
+        """What its domains share."""
+        return _family(self.layouts[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Paced:
+    """A chain with its cuts of the least pace."""
+
+    chain: Chain
+    way: DomainWay
+    cuts: tuple[int, ...]
+    times: ChainTimes
+    step_s: float  # estimated
+
+
+def search_chains(field: Field, starts: Sequence[Candidate], *, seeded: bool = True) -> None:
+    """Plays chains that may be better than the best plan: from ``starts``, and (``seeded``) from the best estimates."""
+    if len(field.tables.kinds) > 1 and (field.only is None or len(field.only.domains) > 1):
+        for waits in WAITS.get(field.rules.messages.calls, (0.0,)):
+            search = ChainSearch(field, waits)
+            known = [chain for chain in map(search.chain_of, starts) if chain is not None]
+            search.run([*known, *(search.seeds() if seeded else ())])
+
+
+@dataclass(frozen=True, eq=False)
+class ChainSearch:
+    """Chains of one problem; each is worked out once."""
+
+    field: Field
+    waits: float  # share of a border's round trip: see ``WAITS``
+    _known: dict[Chain, Paced | None] = dataclass_field(default_factory=dict)
+    _ways: dict[tuple[int, ...], DomainWay | None] = dataclass_field(default_factory=dict)
+
+    def run(self, starts: Iterable[Chain]) -> None:
+        """Plays every start and where the best of them lead by the estimate, and goes on by plays from the best."""
+        tried = self.field.tried
+        begun = sorted((each for each in map(self.paced, starts) if each is not None), key=lambda each: each.step_s)
+        ends = [self.descended(each) for each in begun[:DESCENDED]]
+        values: list[tuple[float, int, Paced]] = []
+        for at, each in enumerate(dict.fromkeys([*ends, *begun])):
+            if tried.must_stop:
+                return
+            values.append((self.play(each), at, each))
+        for value, _, each in sorted(values, key=lambda item: item[:2])[:IMPROVED]:
+            if tried.must_stop or value > REACH * tried.value:
+                break
+            self.improve(each, value)
+
+    def descended(self, best: Paced) -> Paced:
+        """Where going to the best neighbour ends, by the estimate."""
+        while not self.field.tried.must_stop:
+            found = [each for each in map(self.paced, self.neighbours(best.chain)) if each is not None]
+            better = min(found, key=lambda each: each.step_s, default=best)
+            if better.step_s >= best.step_s * (1 - 1e-9):
+                break
+            best = better
+        return best
+
+    def improve(self, paced: Paced, value: float) -> None:
+        """Goes to neighbours as long as one of those with good estimates plays better."""
+        improved = True
+        while improved:
+            improved = False
+            found = [each for each in map(self.paced, self.neighbours(paced.chain)) if each is not None]
+            near = sorted((each for each in found if each.step_s <= NEAR * paced.step_s), key=lambda each: each.step_s)
+            for each in near[:MOST_PLAYED]:
+                if self.field.tried.must_stop:
+                    return
+                played = self.play(each)
+                if played < value:
+                    paced, value, improved = each, played, True
+                    break
+
+    def play(self, paced: Paced) -> float:
+        """Value of the chain with the best way to run ahead, and with an order of its own where that may win."""
+        tried, best, likely = self.field.tried, inf, None
+        for candidate in self.candidates(paced):
+            value = tried.play(candidate)
+            best, likely = (value, candidate) if value < best else (best, likely)
+        if likely is not None and min(best, paced.step_s) <= REACH * tried.value:
+            before = tried.value
+            play_with_order(self.field, likely)
+            best = min(best, tried.value) if tried.value < before else best
+        return best
+
+    def candidates(self, paced: Paced) -> list[Candidate]:
+        """The chain with every warm-up worth trying."""
+        field, chain = self.field, paced.chain
+        names = [domain.name for domain in field.problem.cluster.domains]
+        pairs = zip(paced.cuts[:-1], paced.cuts[1:], strict=True)
+        stages = tuple(
+            StageSketch(names[chain.path[j]], pair, chain.layouts[j].tp, chain.layouts[j].dp)
+            for j, pair in zip(_parts(chain).tolist(), pairs, strict=True)
+        )
+        first = chain.layouts[0]
+        return [
+            Candidate(
+                (PipelineSketch(stages, paced.times.waves, warm_up),),
+                first.mode.micro_batch,
+                first.mode.recompute,
+                first.mode.sharding,
+                paced.way.relays,
+            )
+            for warm_up in (warm_ups(paced.times) if field.rules.live_limit else [()])
+        ]
+
+    def paced(self, chain: Chain) -> Paced | None:
+        """The chain with its quickest cuts and an estimate of its step; None: it does not fit, or is not joined."""
+        if chain not in self._known:
+            self.field.tried.effort.spend(CHAIN_S)
+            self._known[chain] = self._paced(chain)
+        return self._known[chain]
+
+    def _paced(self, chain: Chain) -> Paced | None:
+        field, way, part = self.field, self._way(chain.path), _parts(chain)
+        if way is None or len(part) > field.problem.model.num_layers:
+            return None
+        wave = chain.layouts[0].wave
+        found = [field.table(layout) for layout in chain.layouts]
+        hops = np.array([table.hop_s for table in found])
+        trips = np.diff(way.before_s + way.before_pace * wave * field.wave_bytes, prepend=0.0)
+        delays = np.where(np.diff(part, prepend=-1) > 0, trips[part], 2 * hops[part])  # (p,) round trip before each
+        delays[0] = 0.0
+        after = np.append(delays[1:], 0.0)
+        calls = self.waits * (delays + after)
+        behind, waves = np.cumsum(after[::-1])[::-1], field.problem.workload.global_batch // wave
+        tables = np.stack([table.packed for table in found])
+        line = PacedLine(tables, part, calls, behind, waves, field.rules.live_limit, field.tables.usable_bytes)
+        cuts = np.zeros(len(part) + 1, np.int64)
+        if not quickest_cuts(line, cuts):
+            return None
+        forward, seconds, once = (tables[part, row, cuts[1:]] - tables[part, row, cuts[:-1]] for row in (0, 1, 5))
+        slowest = way.slowest * wave * field.wave_bytes
+        pace = max(float((seconds + calls).max()), slowest)
+        ends = float(once.max() + tables[:, 6, 0].max()) + field.tail_s(way)
+        filled = forward.sum() + 0.5 * delays.sum() + pace if field.tables.split else seconds.sum() + delays.sum()
+        step_s = (waves - 1) * pace + float(filled) + ends
+        room = [room_for(tables[j], line.usable, a, b) for j, a, b in zip(part, cuts[:-1], cuts[1:], strict=True)]
+        times = ChainTimes(forward, seconds, delays, np.array(room, np.float64), waves, slowest)
+        return Paced(chain, way, tuple(cuts.tolist()), times, step_s)
+
+    def _way(self, path: tuple[int, ...]) -> DomainWay | None:
+        if path not in self._ways:
+            way = real_way(self.field.routes(0), (path,), inf, tied=bool(self.field.tied_bytes))
+            self._ways[path] = way if way is not None and np.isfinite(way.slowest) else None
+        return self._ways[path]
+
+    @cached_property
+    def _layouts(self) -> list[dict[Family, dict[tuple[int, int], DomainLayout]]]:
+        """Layouts of every kind by family and (tp, dp), with all the stages there is room for."""
+        found: list[dict[Family, dict[tuple[int, int], DomainLayout]]] = []
+        for layouts in self.field.layouts:
+            found.append({})
+            for layout in layouts:
+                if layout.mode.sharding != "gradients":
+                    found[-1].setdefault(_family(layout), {})[layout.tp, layout.dp] = layout
+        return found
+
+    def _of(self, domain: int, family: Family) -> dict[tuple[int, int], DomainLayout]:
+        return self._layouts[self.field.tables.kinds[domain]].get(family, {})
+
+    def chain_of(self, candidate: Candidate) -> Chain | None:
+        """The chain of a candidate without its cuts; None: it has several pipelines, or a domain lies in two ways."""
+        if len(candidate.pipelines) > 1:
+            return None
+        at, stages = self.field.problem.cluster.domain_index, candidate.pipelines[0].stages
+        path = tuple(dict.fromkeys(at[stage.domain] for stage in stages))
+        wave, layouts = candidate.micro_batch * stages[0].dp, []
+        for domain in path:
+            mine = [stage for stage in stages if at[stage.domain] == domain]
+            family = wave, candidate.recompute, candidate.sharding
+            layout = self._of(domain, family).get((mine[0].tp, mine[0].dp))
+            if layout is None or len({(stage.tp, stage.dp) for stage in mine}) > 1 or layout.stages < len(mine):
+                return None
+            layouts.append(replace(layout, stages=len(mine)))
+        return Chain(path, tuple(layouts)) if len(path) > 1 else None
+
+    def seeds(self) -> Iterator[Chain]:
+        """Chains with the best estimates of those that lie alike in all domains, or everywhere as it is quickest; each
+        family and width once."""
+        bounded: list[tuple[float, int, Chain]] = []
+        batch = self.field.problem.workload.global_batch
+        families = dict.fromkeys(family for layouts in self._layouts for family in layouts)
+        for path in self._paths():
+            for family in families:
+                found = [self._of(domain, family) for domain in path]
+                common = [width for width in found[0] if all(width in layouts for layouts in found)]
+                picks = [tuple(layouts[width] for layouts in found) for width in common]
+                if all(found) and not self.field.rules.uniform_tp_dp:
+                    picks.append(tuple(min(layouts.values(), key=self._seconds) for layouts in found))
+                for pick in picks:
+                    speed = sum(1.0 / self._seconds(layout) for layout in pick)
+                    bounded.append((batch / family[0] / speed, len(bounded), Chain(path, pick)))
+        best: dict[object, Paced] = {}
+        for bound, _, chain in sorted(bounded, key=lambda item: item[:2])[:MOST_SEEDS]:
+            ranked = sorted(each.step_s for each in best.values())
+            limit = min(REACH * self.field.tried.value, ranked[BEGUN - 1] if len(ranked) >= BEGUN else inf)
+            if bound >= limit or self.field.tried.must_stop:
+                break
+            key, paced = (chain.family, chain.layouts[0].tp), self.paced(chain)
+            if paced is not None and (key not in best or paced.step_s < best[key].step_s):
+                best[key] = paced
+        for paced in sorted(best.values(), key=lambda each: each.step_s)[:BEGUN]:
+            yield paced.chain
+
+    def _seconds(self, layout: DomainLayout) -> float:
+        """Seconds of a wave of the whole model on a domain alone, its stages always busy."""
+        return float(self.field.table(layout).total_s[-1]) / layout.stages
+
+    def _paths(self) -> list[tuple[int, ...]]:
+        """Orders of sets of domains: of few domains every set in its quickest order, and those of ``ways.lines``."""
+        field = self.field
+        among = tuple(range(len(field.tables.kinds))) if field.only is None else tuple(sorted(field.only.domains))
+        routes = field.routes(0)
+        found = {path: None for paths in lines(routes, among, tied_bytes=field.tied_bytes)[1:] for path, _ in paths}
+        if len(among) <= MOST_PERMUTED:
+            trip = routes.round_trip_s(TYPICAL_BYTES, inf)
+            for n in range(2, len(among) + 1):
+                for members in combinations(among, n):
+                    orders = [order for order in permutations(members) if order[0] < order[-1]]
+                    found[min(orders, key=lambda order: sum(trip[pair] for pair in pairwise(order)))] = None
+        wanted = [path for path in found if field.only is None or field.only.holds([path])]
+        return [each for path in wanted for each in (path, path[::-1])]
+
+    def neighbours(self, chain: Chain) -> Iterator[Chain]:
+        """Chains one step away: a stage more or less, a domain left out, added or moved, other widths or family."""
+        path, layouts, only = chain.path, chain.layouts, self.field.only
+        for j, layout in enumerate(layouts):
+            full = self._of(path[j], chain.family)
+            for stages in (layout.stages - 1, layout.stages + 1):
+                if 1 <= stages <= full[layout.tp, layout.dp].stages:
+                    yield _with(chain, j, replace(layout, stages=stages))
+            for other in full.values() if not self.field.rules.uniform_tp_dp else ():
+                if (other.tp, other.dp) != (layout.tp, layout.dp):
+                    yield _with(chain, j, other)
+            if len(path) > 2 and only is None:
+                yield Chain(path[:j] + path[j + 1 :], layouts[:j] + layouts[j + 1 :])
+            for k in range(len(path)):
+                if k != j:
+                    moved = [each for each in range(len(path)) if each != j]
+                    moved.insert(k, j)
+                    yield Chain(tuple(path[each] for each in moved), tuple(layouts[each] for each in moved))
+        yield from self._with_another(chain)
+        yield from self._laid_otherwise(chain)
+
+    def _with_another(self, chain: Chain) -> Iterator[Chain]:
+        """One domain more, at any place, laid like the first where it can."""
+        path, layouts = chain.path, chain.layouts
+        width = layouts[0].tp, layouts[0].dp
+        for domain in range(len(self.field.tables.kinds)) if self.field.only is None else ():
+            found = self._of(domain, chain.family)
+            if domain in path or not found or (self.field.rules.uniform_tp_dp and width not in found):
+                continue
+            layout = found.get(width) or min(found.values(), key=self._seconds)
+            for k in range(len(path) + 1):
+                yield Chain((*path[:k], domain, *path[k:]), (*layouts[:k], layout, *layouts[k:]))
+
+    def _laid_otherwise(self, chain: Chain) -> Iterator[Chain]:
+        """All domains in another family, or with other widths, with all the stages there is room for."""
+        for family in dict.fromkeys(family for layouts in self._layouts for family in layouts):
+            if sum(a != b for a, b in zip(family, chain.family, strict=True)) > 1:
+                continue
+            found = [self._of(domain, family) for domain in chain.path]
+            if not all(found):
+                continue
+            same = [own.get((one.tp, one.dp)) for one, own in zip(chain.layouts, found, strict=True)]
+            room = [0 if layout is None else layout.stages for layout in same]
+            if family != chain.family and all(
+                one.stages <= most for one, most in zip(chain.layouts, room, strict=True)
+            ):
+                kept = zip(same, chain.layouts, strict=True)
+                yield Chain(chain.path, tuple(replace(own, stages=one.stages) for own, one in kept if own is not None))
+            for width in found[0]:
+                if all(width in own for own in found):
+                    yield Chain(chain.path, tuple(own[width] for own in found))
+
+
+def _with(chain: Chain, j: int, layout: DomainLayout) -> Chain:
+    return replace(chain, layouts=(*chain.layouts[:j], layout, *chain.layouts[j + 1 :]))
+
+
+def _parts(chain: Chain) -> Ints:
+    """(p,) the domain of the chain that each stage lies in."""
+    return np.repeat(np.arange(len(chain.path)), [layout.stages for layout in chain.layouts])
+
+
+def _family(layout: DomainLayout) -> Family:
+    return layout.wave, layout.mode.recompute, layout.mode.sharding
