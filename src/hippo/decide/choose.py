@@ -181,7 +181,7 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)
         told = tuple(Note(decision.planner, note) for note in notes)
         return replace(decision, reasons=missing + told + dropped)
-    replanner = None if panel.replanner is None else panel.replanner.of(problem)
+    replanner = None if panel.replanner is None else panel.replanner.of(problem, best.plan)
     against = None if decision.baseline is None else decision.baseline.best
     others = Alternatives(best, decision.runners_up, replanner, against)
     decision = replace(decision, runners_up=others.search())
