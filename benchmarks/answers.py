@@ -1,14 +1,15 @@
 """What answers say would happen otherwise, each sentence held against plans made with more effort.
 
     hippo bench answers
-    python benchmarks/answers.py [questions] [first]
+    python benchmarks/answers.py [questions] [first] [runtime]
 
 Thirty questions drawn from a seed that is written down: half over regions of `data/wan_regions.json`, half over random
-clusters. *Truth* of a sentence: the exact search is asked the changed question itself, and plans it once more, from
-all plans known, with twice the patience of the answer. A threshold is true where the best of these plans does as the
-sentence says at either end, or one that does so is within 0.5 % of the best (plans that close count as equal, and the
-cheaper is taken). A runner-up, the best plan with an idle domain, and local SGD: how much longer than the best plan of
-that kind that was found for the truth. *Sure*: not called "not searched to the end" by the answer itself.
+clusters. *Truth* of a sentence: the exact search, `crosspipe` and `sailor` are asked the changed question itself, and
+the search plans it once more, from all plans known, with twice the patience of the answer. A threshold is true where
+the best of these plans does as the sentence says at either end, or one that does so is within 0.5 % of the best (plans
+that close count as equal, and the cheaper is taken). A runner-up, the best plan with an idle domain, and local SGD: how
+much longer than the best plan of that kind that was found for the truth. *Unsure*: called "not searched to the end" by
+the answer itself, or the truth found no plan to hold it against; neither true nor untrue.
 """
 
 from __future__ import annotations
@@ -71,13 +72,13 @@ EFFORT: dict[ModuleType, dict[str, Any]] = {
 """Constants of the exact search for the truth: twice those of the answer."""
 
 
-def questions(first: int = 0, last: int = QUESTIONS) -> Iterator[Problem]:
+def questions(first: int = 0, last: int = QUESTIONS, runtime: str = "hippo") -> Iterator[Problem]:
     """Problems by their number; each has a generator of its own."""
     for number in range(first, last):
         random = Random(SEED + number)
         where = regions(random) if number % 2 == 0 else drawn(random)
         name, seq = random.choice(MODELS)
-        yield Problem(model(name), where, Workload(random.choice((128, 256, 512, 1024)), seq), runtime="hippo")
+        yield Problem(model(name), where, Workload(random.choice((128, 256, 512, 1024)), seq), runtime=runtime)
 
 
 def regions(random: Random) -> Cluster:
@@ -142,8 +143,11 @@ class Truth:
         with more_effort():
             found = [plan for _, plan in self.replanner.plans(problem, Effort(), only, local_sgd=local_sgd)]
         if only is None:
-            asked = planner(LOCAL_SGD if local_sgd else "exact").propose(problem, LONG)
-            found += [each for each in (asked.plan, *(other.plan for other in asked.runners_up)) if each is not None]
+            for name in (LOCAL_SGD,) if local_sgd else ("exact", "crosspipe", "sailor"):
+                asked = planner(name).propose(problem, LONG)
+                found += [
+                    each for each in (asked.plan, *(other.plan for other in asked.runners_up)) if each is not None
+                ]
         self.known += [plan for plan in found if plan not in self.known]
         best: dict[Way, Judged] = {}
         for plan in [*found, *self.known]:
@@ -197,8 +201,9 @@ def checked(problem: Problem, decision: Decision) -> Iterator[Checked]:
             at = problem.cluster.domain_index
             only = Only(frozenset(at[name] for name in reason.domains))
             best = truth.best(problem, only).get(way)
-            ratio = 1.0 if best is None else reason.step_time_s / best.step_time_s
-            yield Checked("runner-up", told, ratio <= 1 + CLOSE if reason.searched else None, ratio)
+            ratio = 0.0 if best is None else reason.step_time_s / best.step_time_s
+            sure = reason.searched and best is not None
+            yield Checked("runner-up", told, ratio <= 1 + CLOSE if sure else None, ratio)
         elif isinstance(reason, IdleDomain) and reason.best_with_it_s is not None:
             ratio = reason.best_with_it_s / truth.best_with(reason.subject)
             yield Checked("idle domain", told, ratio <= 1 + CLOSE if reason.searched else None, ratio)
@@ -245,11 +250,12 @@ def knob_of(problem: Problem, subject: str, quantity: str) -> Knob:
 def main() -> None:
     """Prints each question with its untrue sentences, then the totals."""
     last, first = (int(each) for each in (*sys.argv[1:3], *(str(QUESTIONS), "0")[len(sys.argv[1:3]) :]))
+    runtime = sys.argv[3] if len(sys.argv) > 3 else "hippo"
     effort.SLACK = float("inf")  # a slow machine finds the same
     rows: list[Checked] = []
     seconds: list[float] = []
-    choose(next(questions()), Panel(planners(AUTO), planners(USUAL)), STOP)  # loads the compiled kernels
-    for number, problem in enumerate(questions(first, last), start=first):
+    choose(next(questions(runtime=runtime)), Panel(planners(AUTO), planners(USUAL)), STOP)  # loads the compiled kernels
+    for number, problem in enumerate(questions(first, last, runtime), start=first):
         decision, spent_s = answered(problem)
         name = f"{number:2d} {problem.model.name}, {problem.workload.global_batch} x, {problem.cluster.name}"
         if decision.score is None:
@@ -259,7 +265,9 @@ def main() -> None:
         rows += found
         seconds.append(spent_s)
         wrong = [each for each in found if each.true is False]
+        unsure = sum(each.true is None for each in found)
         told = f"{decision.score.step_time_s:.4g} s, {len(found)} sentences in {spent_s:.1f} CPU s, {len(wrong)} untrue"
+        told += f", {unsure} unsure" if unsure else ""
         print(f"{name}: {told}", flush=True)
         for each in wrong:
             print(f"     {each.figure:+.3f}  {each.sentence}", flush=True)
@@ -270,7 +278,7 @@ def main() -> None:
 
 def totals(rows: list[Checked], seconds: list[float]) -> Iterator[str]:
     """The figures: share true, ratios and widths by kind of sentence, CPU seconds."""
-    yield f"{'sentences':14s}{'said':>6s}{'sure':>6s}{'true':>6s}{'strictly':>10s}{'median':>9s}{'worst':>9s}"
+    yield f"{'sentences':14s}{'said':>6s}{'unsure':>8s}{'true':>6s}{'strictly':>10s}{'median':>9s}{'worst':>9s}"
     for kind in ("runner-up", "idle domain", "local SGD", "threshold", "no change"):
         mine = [each for each in rows if each.kind == kind]
         sure = [each for each in mine if each.true is not None]
@@ -278,7 +286,7 @@ def totals(rows: list[Checked], seconds: list[float]) -> Iterator[str]:
         figures = [each.figure for each in sure] or [0.0]
         true, exact = sum(each.true is True for each in sure), sum(each.strict is True for each in strict)
         yield (
-            f"{kind:14s}{len(mine):6d}{len(sure):6d}{true:6d}{exact if strict else '':>10}"
+            f"{kind:14s}{len(mine):6d}{len(mine) - len(sure):8d}{true:6d}{exact if strict else '':>10}"
             f"{median(figures):9.3f}{max(figures):9.3f}"
         )
     if seconds:

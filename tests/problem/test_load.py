@@ -121,6 +121,7 @@ def test_constraints_of_the_objective() -> None:
         ({"seq": 2048}, "--seq: exceeds the 1024 learned positions of gpt2 (got 2048)."),
         ({"precision": "fp8"}, "--precision: unknown precision of A100-SXM-80GB 'fp8'. To fix:"),
         ({"balance_delta": -1.0}, "balance_delta: must be a finite number, not negative (got -1.0)."),
+        ({"bandwidth_floor_gbps": -3.0}, "bandwidth_floor_gbps: must be a finite number, not negative (got -3.0)."),
         ({"profile": "missing.json"}, "missing.json: profile does not exist."),
         ({"model": "a" * 5000}, "--model: unknown model 'aaaa"),
         ({"model": "a\0/b"}, "cannot read the model file"),

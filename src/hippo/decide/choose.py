@@ -20,9 +20,8 @@ from hippo.decide.reasons import Dropped, Note
 from hippo.decide.rivals import Alternatives
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import Way, count, percent, usd, way_of
-from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
-from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
+from hippo.planners.base import Planner, Progress, Proposal, Status, Stop, answer_of
 from hippo.planners.effort import Effort
 from hippo.planners.exact.front import MARGIN
 from hippo.planners.exact.replan import DomainReplanner
@@ -182,7 +181,7 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)
         told = tuple(Note(decision.planner, note) for note in notes)
         return replace(decision, reasons=missing + told + dropped)
-    replanner = None if panel.replanner is None else panel.replanner.of(problem)
+    replanner = None if panel.replanner is None else panel.replanner.of(problem, best.plan)
     against = None if decision.baseline is None else decision.baseline.best
     others = Alternatives(best, decision.runners_up, replanner, against)
     decision = replace(decision, runners_up=others.search())
@@ -217,7 +216,8 @@ class _Hearing:
         """The planner's proposal; asked again, the same."""
         if planner.name not in self._answers:
             stop = replace(self.stop, time_limit_s=max(limit_s, 0.0))
-            found = self._asked(planner, stop)
+            watch = self._watcher(planner.name)
+            found = answer_of(planner, self.problem, stop, seed=self.seed, progress=watch)
             for each in (found, *found.asked):
                 told = "" if each.gap is None else f", within {percent(each.gap)} of the optimum"
                 LOG.info("%s: %s after %.2f CPU s%s", each.planner, each.status.value, each.planning_s, told)
@@ -228,15 +228,6 @@ class _Hearing:
                 if answer.planner not in self._answers and not answer.cut_short:
                     self._answers[answer.planner] = self._bettered(judged(self.problem, answer))
         return self._answers[planner.name]
-
-    def _asked(self, planner: Planner, stop: Stop) -> Proposal:
-        """What the planner answers; where it finds the problem infeasible by an error, that is its answer."""
-        began, watch = process_time(), self._watcher(planner.name)
-        try:
-            return planner.propose(self.problem, stop, seed=self.seed, progress=watch)
-        except InfeasibleError as error:
-            spent_s = process_time() - began
-            return Proposal(planner.name, Status.INFEASIBLE, planning_s=spent_s, notes=error.reasons)
 
     def _bettered(self, found: Proposal) -> Proposal:
         """The proposal with what the panel does for every planner's plan, timed as part of its planning."""

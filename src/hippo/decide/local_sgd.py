@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hippo.decide.decision import Decision
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
-from hippo.planners.base import Planner, Proposal, Status, Stop
+from hippo.planners.base import Planner, Proposal, Status, Stop, answer_of
 from hippo.planners.baselines.diloco import NOTES, PERIOD
 from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
@@ -37,7 +37,7 @@ def if_allowed(
     found = dict.fromkeys((*_turned(decision), *(plan for _, plan in searched)))
     sound = [plan for plan in found if flaw(allowed, plan) is None]
     if replanner is not None or not sound:
-        plan = planner.propose(allowed, Stop(LIMIT_S), seed=seed).plan
+        plan = answer_of(planner, allowed, Stop(LIMIT_S), seed=seed).plan
         sound += [plan] if plan is not None and flaw(allowed, plan) is None else []
     if not sound:
         return None

@@ -273,7 +273,8 @@ class RewardParts(Reason):
         faster = f"takes {percent(abs(self.r_eff))} {'less' if self.r_eff >= 0 else 'more'} time"
         egress = f"pays {number(self.r_cost)} times its egress" if self.r_cost else "pays no egress"
         if self.r_cost and self.baseline_egress_usd_per_step <= 0:
-            egress = f"pays {number(self.r_cost)} times its whole price for egress, as it has none itself"
+            whole = f"what a whole step of {self.subject} costs, which pays no egress"
+            egress = f"pays for egress {number(self.r_cost)} times {whole}"
             if self.baseline_usd_per_step <= 0:
                 egress = "pays for egress alone, where that one costs nothing"
         pairs = ((self.w_eff, self.r_eff), (self.w_util, self.r_util), (self.w_cost, self.r_cost))
@@ -285,6 +286,7 @@ class RewardParts(Reason):
         )
 
 
+AS_LONG = 5e-4  # share of a step below which another is as long in what is printed
 NOT_SEARCHED = "; found, not searched to the end"
 """Of what was not looked for with the effort of the answer."""
 
@@ -416,6 +418,8 @@ class IdleDomain(Reason):
             return f"{head}: {carries}, {needs}."
         change = self.best_with_it_s / self.step_time_s - 1
         slower = f"{percent(abs(change))} {'longer' if change >= 0 else 'shorter'}"
+        if abs(change) < AS_LONG:
+            slower = "as long"
         best = f"the best plan with it takes {seconds(self.best_with_it_s)} a step ({slower})"
         if not self.searched:
             best = f"a plan with it takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hippo.decide.reasons import MissingMemory, NearestChange, NothingFound, Reason, UnusableProfile
 from hippo.decide.wording import count, gb, listed
 from hippo.plan.plan import Plan
-from hippo.planners.base import Planner, Stop
+from hippo.planners.base import Planner, Stop, answer_of
 from hippo.planners.effort import Effort
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import tp_refusal
@@ -58,7 +58,7 @@ class Probe:
         if not self.work_is_left or state_bytes_per_gpu(problem) > problem.cluster.gpu.memory_bytes:
             return None
         left_s = self.share * self.effort.limit_s - self.effort.spent_s
-        proposal = self.planner.propose(problem, Stop(left_s, FIRST_THAT_FITS), seed=self.seed)
+        proposal = answer_of(self.planner, problem, Stop(left_s, FIRST_THAT_FITS), seed=self.seed)
         self.effort.spend(proposal.work_s)
         best = proposal.best
         if best is None or flaw(problem, best) is not None:

@@ -23,7 +23,6 @@ from hippo.problem.profile import Profile, check_profile, profile_from_document
 from hippo.problem.runtimes import ALL_REDUCE, name_of, runtime_of
 from hippo.problem.trace_csv import trace_from_csv
 from hippo.problem.workload import Workload
-from hippo.units import bytes_per_s_from_gbps
 
 DEFAULT_SEQ = 4096
 MAX_SEQ = 1 << 24
@@ -93,12 +92,13 @@ def load_problem(
     measured = None if profile is None else load_profile(profile)
     if measured is not None:
         check_profile(measured, the_model, the_cluster.gpu, source=str(profile))
-    floor = None if bandwidth_floor_gbps is None else bytes_per_s_from_gbps(bandwidth_floor_gbps)
     return Problem(
         model=the_model,
         cluster=the_cluster,
         workload=_workload(the_model, the_cluster.gpu, measured, batch=global_batch, seq=seq, precision=precision),
-        objective=objective_from_text(objective, balance_delta=balance_delta, bandwidth_floor_bytes_per_s=floor),
+        objective=objective_from_text(
+            objective, balance_delta=balance_delta, bandwidth_floor_gbps=bandwidth_floor_gbps
+        ),
         profile=measured,
         runtime=runtime,
         uniform_cuts=uniform_cuts,

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from hippo.errors import InputError
+from hippo.units import bytes_per_s_from_gbps
 
 OBJECTIVES = ("time", "cost", "weighted")
 
@@ -31,11 +32,11 @@ def objective_from_text(
     text: str,
     *,
     balance_delta: float | None = None,
-    bandwidth_floor_bytes_per_s: float | None = None,
+    bandwidth_floor_gbps: float | None = None,
     source: str = "--objective",
 ) -> Objective:
     """``time``, ``cost``, or three weights ``W1,W2,W3`` of R_eff, R_util and R_cost, each at least 0 and not all 0."""
-    for name, value in (("balance_delta", balance_delta), ("bandwidth_floor", bandwidth_floor_bytes_per_s)):
+    for name, value in (("balance_delta", balance_delta), ("bandwidth_floor_gbps", bandwidth_floor_gbps)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise InputError(
                 "must be a finite number, not negative", key=name, value=value, remedy="write such a number"
@@ -44,7 +45,8 @@ def objective_from_text(
     word = text.strip().lower()
     weights = corners[word] if word in corners else _weights(text, source)
     name = word if word in corners else "weighted"
-    return Objective(name, *weights, balance_delta, bandwidth_floor_bytes_per_s)
+    floor = None if bandwidth_floor_gbps is None else bytes_per_s_from_gbps(bandwidth_floor_gbps)
+    return Objective(name, *weights, balance_delta, floor)
 
 
 def _weights(text: str, source: str) -> tuple[float, float, float]:

@@ -13,8 +13,10 @@ from tests.planners.worlds import cluster, domain, gpt, problem
 from hippo.decide.choose import judged
 from hippo.decide.rivals import Knob
 from hippo.planners.base import Stop
+from hippo.planners.effort import Effort
 from hippo.planners.exact.bounds import PacedLine, quickest_cuts, room_for
 from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.catalogue.clusters import cluster as catalogued
 from hippo.problem.catalogue.models import model as known_model
 from hippo.problem.cluster import Cluster, Link
@@ -99,6 +101,16 @@ def test_a_plan_taken_for_a_candidate_takes_as_long(name: str, seed: int) -> Non
     candidate = Candidate.of(found.plan)
     assert candidate is not None
     assert judge(asked, candidate.plan(asked)).step_time_s == pytest.approx(found.score.step_time_s, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_a_search_that_begins_from_an_answer_finds_nothing_worse(seed: int) -> None:
+    asked = drawn(seed)
+    answer = judged(asked, planner("crosspipe").propose(asked, STOP))
+    assert answer.plan is not None
+    assert answer.score is not None
+    (best_s, _), *_ = DomainReplanner.of(asked, answer.plan).plans(asked, Effort())
+    assert best_s <= answer.score.step_time_s * (1 + TOLERANCE)
 
 
 @pytest.mark.parametrize("seed", range(30))

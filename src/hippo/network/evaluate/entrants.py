@@ -14,6 +14,8 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from hippo.decide.best_order import LIMIT_S, with_best_order
+from hippo.decide.choose import judged
 from hippo.network.methods.in_motion import pulled
 from hippo.network.methods.receding_horizon import RecedingHorizon
 from hippo.network.plans.candidates import best_under
@@ -23,7 +25,7 @@ from hippo.network.rules.view import Action, Method, View
 from hippo.network.worlds.judge import Comparison, Scenario, judge
 from hippo.network.worlds.play import MethodRun, foresee, play, steps
 from hippo.plan.plan import Plan
-from hippo.planners.base import Planner, Progress, Stop
+from hippo.planners.base import Planner, Progress, Stop, answer_of
 from hippo.problem.problem import Problem
 
 WARMED = 3
@@ -99,9 +101,11 @@ def _policy(file: str) -> Any:
 
 
 def held(problem: Problem, planners: Iterable[Planner], stop: Stop, *, seed: int = 0) -> list[Entrant]:
-    """Planners that find a plan for the network as it is at rest, each to be kept to the end; those without a plan,
-    or whose plan breaks the problem's rules (local SGD where it is not allowed), are left out."""
-    found = [(each.name, each.propose(problem, stop, seed=seed).plan) for each in planners]
+    """Planners that find a plan for the network as it is at rest, each to be kept to the end, ordered as the answer of
+    ``hippo plan`` is; those without a plan, or whose plan breaks the problem's rules (local SGD where it is not
+    allowed), are left out."""
+    asked = [judged(problem, answer_of(each, problem, stop, seed=seed)) for each in planners]
+    found = [(each.planner, with_best_order(each, LIMIT_S, seed).plan) for each in asked]
     cache = PlanCache(problem)
     able = [(name, plan) for name, plan in found if plan is not None and cache.add(plan, origin=name) is not None]
     return [Entrant(name, partial(Held, name, plan)) for name, plan in able]

@@ -16,6 +16,7 @@ from hippo.plan.plan import Plan, Sync
 from hippo.planners.baselines.diloco import PERIOD
 from hippo.planners.effort import Effort
 from hippo.planners.exact.candidates import Candidate, Tried
+from hippo.planners.exact.chains import WAITS, search_chains
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered
 from hippo.planners.exact.replicas import search_replicas
@@ -46,10 +47,15 @@ class DomainReplanner:
     known: dict[Way, list[Candidate]] = dataclass_field(default_factory=dict)  # the first found of each, and the last
 
     @classmethod
-    def of(cls, problem: Problem) -> DomainReplanner:
-        """From what the exact search of this very problem left, if it was the last one; else from nothing."""
+    def of(cls, problem: Problem, answer: Plan | None = None) -> DomainReplanner:
+        """From what the exact search of this very problem left, if it was the last one, and from the ``answer``,
+        whoever found it; else from nothing."""
         field = remembered(problem) or Field.of(problem, Tried(problem))
-        return cls(field, {_way(each): [each] for _, each in _best(field.tried)})
+        known = {_way(each): [each] for _, each in _best(field.tried)}
+        first = None if answer is None else Candidate.of(answer)
+        if first is not None and first not in known.get(_way(first), []):
+            known[_way(first)] = [first, *known.get(_way(first), [])]
+        return cls(field, known)
 
     @property
     def first(self) -> frozenset[Plan]:
@@ -86,6 +92,8 @@ class DomainReplanner:
             play_ordered(each)
         if not local_sgd:
             search_mixed(field, 0.0)
+            if self._chained(only):
+                search_chains(field, [each for _, each in tried.best.values()], seeded=only is not None)
             polish_best(problem, tried, fields)
         effort.spend(tried.effort.spent_s)
         found = _best(tried)[:TOLD]
@@ -93,6 +101,12 @@ class DomainReplanner:
             last = self.known.setdefault(_way(candidate), [candidate])
             last[1:] = [] if candidate == last[0] else [candidate]
         return tuple((value, each.plan(problem)) for value, each in found)
+
+    def _chained(self, only: Only | None) -> bool:
+        """Whether bounds alone do not lead to good plans: domains differ, or their ranks wait for messages."""
+        kinds = self.field.tables.kinds
+        among = range(len(kinds)) if only is None else only.domains
+        return len({kinds[each] for each in among}) > 1 or self.field.rules.messages.calls in WAITS
 
     def _admits(self, candidate: Candidate, only: Only | None, local_sgd: bool) -> bool:
         if local_sgd != (candidate.sync.method == "local_sgd"):
