@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hippo.jobs.placement.offer_plans import (
     _Shape,
     _worth_their_size,
     offer_table,
+    planned_offers,
 )
 from hippo.jobs.placement.offers import OfferTable
 from hippo.planners.base import Progress, Proposal, Stop
@@ -27,6 +29,7 @@ from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
+from hippo.score.judge import Judged
 from hippo.units import bytes_per_s_from_gbps
 
 KIND = TrainingKind("gpt3-125m", 1024, 1024)
@@ -55,7 +58,7 @@ class Noting:
 @pytest.fixture(scope="module")
 def planned() -> tuple[OfferTable, list[Problem]]:
     planner = Noting()
-    return offer_table(site(3), [KIND], planner=planner), planner.asked
+    return planned_offers(site(3), KIND, planner=planner)[0], planner.asked
 
 
 def rows(table: OfferTable, *gpus: int) -> list[int]:
@@ -97,6 +100,8 @@ def test_pipelines_and_replicas_both_come_up(planned: tuple[OfferTable, list[Pro
     slow, quick = (max(pair, key=lambda row: table.rate[row, 1, column]) for column in (2, 7))
     assert (table.layout[slow, 2], table.layout[quick, 2]) == (1, 2)
     assert table.hop_bytes[slow] < table.hop_bytes[quick]
+    assert table.state_share[slow].tolist() == [1.0, 1.0, 0.0, 0.0]  # a replica is all of the model
+    assert table.state_share[quick].sum() == pytest.approx(1.0)
 
 
 def test_parts_are_joined_by_equal_links_and_nodes_are_shared(planned: tuple[OfferTable, list[Problem]]):
@@ -110,7 +115,7 @@ def test_parts_are_joined_by_equal_links_and_nodes_are_shared(planned: tuple[Off
 
 def test_no_part_is_larger_than_the_domains_that_would_hold_it():
     larger = replace(site(1, nodes=2).domains[0], name="larger")
-    table = offer_table(replace(site(2), domains=(*site(2).domains, larger)), [KIND], planner=Exact())
+    table = planned_offers(replace(site(2), domains=(*site(2).domains, larger)), KIND)[0]
     assert rows(table, 4)
     assert rows(table, 4, 2)
     assert not rows(table, 4, 4)
@@ -118,14 +123,14 @@ def test_no_part_is_larger_than_the_domains_that_would_hold_it():
 
 
 def test_sizes_may_be_named():
-    table = offer_table(site(1, nodes=2), [KIND], sizes=(2, 4, 64), planner=Exact())
+    table = planned_offers(site(1, nodes=2), KIND, sizes=(2, 4, 64))[0]
     assert set(table.gpus[:, 0].tolist()) == {2, 4}
 
 
 @pytest.mark.parametrize("model", ["gpt3-175b", "llama-3-70b"])
 def test_a_model_that_fits_nowhere_is_refused_in_one_sentence(model: str):
     with pytest.raises(InputError, match="fits on no devices of these domains") as told:
-        offer_table(site(1), [TrainingKind(model, 64, 1024)], planner=Exact())
+        offer_table(site(1), [TrainingKind(model, 64, 1024)])
     assert model in str(told.value)
 
 
@@ -143,7 +148,9 @@ def test_no_kinds_are_refused():
 def offer(gpus: tuple[int, ...], block: int, seconds: float | Callable[[int], float], **given: object) -> _Offer:
     columns = [seconds(column) if callable(seconds) else seconds for column in range(GRID[1])]
     played = np.tile(columns, (GRID[0], 1))
-    return replace(_Offer(_Shape(gpus, block), False, (1, 1, 1), played, 0.0, 0.0, 0.0), **given)  # type: ignore[arg-type]
+    return replace(
+        _Offer(_Shape(gpus, block), cast(Judged, None), False, (1, 1, 1), played, 0.0, 0.0, 0.0, ()), **given
+    )  # type: ignore[arg-type]
 
 
 def test_a_larger_block_stays_only_where_it_is_quicker():
@@ -159,7 +166,7 @@ def test_each_offer_is_the_best_somewhere():
 
 def test_several_parts_stay_only_where_they_beat_the_largest_alone():
     slow, quick = offer((4, 4), 4, 3.0), offer((8, 8), 8, 1.0)
-    assert list(_lean([slow, quick], {4: 2.0, 8: 1.5})) == [quick]
+    assert list(_lean([slow, quick], {(4, 4): 2.0, (8, 4): 1.6, (8, 8): 1.5})) == [quick]
 
 
 def test_a_chain_and_a_ring_ask_for_other_links_and_both_stay():
@@ -177,7 +184,10 @@ def test_three_halves_of_a_size_stay_where_they_do_as_much_as_the_sizes_beside_t
 # -------------------------------------------------------------------------------------------------- kept on the disk
 def test_the_second_time_nobody_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(offer_plans, "folder", lambda: tmp_path / "kernels")
-    first = offer_table(site(2), [KIND])
+    told: list[float] = []
+    first = offer_table(site(2), [KIND], progress=lambda _, share: told.append(share))
+    assert told == sorted(told)
+    assert told[0] == 0.0 < told[-1] < 1.0
     with monkeypatch.context() as context:
         context.setattr(offer_plans, "Exact", None)
         second = offer_table(site(2), [KIND])

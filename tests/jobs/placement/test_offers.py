@@ -83,6 +83,8 @@ def test_a_table_that_holds_passes():
         ({"rate": table().rate[:, ::-1]}, "never quicker"),
         ({"rate": table().rate - 1.0}, "above 0"),
         ({"hop_bytes": np.zeros(2)}, "cross hops"),
+        ({"state_share": np.full((2, 4), 0.5)}, "holds some of the state"),
+        ({"state_share": np.array([[2.0, 0, 0, 0], [1.0, 1, 0, 0]])}, "more than all"),
         ({"ring": np.array([False, True])}, "three parts"),
         ({"layout": np.ones((1, 3), np.int64)}, "lengths differ"),
         ({"kinds": (KIND, KIND), "tokens_per_s": np.ones(2), "state_bytes": np.ones(2)}, "without an offer"),
@@ -92,6 +94,10 @@ def test_a_table_that_holds_passes():
 def test_a_table_that_says_what_cannot_be_is_refused(change: dict[str, object], told: str):
     with pytest.raises(AssertionError, match=told):
         replace(table(), **change).check()  # type: ignore[arg-type]
+
+
+def test_parts_hold_the_state_in_proportion_to_their_devices_where_nobody_says():
+    assert table().state_share.tolist() == [[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]
 
 
 def test_tables_are_joined_kind_after_kind():

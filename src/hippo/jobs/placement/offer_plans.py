@@ -9,7 +9,7 @@ bring up pipelines that are cut otherwise, and replicas. What a plan found at on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -45,12 +45,16 @@ LATENCY_MS = (2.0, 20.0, 60.0)
 PLANNED_GBPS = (20.0, 3.0, 0.5)  # the quick one first: what does not spend it well over several domains never will
 PLANNED_MS = 20.0
 STOP = Stop(time_limit_s=2.0, gap=0.02)
+NEAR = 1.3  # times the step of the best plan up to which other ways to join parts may be the best on other links
 CLOSE = 0.005  # rates that differ by less count as equal
 BLOCKS = 4  # sizes of blocks: whole nodes, and halves of them down to an eighth
 MOST_KEPT = 200  # tables beside the compiled files; the oldest go
 BASES = (1, 3)  # sizes are these times powers of two
 UNEQUAL = (2, 3)  # times the other part, in offers of two unequal parts
 PLANNED_BY = ("cost", "engine", "jobs/placement", "plan", "planners", "problem", "schedule", "score", "simulate")
+
+Told = Callable[[float], None]
+"""Called with the share of a kind that is planned."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,14 @@ class _Offer:
     """A plan for a shape, and what it is on the grid. Step times in seconds."""
 
     shape: _Shape
+    judged: Judged
     ring: bool
     layout: tuple[int, int, int]  # dp, tp, pp
     seconds: Floats  # (L, G) of a step
     hop_bytes: float  # a step
     memory_left: float
     inside_comm: float
+    state_share: tuple[float, ...]  # that each part holds
     raised: float = 0.0
 
 
@@ -80,7 +86,6 @@ def offer_table(
     kinds: Sequence[TrainingKind],
     *,
     sizes: Sequence[int] | None = None,
-    planner: Planner | None = None,
     progress: Progress | None = None,
 ) -> OfferTable:
     """The offers that these kinds of training have on a cluster.
@@ -89,18 +94,31 @@ def offer_table(
     that pays. What was planned for the same question by the same sources is kept on the disk. ``InputError`` where a
     model is unknown, or fits nowhere.
     """
-    fabric, held = _fabric(cluster), tuple(sorted((each.gpus for each in cluster.domains), reverse=True))
-    tables = []
-    for done, kind in enumerate(dict.fromkeys(kinds)):
-        if progress is not None:
-            progress(f"planning sizes and shapes of {kind.model}", done / len(kinds))
-        asked = _Asked(kind, replace(cluster, domains=(fabric,), links=()), held, _ladder(fabric, held, sizes))
-        tables.append(asked.table(planner or Exact()) if planner else _kept(asked))
+    unlike, tables = tuple(dict.fromkeys(kinds)), list[OfferTable]()
+    for kind in unlike:
+
+        def told(share: float, model: str = kind.model) -> None:
+            if progress is not None:
+                progress(f"planning sizes and shapes of {model}", (len(tables) + share) / len(unlike))
+
+        tables.append(_kept(_asked(cluster, kind, sizes), told))
     if not tables:
         raise InputError("no kind of training", source="offers", remedy="name one model or more")
     table = OfferTable.joined(tables)
     table.check()
     return table
+
+
+def planned_offers(
+    cluster: Cluster, kind: TrainingKind, *, sizes: Sequence[int] | None = None, planner: Planner | None = None
+) -> tuple[OfferTable, tuple[Judged, ...]]:
+    """The offers of one kind planned anew, and the plan of each: what ``offer_table`` keeps, with what is behind it."""
+    return _asked(cluster, kind, sizes).table(planner or Exact(), lambda share: None)
+
+
+def _asked(cluster: Cluster, kind: TrainingKind, sizes: Sequence[int] | None) -> _Asked:
+    fabric, held = _fabric(cluster), tuple(sorted((each.gpus for each in cluster.domains), reverse=True))
+    return _Asked(kind, replace(cluster, domains=(fabric,), links=()), held, _ladder(fabric, held, sizes))
 
 
 def _fabric(cluster: Cluster) -> Domain:
@@ -135,21 +153,23 @@ class _Asked:
     held: tuple[int, ...]  # GPUs of each domain of the site, most first
     ladder: tuple[int, ...]
 
-    def table(self, planner: Planner) -> OfferTable:
-        """The offers of this kind."""
+    def table(self, planner: Planner, told: Told) -> tuple[OfferTable, tuple[Judged, ...]]:
+        """The offers of this kind, and the plan of each."""
+        told(0.0)
         alone = (_Shape((gpus,), block) for gpus in self.ladder for block in self._blocks(gpus))
         planned = [each for shape in alone for each in self._planned(planner, shape, PLANNED_GBPS[:1]) or ()]
         single = list(_worth_their_size(_lean(planned, {})))
-        floor = {each.shape.gpus[0]: np.inf for each in single}
-        for each in single:
-            floor[each.shape.gpus[0]] = min(floor[each.shape.gpus[0]], float(each.seconds[0, 0]))
-        several = _lean(self._several(planner), floor)
+        alone_s: dict[tuple[int, int], float] = {}
+        for each in planned:
+            key = each.shape.gpus[0], each.shape.block
+            alone_s[key] = min(alone_s.get(key, np.inf), float(each.seconds[0, 0]))
+        several = _lean(self._several(planner, alone_s, told), alone_s)
         found = sorted([*single, *several], key=lambda each: (len(each.shape.gpus), each.shape.gpus, each.shape.block))
         if not found:
             problem = f"fits on no devices of these domains ({self.kind.batch} sequences of {self.kind.seq} tokens)"
             remedy = "name a smaller model, or domains with more GPUs"
             raise InputError(problem, source="offers", key="model", value=self.kind.model, remedy=remedy)
-        return self._columns(found)
+        return self._columns(found), tuple(each.judged for each in found)
 
     def problem(self, shape: _Shape, gbps: float) -> Problem:
         """The planner's question: equal links join the parts."""
@@ -168,18 +188,24 @@ class _Asked:
         blocks = (1 << power for power in range(top, max(top - BLOCKS, -1), -1))
         return [block for block in blocks if gpus % block == 0]
 
-    def _several(self, planner: Planner) -> Iterator[_Offer]:
-        """Offers over two to four domains."""
+    def _several(self, planner: Planner, alone_s: Mapping[tuple[int, int], float], told: Told) -> Iterator[_Offer]:
+        """Offers over two to four domains, of whole nodes or of halves; ``alone_s``: by size and block, in one."""
         powers = [size for size in self.ladder if not size & (size - 1)]
         alike = [(size,) * n for size in powers for n in range(2, MOST_PARTS + 1)]
         unlike = [(times * size, size) for size in powers for times in UNEQUAL if times * size in self.ladder]
         least = self.cluster.domains[0].gpus_per_node // 2
         idle: set[tuple[int, int]] = set()  # sizes and blocks of which two do no more than one, on the quick link
-        for gpus in (*alike, *unlike):
+        for at, gpus in enumerate(shapes := (*alike, *unlike)):
+            told(at / len(shapes))
             small = gpus[-1]
             if small < least or len(gpus) > len(self.held) or any(map(gt, gpus, self.held)):
                 continue
-            for block in self._blocks(small)[:2]:
+            whole, *halves = self._blocks(small)[:2]
+            as_quick = halves and all(
+                alone_s.get((size, halves[0]), np.inf) <= (1.0 + CLOSE) * alone_s.get((size, whole), 0.0)
+                for size in gpus
+            )
+            for block in halves if as_quick else (whole, *halves):
                 if (small, block) not in idle:
                     found = self._planned(planner, _Shape(gpus, block), PLANNED_GBPS)
                     if found is None and gpus == (small, small):
@@ -197,8 +223,9 @@ class _Asked:
                 if not played:
                     return None
                 break
-            for each in (proposal.best, *proposal.runners_up):
-                if isinstance(each, Judged) and each.plan not in played:
+            found = [each for each in (proposal.best, *proposal.runners_up) if isinstance(each, Judged)]
+            for each in found:
+                if each.plan not in played and each.step_time_s <= NEAR * found[0].step_time_s:
                     played[each.plan] = _played(each, shape)
         return [each for each in played.values() if each is not None]
 
@@ -208,6 +235,7 @@ class _Asked:
         reference_s = min(float(each.seconds.min()) for each in whole if sum(each.shape.gpus) == most)
         problem = self.problem(found[0].shape, PLANNED_GBPS[0])
         gpus = [(*each.shape.gpus, *(0,) * (MOST_PARTS - len(each.shape.gpus))) for each in found]
+        shares = [(*each.state_share, *(0.0,) * (MOST_PARTS - len(each.state_share))) for each in found]
         state_bytes = problem.model.parameters * problem.workload.state_bytes_per_parameter
         return OfferTable(
             kinds=(self.kind,),
@@ -226,6 +254,7 @@ class _Asked:
             tokens_per_s=np.array([self.kind.batch * self.kind.seq / reference_s]),
             state_bytes=np.array([float(state_bytes)]),
             raised=max(each.raised for each in found),
+            state_share=np.array(shares),
         )
 
 
@@ -240,10 +269,10 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
     if n > 1 and not (chain or ring):
         return None
     seconds, raised = np.full((len(LATENCY_MS), len(BANDWIDTH_GBPS)), judged.step_time_s), 0.0
-    goodput = problem.rules.transport.goodput
+    goodput, overhead_s = (links[0].goodput, links[0].overhead_s) if links else (1.0, 0.0)  # all links are alike
     if n > 1:
         later, quick = np.meshgrid(
-            np.array(LATENCY_MS) / 1e3 + problem.rules.transport.overhead_s,
+            np.array(LATENCY_MS) / 1e3 + overhead_s,
             [bytes_per_s_from_gbps(each) * goodput for each in BANDWIDTH_GBPS],
             indexing="ij",
         )
@@ -253,6 +282,7 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
         raised = float((found / seconds).max() - 1.0)
     return _Offer(
         shape,
+        judged,
         ring,
         (
             sum(line.stages[0].dp for line in plan.pipelines),
@@ -263,6 +293,7 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
         float(sent.max(initial=0.0)) / goodput,
         1.0 - judged.score.peak_memory_gb * 1e9 / problem.cluster.gpu.memory_bytes,
         _inside_comm(judged),
+        _state_share(judged),
         raised,
     )
 
@@ -276,18 +307,28 @@ def _inside_comm(judged: Judged) -> float:
     return min(1.0, seconds / (judged.plan.gpus * judged.step_time_s))
 
 
+def _state_share(judged: Judged) -> tuple[float, ...]:
+    """Of the parameters, that which the stages in each part hold between them."""
+    parameters = np.array([float(layer.parameters) for layer in judged.problem.model.layers])
+    held = {part.name: np.zeros(len(parameters), np.bool_) for part in judged.problem.cluster.domains}
+    for line in judged.plan.pipelines:
+        for stage in line.stages:
+            held[stage.domain][slice(*stage.layers)] = True
+    return tuple(float(parameters[layers].sum() / parameters.sum()) for layers in held.values())
+
+
 # ----------------------------------------------------------------------------------------------------- which are kept
-def _lean(offers: Iterable[_Offer], floor: dict[int, float]) -> Iterator[_Offer]:
+def _lean(offers: Iterable[_Offer], alone_s: Mapping[tuple[int, int], float]) -> Iterator[_Offer]:
     """Offers that somewhere on the grid are the best of their size and ring, and quicker than all of smaller blocks.
 
-    ``floor``: least seconds a step inside one domain, by size: what is not quicker than its largest part alone goes.
+    ``alone_s``: seconds a step in one domain, by size and block: what is never quicker than its largest part goes.
     """
 
     def alike(each: _Offer) -> tuple[tuple[int, ...], bool]:
         return each.shape.gpus, each.ring
 
     for (gpus, _), same in groupby(sorted(offers, key=lambda each: (alike(each), each.shape.block)), key=alike):
-        told = np.array(min((seconds for size, seconds in floor.items() if size <= gpus[0]), default=np.inf))
+        told = np.array(min((seconds for (size, _), seconds in alone_s.items() if size <= gpus[0]), default=np.inf))
         for _, of_block in groupby(same, key=lambda each: each.shape.block):
             rivals = list(of_block)
             seconds = np.array([each.seconds for each in rivals])
@@ -316,11 +357,11 @@ def _worth_their_size(offers: Iterable[_Offer]) -> Iterator[_Offer]:
 
 
 # -------------------------------------------------------------------------------------------------- kept on the disk
-def _kept(asked: _Asked) -> OfferTable:
+def _kept(asked: _Asked, told: Told) -> OfferTable:
     """The table of the disk, or planned anew and kept there."""
     own = folder()
     if own is None:
-        return asked.table(Exact())
+        return asked.table(Exact(), told)[0]
     file = own.parent / "offers" / f"{_digest(asked)}.npz"
     with suppress(OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile, AssertionError):
         with np.load(BytesIO(file.read_bytes()), allow_pickle=False) as held:
@@ -328,7 +369,7 @@ def _kept(asked: _Asked) -> OfferTable:
         table = OfferTable(kinds=(asked.kind,), **columns | {"raised": float(columns["raised"])})
         table.check()
         return table
-    table = asked.table(Exact())
+    table, _ = asked.table(Exact(), told)
     content = BytesIO()
     np.savez_compressed(content, **{name: value for name, value in vars(table).items() if name != "kinds"})
     with suppress(InputError):  # nothing can be written: it is planned again the next time

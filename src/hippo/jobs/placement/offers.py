@@ -11,7 +11,7 @@ Letters: R kinds, O offers, L latencies, G bandwidths.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,11 @@ class OfferTable:
     tokens_per_s: Floats  # (R,) at the reference
     state_bytes: Floats  # (R,) of weights and optimizer: what a move carries
     raised: float = 0.0  # most that a played rate was raised by, as a share: better links make no offer slower
+    state_share: Floats = field(default_factory=lambda: np.empty(0))  # (O, MOST_PARTS) of the state that a part holds
+
+    def __post_init__(self) -> None:
+        if not self.state_share.size:  # nobody says: as a pipeline whose stages are alike; replicas hold all
+            object.__setattr__(self, "state_share", self.gpus / self.gpus.sum(axis=1, keepdims=True))
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -91,6 +96,8 @@ class OfferTable:
         assert (np.diff(self.rate, axis=1) <= 0).all(), "more latency is never quicker"
         alone = self.parts == 1
         assert (np.ptp(self.rate[alone], axis=(1, 2)) == 0).all(), "one part asks for no link"
+        assert np.array_equal(self.state_share > 0, self.gpus > 0), "every part holds some of the state"
+        assert (self.state_share <= 1.0).all(), "no part holds more than all of it"
         assert np.array_equal(self.hop_bytes > 0, ~alone), "bytes cross hops and nothing else"
         assert not self.ring[self.parts < 3].any(), "a ring has three parts or more"
 
