@@ -208,9 +208,8 @@ class _World:
         for part, domain in enumerate(job.domains):
             pool = names.index(self.site.domains[domain])
             self._take(job, pool, int(gpus[part]), block=int(offers.block[row]))
-            if domain != job.state_at >= 0:  # replicas need all of it, stages of a pipeline their own
-                share = 1.0 if offers.ring[row] else gpus[part] / gpus.sum()
-                size = share * offers.state_bytes[offers.kind[row]]
+            if domain != job.state_at >= 0:
+                size = float(offers.state_share[row, part]) * offers.state_bytes[offers.kind[row]]
                 job.state.append(self._send(job, (job.state_at, domain), size))
         gb = float(self.workload.data_gb[decision.job]) / len(job.domains)
         rate = 0.0 if job.links else self._speed(job, lambda link: math.inf)

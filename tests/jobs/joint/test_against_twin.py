@@ -85,6 +85,7 @@ def _offers(rng: np.random.Generator) -> OfferTable:
         np.sort(rng.uniform(0.3, 1.0, (count, 1, 3))) * np.sort(rng.uniform(0.6, 1.0, (count, 3, 1)), axis=1)[:, ::-1]
     )
     rate = np.where(parts[:, None, None] > 1, rate, rate[:, -1:, -1:]) * (gpus.sum(axis=1)[:, None, None] / 8.0) ** 0.8
+    replicas = (parts > 1) & (rng.random(count) < 0.3)
     return OfferTable(
         kinds=KINDS,
         kind=np.array([kind for kind, _, _ in rows]),
@@ -101,6 +102,7 @@ def _offers(rng: np.random.Generator) -> OfferTable:
         latency_s=latency,
         tokens_per_s=np.full(len(KINDS), 1e5),
         state_bytes=10 ** rng.uniform(8.5, 10.5, len(KINDS)),
+        state_share=np.where(replicas[:, None], gpus > 0, gpus / gpus.sum(axis=1, keepdims=True)),
     )
 
 

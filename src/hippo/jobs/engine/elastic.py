@@ -92,18 +92,16 @@ def _rate_alone(w, offer, domains):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _bring_state(w, job, offer, domains):  # type: ignore[no-untyped-def]
-    """Send weights and optimizer state from where they lie: of a ring all to each part, of a chain its share."""
+    """Send weights and optimizer state from where they lie, to each part what it holds of them."""
     home = w.mark[job, c.STATE_AT]
     if home < 0:
         return
-    form, total = w.offers.form[offer], 0
-    for part in range(form[c.FORM_PARTS]):
-        total += w.offers.gpus[offer, part]
+    form = w.offers.form[offer]
     for part in range(form[c.FORM_PARTS]):
         if domains[part] != home:
-            share = 1.0 if form[c.FORM_RING] == 1 else w.offers.gpus[offer, part] / total
+            size = w.offers.state_share[offer, part] * w.offers.state_bytes[form[c.FORM_KIND]]
             w.mark[job, c.COMING] += 1
-            send(w, job, home, domains[part], c.STATE, share * w.offers.state_bytes[form[c.FORM_KIND]])
+            send(w, job, home, domains[part], c.STATE, size)
 
 
 @kernel(lean=True)

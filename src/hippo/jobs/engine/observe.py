@@ -440,9 +440,8 @@ def _place(w, s, job, at):  # type: ignore[no-untyped-def]
     stop = w.restart_s if state >= 0 else 0.0
     for part in range(parts):
         if state >= 0 and s.where[at, part] != state:
-            share = 1.0 if w.offers.form[offer, c.FORM_RING] == 1 else 1.0 / parts
-            over = share * w.offers.state_bytes[mark[c.ROW]] / max(1.0, w.links.capacity[state, s.where[at, part]])
-            stop = max(stop, over)
+            size = w.offers.state_share[offer, part] * w.offers.state_bytes[mark[c.ROW]]
+            stop = max(stop, size / max(1.0, w.links.capacity[state, s.where[at, part]]))
     ends = stop + left / max(1e-12, s.rate[at])
     numbers[9] = np.log(1.0 + stop) / 8.0
     numbers[10] = np.log(1.0 + ends) / 10.0

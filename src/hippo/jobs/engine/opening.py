@@ -296,6 +296,7 @@ def _offers(table: OfferTable | None) -> c.Offers:
     return c.Offers(
         form=np.stack([table.kind, table.parts, table.block, table.ring.astype(np.int64)], axis=1),
         gpus=table.gpus,
+        state_share=table.state_share,
         rate=table.rate,
         hop_bytes=table.hop_bytes,
         bandwidth=table.bandwidth_bytes_per_s,

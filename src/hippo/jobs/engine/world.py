@@ -23,6 +23,7 @@ class Offers(NamedTuple):
 
     form: Ints  # (O, 4)
     gpus: Ints  # (O, M)
+    state_share: Floats  # (O, M) of its state that each part holds
     rate: Floats  # (O, latencies, bandwidths) work per second
     hop_bytes: Floats  # (O,) per second of work, each direction over each hop
     bandwidth: Floats  # bytes/s, ascending

@@ -154,10 +154,9 @@ class Moment:
         if at < 0:
             return 0.0
         state = float(self.offers.state_bytes[self.offers.kind[place.offer]])
-        part = np.ones(MOST_PARTS) if self.offers.ring[place.offer] else self.offers.gpus[place.offer] / place.gpus
         over = [
             state * float(share) / max(1.0, float(world.links.capacity[at, domain]))
-            for share, domain in zip(part, place.domains, strict=False)
+            for share, domain in zip(self.offers.state_share[place.offer], place.domains, strict=False)
             if domain != at
         ]
         return max([world.restart_s, *over])
