@@ -19,21 +19,21 @@ from hippo.jobs.engine.heaps import set_due
 def send(w, job, source, destination, what, size):  # type: ignore[no-untyped-def]
     """Begin a transfer of ``size`` bytes."""
     links = w.links
-    new = links.count[c.NEXT_FREE]
+    new = links.tally[c.NEXT_FREE]
     if new < 0:
-        links.count[c.TOO_MANY] = 1
+        links.tally[c.TOO_MANY] = 1
         return
     row = links.transfer[new]
-    links.count[c.NEXT_FREE] = row[c.SENT_FOR]
+    links.tally[c.NEXT_FREE] = row[c.SENT_FOR]
     row[c.SENT_FOR], row[c.SENT_FROM], row[c.SENT_TO], row[c.SENT_WHAT] = job, source, destination, what
-    row[c.SENT_PHASE], row[c.SENT_PLACE] = c.SENDING, links.count[c.TRANSFERS]
-    links.active[links.count[c.TRANSFERS]] = new
-    links.count[c.TRANSFERS] += 1
+    row[c.SENT_PHASE], row[c.SENT_PLACE] = c.SENDING, links.tally[c.TRANSFERS]
+    links.active[links.tally[c.TRANSFERS]] = new
+    links.tally[c.TRANSFERS] += 1
     links.bytes[new, c.BYTES_LEFT], links.bytes[new, c.BYTES_RATE] = size, 0.0
     links.bytes[new, c.BYTES_AS_OF] = w.clock[c.NOW]
     links.moved_gb[source, destination] += size * 1e-9
     w.job[job, c.MOVED] += size * 1e-9
-    links.count[c.UNSHARED] = 1
+    links.tally[c.UNSHARED] = 1
 
 
 @kernel(lean=True)
@@ -42,7 +42,7 @@ def transfer_is_due(w, transfer, now):  # type: ignore[no-untyped-def]
     row = w.links.transfer[transfer]
     latency = w.links.latency[row[c.SENT_FROM], row[c.SENT_TO]]
     if row[c.SENT_PHASE] == c.SENDING:
-        w.links.count[c.UNSHARED] = 1
+        w.links.tally[c.UNSHARED] = 1
         if latency > 0.0:
             row[c.SENT_PHASE] = c.FLYING
             set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], _item(w, transfer), now + latency)
@@ -55,21 +55,21 @@ def drop(w, transfer):  # type: ignore[no-untyped-def]
     """A transfer is over, or given up."""
     links = w.links
     row = links.transfer[transfer]
-    last = links.active[links.count[c.TRANSFERS] - 1]
+    last = links.active[links.tally[c.TRANSFERS] - 1]
     links.active[row[c.SENT_PLACE]] = last
     links.transfer[last, c.SENT_PLACE] = row[c.SENT_PLACE]
-    links.count[c.TRANSFERS] -= 1
+    links.tally[c.TRANSFERS] -= 1
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], _item(w, transfer), np.inf)
-    row[c.SENT_PHASE], row[c.SENT_FOR] = c.FREE, links.count[c.NEXT_FREE]
-    links.count[c.NEXT_FREE] = transfer
-    links.count[c.UNSHARED] = 1
+    row[c.SENT_PHASE], row[c.SENT_FOR] = c.FREE, links.tally[c.NEXT_FREE]
+    links.tally[c.NEXT_FREE] = transfer
+    links.tally[c.UNSHARED] = 1
 
 
 @kernel(lean=True)
 def give_up_state(w, job):  # type: ignore[no-untyped-def]
     """A job stops before its state has come: what is left is not sent."""
     links, at = w.links, 0
-    while at < links.count[c.TRANSFERS] and w.mark[job, c.COMING] > 0:
+    while at < links.tally[c.TRANSFERS] and w.mark[job, c.COMING] > 0:
         transfer = links.active[at]
         row = links.transfer[transfer]
         if row[c.SENT_FOR] == job and row[c.SENT_WHAT] == c.STATE:
@@ -88,13 +88,13 @@ def give_up_state(w, job):  # type: ignore[no-untyped-def]
 def network_moves(w, now):  # type: ignore[no-untyped-def]
     """Links go over to the next state of the network."""
     links, last = w.links, len(w.links.time_s) - 1
-    while links.count[c.STATE_NOW] < last and links.time_s[links.count[c.STATE_NOW] + 1] <= now:
-        links.count[c.STATE_NOW] += 1
+    while links.tally[c.STATE_NOW] < last and links.time_s[links.tally[c.STATE_NOW] + 1] <= now:
+        links.tally[c.STATE_NOW] += 1
     for here in range(len(links.capacity)):
         for there in range(len(links.capacity)):
-            links.capacity[here, there] = links.history[links.count[c.STATE_NOW], here, there]
-    links.count[c.UNSHARED] = 1
-    due = links.time_s[links.count[c.STATE_NOW] + 1] if links.count[c.STATE_NOW] < last else np.inf
+            links.capacity[here, there] = links.history[links.tally[c.STATE_NOW], here, there]
+    links.tally[c.UNSHARED] = 1
+    due = links.time_s[links.tally[c.STATE_NOW] + 1] if links.tally[c.STATE_NOW] < last else np.inf
     item = len(w.job) + len(w.bin) + c.NETWORK
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], item, due)
 
@@ -109,10 +109,10 @@ def _item(w, transfer):  # type: ignore[no-untyped-def]
 def begin_exchange(w, job):  # type: ignore[no-untyped-def]
     """An elastic job over several domains computes from now on, until its work is done or it stops."""
     if w.mark[job, c.EXCHANGES] == 0 and w.offers.form[w.mark[job, c.OFFER], c.FORM_PARTS] > 1:
-        w.links.spanning[w.links.count[c.SPANNING]] = job
-        w.links.count[c.SPANNING] += 1
-        w.mark[job, c.EXCHANGES] = w.links.count[c.SPANNING]
-        w.links.count[c.UNSHARED] = 1
+        w.links.spanning[w.links.tally[c.SPANNING]] = job
+        w.links.tally[c.SPANNING] += 1
+        w.mark[job, c.EXCHANGES] = w.links.tally[c.SPANNING]
+        w.links.tally[c.UNSHARED] = 1
 
 
 @kernel(lean=True)
@@ -120,12 +120,12 @@ def end_exchange(w, job):  # type: ignore[no-untyped-def]
     """Such a job stops or ends."""
     at = w.mark[job, c.EXCHANGES] - 1
     if at >= 0:
-        last = w.links.spanning[w.links.count[c.SPANNING] - 1]
+        last = w.links.spanning[w.links.tally[c.SPANNING] - 1]
         w.links.spanning[at] = last
         w.mark[last, c.EXCHANGES] = at + 1
         w.mark[job, c.EXCHANGES] = 0
-        w.links.count[c.SPANNING] -= 1
-        w.links.count[c.UNSHARED] = 1
+        w.links.tally[c.SPANNING] -= 1
+        w.links.tally[c.UNSHARED] = 1
 
 
 @kernel(lean=True)
@@ -140,8 +140,8 @@ def hops(offers, offer):  # type: ignore[no-untyped-def]
 def share(w):  # type: ignore[no-untyped-def]
     """Find what each flow has of its links, and with it how quick jobs and transfers are from now on."""
     links, offers = w.links, w.offers
-    links.count[c.UNSHARED] = 0
-    transfers, spanning = links.count[c.TRANSFERS], links.count[c.SPANNING]
+    links.tally[c.UNSHARED] = 0
+    transfers, spanning = links.tally[c.TRANSFERS], links.tally[c.SPANNING]
     _list_flows(w)
     for at in range(transfers):
         transfer = links.active[at]
@@ -171,12 +171,12 @@ def _list_flows(w):  # type: ignore[no-untyped-def]
     for here in range(len(links.first)):
         for there in range(len(links.first)):
             links.first[here, there] = -1
-    for at in range(links.count[c.TRANSFERS]):
+    for at in range(links.tally[c.TRANSFERS]):
         transfer = links.active[at]
         row = links.transfer[transfer]
         if row[c.SENT_PHASE] == c.SENDING:
             _list(links, transfer, row[c.SENT_FROM], row[c.SENT_TO], np.inf, 1.0)
-    for at in range(links.count[c.SPANNING]):
+    for at in range(links.tally[c.SPANNING]):
         job = links.spanning[at]
         offer, least, slowest = w.mark[job, c.OFFER], np.inf, 0.0
         parts = offers.form[offer, c.FORM_PARTS]

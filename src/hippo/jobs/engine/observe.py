@@ -140,7 +140,6 @@ def _lefts(w, s, job):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _domains(w, s):  # type: ignore[no-untyped-def]
-    site = 0.0
     for domain in range(len(s.domains)):
         devices, free, tenants, broken = 0, 0, 0, 0
         for each in range(len(w.bin)):
@@ -154,7 +153,6 @@ def _domains(w, s):  # type: ignore[no-untyped-def]
                     broken += row[c.BIN_SIZE]
         top = len(s.size) - 1
         numbers, each = s.domains[domain], 1.0 / max(1, devices)
-        site += devices
         numbers[0] = free * each
         numbers[1] = s.free[domain, top] * s.size[top] * each
         numbers[2] = tenants * each
@@ -174,11 +172,9 @@ def _domains(w, s):  # type: ignore[no-untyped-def]
             numbers[1] = np.log(1.0 + s.left[here, there] / 1.25e8) / 4.0
             numbers[2] = w.links.latency[here, there] * 10.0
             numbers[3] = w.links.usd_per_byte[here, there] * 1e10
-    waiting = 0.0
     for job in range(w.tally[c.ARRIVED]):  # where data of who waits lie
         if w.mark[job, c.STATUS] == c.WAITING and w.mark[job, c.HOME] >= 0:
             s.domains[w.mark[job, c.HOME], 6] += np.float32(0.1)
-            waiting += 1.0
 
 
 @kernel(lean=True)

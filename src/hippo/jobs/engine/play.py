@@ -65,7 +65,7 @@ def run(w, instants):  # type: ignore[no-untyped-def]
         if not advance(w):
             return False
         decide(w)
-        if w.links.count[c.UNSHARED] == 1:
+        if w.links.tally[c.UNSHARED] == 1:
             share(w)
     return True
 
@@ -75,7 +75,7 @@ def ledger(opening: Opening, policy: str) -> Ledger:
     world = opening.world
     job, mark = world.job, world.mark
     done = mark[:, c.STATUS] == c.DONE
-    assert world.links.count[c.TOO_MANY] == 0, "more transfers at once than there is room for"
+    assert world.links.tally[c.TOO_MANY] == 0, "more transfers at once than there is room for"
     assert done.sum() + len(opening.refused) == len(job), "jobs are left that neither ran nor were refused"
     taken = world.tally[c.SEGMENTS] if len(world.segment) else 0
     time_s, busy, waiting = _series(world)

@@ -314,7 +314,7 @@ def came(w, transfer, now):  # type: ignore[no-untyped-def]
     if what == c.STATE:
         w.mark[job, c.COMING] -= 1
     else:
-        for at in range(links.count[c.TRANSFERS]):
+        for at in range(links.tally[c.TRANSFERS]):
             other = links.transfer[links.active[at]]
             if other[c.SENT_FOR] == job and other[c.SENT_TO] == domain and other[c.SENT_WHAT] == c.DATA:
                 return

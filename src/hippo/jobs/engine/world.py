@@ -43,9 +43,9 @@ class Links(NamedTuple):
     exchanged_gb: Floats  # (K, K) by elastic jobs
     transfer: Ints  # (X, 6)
     bytes: Floats  # (X, 3)
-    active: Ints  # (X,) transfers, the first ``count[TRANSFERS]`` of them
-    spanning: Ints  # (n,) elastic jobs that run over several domains, the first ``count[SPANNING]`` of them
-    count: Ints  # (6,)
+    active: Ints  # (X,) transfers, the first ``tally[TRANSFERS]`` of them
+    spanning: Ints  # (n,) elastic jobs that run over several domains, the first ``tally[SPANNING]`` of them
+    tally: Ints  # (6,)
     first: Ints  # (K, K) flow of each link, -1: none
     next: Ints  # (F,) of the same link; transfers first, then the hops of spanning jobs, there and back
     demand: Floats  # (F,) bytes/s, inf: as much as it gets
@@ -226,7 +226,7 @@ FREE, SENDING, FLYING = range(3)
 BYTES_LEFT, BYTES_RATE, BYTES_AS_OF = range(3)
 """``Links.bytes`` (X, 3)."""
 TRANSFERS, SPANNING, NEXT_FREE, STATE_NOW, UNSHARED, TOO_MANY = range(6)
-"""``Links.count`` (6,): active transfers, spanning jobs, the first free transfer, the state of the network, whether
+"""``Links.tally`` (6,): active transfers, spanning jobs, the first free transfer, the state of the network, whether
 shares are to be found anew, and whether there was no room for a transfer."""
 
 NOW, BIN_WIDTH, STARTED_AT = range(3)

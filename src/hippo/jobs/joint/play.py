@@ -69,6 +69,6 @@ def step(w):  # type: ignore[no-untyped-def]
     """Go on to the next moment; False: nothing is to come."""
     if not advance(w):
         return False
-    if w.links.count[c.UNSHARED] == 1:
+    if w.links.tally[c.UNSHARED] == 1:
         share(w)
     return True

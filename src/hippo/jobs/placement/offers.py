@@ -107,12 +107,18 @@ class OfferTable:
         whole, real = np.zeros(0, np.int64), np.zeros(0)
         return cls(
             kinds=(),
-            **dict.fromkeys(("kind", "parts", "block"), whole),
+            kind=whole,
+            parts=whole,
+            block=whole,
             gpus=np.zeros((0, MOST_PARTS), np.int64),
             ring=np.zeros(0, np.bool_),
             layout=np.zeros((0, 3), np.int64),
             rate=np.zeros((0, 2, 2)),
-            **dict.fromkeys(("hop_bytes", "memory_left", "inside_comm", "tokens_per_s", "state_bytes"), real),
+            hop_bytes=real,
+            memory_left=real,
+            inside_comm=real,
+            tokens_per_s=real,
+            state_bytes=real,
             bandwidth_bytes_per_s=np.array([1.0, 2.0]),
             latency_s=np.array([1.0, 2.0]),
         )
