@@ -402,8 +402,8 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
         searched = way_of(plan) in others.searched or other is others.answer
         better = game is others.answer and worse < -EQUAL
         without = tuple(each.name for each in game.problem.cluster.domains if each.name not in plan.domains)
-        how = worse, searched, better, without
-        reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), *figures, *how))
+        who = described(plan), plan.domains, joining(plan)
+        reasons.append(RunnerUp(*who, *figures, worse, searched, beats_answer=better, without=without))
         pair = (game, other) if worse >= 0 else (other, game)
         reasons += switches(others, *pair)
     return tuple(reasons)

@@ -105,7 +105,9 @@ class DomainReplanner:
     def without_each(self, problem: Problem, answer: Plan, effort: Effort) -> Iterator[Plan]:
         """The ``answer``, a pipeline, without each of its domains in turn: laid as it is where that is best."""
         start, at = Candidate.of(answer), problem.cluster.domain_index
-        for name in answer.domains if start is not None and len(answer.domains) > 2 else ():
+        if start is None or len(answer.domains) < 3:  # of two, each alone is searched anyway
+            return
+        for name in answer.domains:
             rest = Only(frozenset(at[each] for each in answer.domains if each != name), 1)
             tried = Tried(problem)
             search_without(
