@@ -152,12 +152,12 @@ def _domains(w, s):  # type: ignore[no-untyped-def]
                 else:
                     broken += row[c.BIN_SIZE]
         top = len(s.size) - 1
-        numbers, each = s.domains[domain], 1.0 / max(1, devices)
-        numbers[0] = free * each
-        numbers[1] = s.free[domain, top] * s.size[top] * each
-        numbers[2] = tenants * each
-        numbers[3] = broken * each
-        numbers[4] = (devices - free - tenants - broken) * each
+        numbers, scale = s.domains[domain], 1.0 / max(1, devices)
+        numbers[0] = free * scale
+        numbers[1] = s.free[domain, top] * s.size[top] * scale
+        numbers[2] = tenants * scale
+        numbers[3] = broken * scale
+        numbers[4] = (devices - free - tenants - broken) * scale
         numbers[5] = np.log(1.0 + devices) / 8.0
         numbers[6] = 0.0
         numbers[7] = 1.0
