@@ -104,13 +104,13 @@ class Wanted:
     skip_bad: SkipBad = False
     seed: Seed = 0
     policy: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME[,NAME..]",
             help="Who decides, the first before the others; see 'jobs policies'.",
             show_default="learned; for elastic jobs separate",
         ),
-    ] = ""
+    ] = None
     compare: Annotated[bool, typer.Option("--compare", help="Every other policy beside it.")] = False
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write jobs.html and jobs.json there.")] = None
     json: Json = False
@@ -135,7 +135,8 @@ def replay(wanted: Wanted) -> None:
         option = f"--{str(error.key).replace('_', '-')}"
         raise InputError(error.problem, source=option, value=error.value, remedy=error.remedy) from None
     with Watch("replaying") as progress:
-        account = replay_jobs(question, wanted.policy.split(","), everyone=wanted.compare, progress=progress)
+        asked = () if wanted.policy is None else wanted.policy.split(",")
+        account = replay_jobs(question, asked, everyone=wanted.compare, progress=progress)
     for remark in account.remarks:
         mention(remark)
     if wanted.json:

@@ -105,8 +105,9 @@ def replay_jobs(
     """
     watch = progress or _unwatched
     _check(question)
-    names = list(dict.fromkeys(name.strip() for name in policies if name.strip()))
-    for name in names:
+    given = [name.strip() for name in policies]
+    names = list(dict.fromkeys(name for name in given if name))
+    for name in names or given:
         if name not in JOB_POLICIES and name not in JOB_SCHEDULERS:
             raise UnknownNameError("policy", name, (*JOB_POLICIES, *JOB_SCHEDULERS), source="--policy")
     account = _given(question, watch)
