@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 import pytest
+from tests.planners.tiny import random_problem
 
 from hippo.decide.choose import decide
 from hippo.decide.explain import Context, explain, reasons_of
-from hippo.decide.pace import ALLOWED
+from hippo.decide.pace import ALLOWED, binding
 from hippo.decide.reasons import (
+    HARDLY_WAITS,
+    MATCHED,
     Binding,
     Bottleneck,
     Capacity,
@@ -20,12 +24,14 @@ from hippo.decide.reasons import (
     RunnerUp,
 )
 from hippo.planners.base import Stop
+from hippo.planners.baselines.crosspipe import CrossPipe
+from hippo.planners.baselines.even import Even
 from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.search import Exact
 from hippo.planners.exact.space import Only
 from hippo.problem.load import load_problem
-from hippo.score.judge import judge
+from hippo.score.judge import flaw, judge
 
 
 def one(reasons: Sequence[Reason], kind: type[Reason]) -> Reason:
@@ -39,9 +45,17 @@ def agree(reasons: Sequence[Reason]) -> None:
     assert isinstance(binds, Binding)
     assert isinstance(tightest, Bottleneck)
     assert tightest.alone is not binds.matched
-    if not binds.matched:
-        assert tightest.subject.startswith("the link") is (binds.subject in ("bandwidth", "latency"))
-        assert binds.subject in ("compute", "bubble", "synchronisation") or binds.compute_share <= 0.9
+    links = max(binds.bandwidth_gain_share, binds.latency_gain_share)
+    ahead = links - binds.compute_gain_share if binds.of_links else binds.compute_gain_share - links
+    if binds.matched:
+        assert "neither binds alone" in binds.sentence()
+        assert ahead < MATCHED
+    else:
+        assert tightest.subject.startswith("the link") is binds.of_links
+        assert ahead >= MATCHED or binds.subject == "synchronisation"
+        assert ("the GPUs close behind" in binds.sentence()) is (binds.of_links and binds.compute_share > HARDLY_WAITS)
+    if ahead >= MATCHED:  # what helps by far most is what binds
+        assert not binds.matched
     waited = {
         frozenset(reason.subject.removeprefix("the link ").split(" <-> "))
         for reason in reasons
@@ -57,6 +71,35 @@ def agree(reasons: Sequence[Reason]) -> None:
 def test_one_verdict_about_what_binds(worlds, send_s, latency_s):
     game = worlds.across(send_s=send_s, latency_s=latency_s)
     agree(reasons_of(game, MemoryHeadroom("stage 1 in a", (50e9,), 76e9), Context("even")))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_binds_is_what_helps_in_drawn_answers(worlds, seed):
+    random = Random(seed)
+    game = worlds.across(
+        send_s=10 ** random.uniform(-2, 1),
+        latency_s=random.choice((0.0, 10 ** random.uniform(-2, 1))),
+        forward=(random.uniform(0.5, 2.0), random.uniform(0.5, 2.0)),
+        waves=random.choice((2, 4, 16, 40)),
+    )
+    agree(reasons_of(game, MemoryHeadroom("stage 1 in a", (50e9,), 76e9), Context("even")))
+
+
+def test_drawn_answers_are_of_every_kind(worlds):
+    found = set()
+    for send_s in (0.3, 3.0, 10.0):
+        binds = binding(worlds.across(send_s=send_s, waves=40), 0.5)
+        found.add("matched" if binds.matched else binds.sentence().partition(" binds")[0])
+    assert found == {"matched", "Compute", "Bandwidth between domains"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("planner", [CrossPipe(), Even()])
+def test_what_binds_is_what_helps_in_plans(planner, seed):
+    problem = random_problem(seed)
+    plan = planner.propose(problem, Stop(10.0)).plan
+    if plan is not None and flaw(problem, plan) is None:
+        agree(explain(judge(problem, plan), Context(planner.name)))
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -59,6 +59,12 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "and 1.0 % to agreeing on gradients and the optimizer; 10 % of the fullest GPU's memory is free.",
     ),
     (
+        Binding("bandwidth", 0.93, 0.007, 0.063, 0.0, 0.0, 0.1, 0.001, 0.062, 0.0),
+        "Bandwidth between domains binds, the GPUs close behind: 10 % quicker links would take 6.2 % off the step, "
+        "quicker GPUs 0.1 %. The busiest stage computes 93 % of the step; 0.7 % goes to fill, drain and imbalance and "
+        "6.3 % to waiting for bandwidth between domains; 10 % of the fullest GPU's memory is free.",
+    ),
+    (
         Bottleneck("stage 1 (layers 0-9 in a)", 0.03, 0.01, 0.97, alone=False),
         "What tells most is stage 1 (layers 0-9 in a), busy 97 % of the step: 10 % slower, the step would take 3.0 % "
         "longer; 10 % faster, 1.0 % less.",
@@ -148,6 +154,16 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         RunnerUp("pipeline across domains, a -> b", ("a", "b"), "pipeline across domains", 12.0, 4.2, 1.5, 0.2),
         "Runner-up: pipeline across domains, a -> b; 12.0 s and $4.20 a step ($1.50 egress), 20 % worse; found, not "
         "searched to the end.",
+    ),
+    (
+        RunnerUp("one domain, a", ("a",), "one domain", 9.0, 0.0, 0.0, -0.1, True, True, ("b", "c")),
+        "Better than the answer: one domain, a; 9.00 s a step, 10 % better. Found after the answer was chosen; to get "
+        "it, leave b and c out of the cluster file.",
+    ),
+    (
+        RunnerUp("one domain, a", ("a",), "one domain", 9.0, 0.0, 0.0, -0.1, True, True),
+        "Better than the answer: one domain, a; 9.00 s a step, 10 % better. Found after the answer was chosen; no "
+        "option asks for it.",
     ),
     (
         Switch("the link a <-> b", "add c and d", "bandwidth", "Gbit/s", 4.0, 7.4, 1.85, verified=True),

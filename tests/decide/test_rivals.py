@@ -158,6 +158,29 @@ def test_runner_up_comes_with_its_switches(worlds):
     assert [item.threshold for item in back] == [item.threshold for item in rest]
 
 
+@pytest.mark.parametrize(("better", "told"), [(0.1, True), (0.004, False)])
+def test_a_runner_up_that_is_better_than_the_answer_says_so_and_how_to_get_it(worlds, better, told):
+    problem = problem_of(worlds, 1e8)
+    answer = judge(problem, worlds.across_plan(WAVES))
+    other = judge(problem, worlds.alone_plan(WAVES))
+    found = replace(other, score=replace(other.score, step_time_s=(1 - better) * answer.step_time_s))
+    first, *_ = runner_up_reasons(Alternatives(answer, (found,)))
+    assert isinstance(first, RunnerUp)
+    assert first.document()["figures"]["beats_answer"] is told
+    assert first.without == ("b",)
+    assert first.sentence().startswith("Better than the answer:") is told
+    assert first.sentence().endswith("leave b out of the cluster file.") is told
+
+
+def test_a_plan_explained_that_is_not_the_answer_is_told_its_rivals_as_runners_up(worlds):
+    problem = problem_of(worlds, 1e8)
+    answer, given = judge(problem, worlds.alone_plan(WAVES)), judge(problem, worlds.across_plan(WAVES))
+    first, *_ = runner_up_reasons(Alternatives(answer, ()), given)
+    assert isinstance(first, RunnerUp)
+    assert first.worse_share < 0
+    assert not first.beats_answer
+
+
 def test_an_idle_domain_says_what_its_link_carries(worlds):
     problem = problem_of(worlds, 1e8)
     across = worlds.across_plan(WAVES)

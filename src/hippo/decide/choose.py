@@ -25,6 +25,7 @@ from hippo.planners.base import Planner, Progress, Proposal, Status, Stop, answe
 from hippo.planners.effort import Effort
 from hippo.planners.exact.front import MARGIN
 from hippo.planners.exact.replan import DomainReplanner
+from hippo.planners.exact.search import SETTLED
 from hippo.planners.exact.thrift import EQUAL
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
@@ -35,7 +36,6 @@ LOG = logging.getLogger(__name__)
 SHORTFALL_S = 5.0  # the most seconds of work spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 ORDER_SHARE = 0.2  # of the time limit, beside that of the search, for a better order of each planner's plan
-SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
 EXACT = "exact"  # whose search ``Panel.thrift`` goes on from
 WEIGHED = "front"  # the name in a row of plans weighed one by one
 CLOSE = 1e-6  # gaps below this are none

@@ -48,7 +48,7 @@ def explain_plan(
     gap = _gap(given, best)
     bound = best.lower_bound_s if gap is not None else None
     name, rejected = (best.planner, best.rejected) if best.plan == plan else (NAME, {})
-    anew = None if replanner is None or best.judged is None else replanner.of(problem)
+    anew = None if replanner is None or best.judged is None else replanner.of(problem, best.judged.plan)
     base = None if best.baseline is None else best.baseline.best
     answer = given
     if best.judged is not None and worse_by(problem.objective, given.score, best.judged.score) >= 0:

@@ -87,13 +87,12 @@ def bottleneck(game: Judged, binds: Binding, candidates: int = 4) -> Bottleneck:
     Where links alone bind it is one of them, and where they do not, a stage.
     """
     total, alone, found = game.step_time_s, not binds.matched, []
-    linked = binds.subject in ("bandwidth", "latency")
-    busiest = np.argsort(-game.timeline.rank_busy_s, kind="stable")[: 0 if alone and linked else candidates]
+    busiest = np.argsort(-game.timeline.rank_busy_s, kind="stable")[: 0 if alone and binds.of_links else candidates]
     for rank in busiest:
         slower, faster = (time_with_rank(game, int(rank), factor) for factor in (1 + STEP, 1 - STEP))
         busy = float(game.timeline.rank_busy_s[rank]) / total
         found.append(Bottleneck(rank_name(game, int(rank)), slower / total - 1, 1 - faster / total, busy, alone))
-    for links in game.pairs_used[: 0 if alone and not linked else candidates]:
+    for links in game.pairs_used[: 0 if alone and not binds.of_links else candidates]:
         slower, faster = (time_with(game, links, bandwidth=1 / factor) for factor in (1 + STEP, 1 - STEP))
         name, busy = link_name(game.problem.cluster, links), max(link_busy_share(game, link) for link in links)
         found.append(Bottleneck(name, slower / total - 1, 1 - faster / total, busy, alone))

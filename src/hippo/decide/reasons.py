@@ -52,7 +52,8 @@ class Binding(Reason):
 
     The first shares add up to the step (a waterfall): what the busiest rank computes, what waiting for the bandwidth
     and the latency of links adds, what fill, drain and imbalance of the pipeline add, what agreeing and the optimizer
-    add. The gains say what 10 % better GPUs, or links, would take off the step: the largest binds.
+    add. The gains say what 10 % better GPUs, or links, would take off the step: the largest binds, unless both are
+    matched.
     """
 
     kind: ClassVar[str] = "binding_constraint"
@@ -79,15 +80,22 @@ class Binding(Reason):
         )
         shares = f"the busiest stage computes {percent(self.compute_share)} of the step{lost and f'; {lost}'}"
         memory = f"{percent(self.free_memory_share)} of the fullest GPU's memory is free"
-        matched = "GPUs and links are matched, neither binds alone"
-        binds = matched if self.matched else f"{_BINDING[self.subject]} binds"
+        close = ", the GPUs close behind" if self.of_links and self.compute_share > HARDLY_WAITS else ""
+        binds = f"{_BINDING[self.subject]} binds{close}"
+        if self.matched:
+            binds = "GPUs and links are matched, neither binds alone"
         return f"{binds}: {self._gains()}. {capital(shares)}; {memory}."
 
     @property
+    def of_links(self) -> bool:
+        """Whether links help most."""
+        return self.subject in ("bandwidth", "latency")
+
+    @property
     def matched(self) -> bool:
-        """Whether nothing binds alone: more of anything gives little, or more of links where a stage hardly waits."""
-        little = max(self.compute_gain_share, self.bandwidth_gain_share, self.latency_gain_share) < MATCHED
-        return little or (self.subject in ("bandwidth", "latency") and self.compute_share > HARDLY_WAITS)
+        """Whether nothing binds alone: better GPUs take about as much off the step as better links."""
+        links = max(self.bandwidth_gain_share, self.latency_gain_share)
+        return self.subject != "synchronisation" and abs(self.compute_gain_share - links) < MATCHED
 
     def _gains(self) -> str:
         """What 10 % more of what binds gives, against 10 % more of the rest."""
@@ -103,10 +111,11 @@ class Binding(Reason):
 
 
 MATCHED = 0.02
-"""Nothing binds alone where 10 % more of anything takes less than this share off the step."""
+"""Nothing binds alone where what 10 % quicker GPUs take off the step and what 10 % better links do differ by less than
+this share of it."""
 
 HARDLY_WAITS = 0.9
-"""Links do not bind alone where the busiest stage computes more than this share of the step."""
+"""Where the busiest stage computes more than this share of the step, GPUs would bind next after links."""
 
 _BINDING = {
     "compute": "Compute",
@@ -287,6 +296,7 @@ class RewardParts(Reason):
 
 
 AS_LONG = 5e-4  # share of a step below which another is as long in what is printed
+NO_OPTION = "no option asks for it"
 NOT_SEARCHED = "; found, not searched to the end"
 """Of what was not looked for with the effort of the answer."""
 
@@ -303,12 +313,17 @@ class RunnerUp(Reason):
     egress_usd_per_step: float  # of that
     worse_share: float  # by the objective: (its value - the plan's) / the plan's; rewards: the difference
     searched: bool = False  # with the effort of the answer; else found on the way
+    beats_answer: bool = False  # by more than counts as equal: found only after the answer was chosen
+    without: tuple[str, ...] = ()  # domains that it does not use
 
     def _said(self) -> str:
         egress = f" ({usd(self.egress_usd_per_step)} egress)" if self.egress_usd_per_step > 0 else ""
         price = f" and {usd(self.usd_per_step)}" if self.usd_per_step > 0 else ""
         side = "worse" if self.worse_share >= 0 else "better"
         figures = f"{seconds(self.step_time_s)}{price} a step{egress}, {percent(abs(self.worse_share))} {side}"
+        if self.beats_answer:
+            way = f"to get it, leave {listed(self.without)} out of the cluster file" if self.without else NO_OPTION
+            return f"Better than the answer: {self.subject}; {figures}. Found after the answer was chosen; {way}."
         return f"Runner-up: {self.subject}; {figures}{'' if self.searched else NOT_SEARCHED}."
 
 

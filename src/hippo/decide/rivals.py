@@ -120,7 +120,14 @@ class Alternatives:
         return self.replanner if objective.name == "time" and objective.balance_delta is None else None
 
     def search(self) -> tuple[Judged, ...]:
-        """The known plans, best first, after a search of every idle domain, of the plans told, and of the others."""
+        """The known plans, best first, after a search of every idle domain, of the plans told, and of the others.
+
+        It begins from the answer's own layout on all of its domains but one: levers that the answer has, compression
+        for one, may lead the answer's search to poor plans of other ways.
+        """
+        if self.replanner is not None and not self.effort.over():
+            for plan in self.replanner.without_each(self._planned, self.answer.plan, self.effort):
+                self._learn(plan)
         for domain in self.problem.cluster.domains:
             if domain.name not in self.answer.plan.domains:
                 self.best_with(domain.name)
@@ -393,7 +400,10 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
         worse = worse_by(game.problem.objective, theirs, game.score)
         figures = theirs.step_time_s, theirs.usd_per_step, theirs.egress_usd_per_step
         searched = way_of(plan) in others.searched or other is others.answer
-        reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), *figures, worse, searched))
+        better = game is others.answer and worse < -EQUAL
+        without = tuple(each.name for each in game.problem.cluster.domains if each.name not in plan.domains)
+        who = described(plan), plan.domains, joining(plan)
+        reasons.append(RunnerUp(*who, *figures, worse, searched, beats_answer=better, without=without))
         pair = (game, other) if worse >= 0 else (other, game)
         reasons += switches(others, *pair)
     return tuple(reasons)

@@ -184,7 +184,10 @@ def test_three_halves_of_a_size_stay_where_they_do_as_much_as_the_sizes_beside_t
 # -------------------------------------------------------------------------------------------------- kept on the disk
 def test_the_second_time_nobody_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(offer_plans, "folder", lambda: tmp_path / "kernels")
-    first = offer_table(site(2), [KIND])
+    told: list[float] = []
+    first = offer_table(site(2), [KIND], progress=lambda _, share: told.append(share))
+    assert told == sorted(told)
+    assert told[0] == 0.0 < told[-1] < 1.0
     with monkeypatch.context() as context:
         context.setattr(offer_plans, "Exact", None)
         second = offer_table(site(2), [KIND])

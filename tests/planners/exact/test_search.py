@@ -10,8 +10,9 @@ from tests.planners.tiny import both, domain, model, problem
 from hippo.plan.check import check
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.planners.exact.bounds import PRECISION
-from hippo.planners.exact.search import Exact
+from hippo.planners.exact.search import GAVE_UP, SETTLED, Exact
 from hippo.problem.cluster import Link
+from hippo.problem.load import load_problem
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.score.judge import fits
@@ -45,6 +46,18 @@ def test_an_answer_is_sound_and_its_gap_is_what_lies_between() -> None:
         assert answer.gap == pytest.approx(1 - answer.lower_bound_s / step_s, abs=1e-12)
         assert 0 <= answer.gap < 1
         assert (answer.status is Status.OPTIMAL) == (answer.gap == 0)
+
+
+def test_that_patience_ended_a_search_is_said_where_its_gap_is_open() -> None:
+    asked = load_problem(model="llama-3-8b", cluster="three-aws-regions", global_batch=128, runtime="hippo")
+    answer, cut = found(asked), Exact().propose(asked, Stop(0.5))
+    assert answer.gap is not None
+    assert answer.gap > SETTLED
+    assert not answer.cut_short
+    assert answer.notes.count(GAVE_UP) == 1
+    assert cut.cut_short  # which says why, so that one reason is told
+    assert GAVE_UP not in cut.notes
+    assert GAVE_UP not in found(two()).notes  # its gap is 0
 
 
 def test_one_gpu_is_settled() -> None:

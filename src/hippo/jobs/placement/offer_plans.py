@@ -9,7 +9,7 @@ bring up pipelines that are cut otherwise, and replicas. What a plan found at on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -53,6 +53,9 @@ BASES = (1, 3)  # sizes are these times powers of two
 UNEQUAL = (2, 3)  # times the other part, in offers of two unequal parts
 PLANNED_BY = ("cost", "engine", "jobs/placement", "plan", "planners", "problem", "schedule", "score", "simulate")
 
+Told = Callable[[float], None]
+"""Called with the share of a kind that is planned."""
+
 
 @dataclass(frozen=True)
 class _Shape:
@@ -91,11 +94,14 @@ def offer_table(
     that pays. What was planned for the same question by the same sources is kept on the disk. ``InputError`` where a
     model is unknown, or fits nowhere.
     """
-    tables = []
-    for done, kind in enumerate(dict.fromkeys(kinds)):
-        if progress is not None:
-            progress(f"planning sizes and shapes of {kind.model}", done / len(kinds))
-        tables.append(_kept(_asked(cluster, kind, sizes)))
+    unlike, tables = tuple(dict.fromkeys(kinds)), list[OfferTable]()
+    for kind in unlike:
+
+        def told(share: float, model: str = kind.model) -> None:
+            if progress is not None:
+                progress(f"planning sizes and shapes of {model}", (len(tables) + share) / len(unlike))
+
+        tables.append(_kept(_asked(cluster, kind, sizes), told))
     if not tables:
         raise InputError("no kind of training", source="offers", remedy="name one model or more")
     table = OfferTable.joined(tables)
@@ -107,7 +113,7 @@ def planned_offers(
     cluster: Cluster, kind: TrainingKind, *, sizes: Sequence[int] | None = None, planner: Planner | None = None
 ) -> tuple[OfferTable, tuple[Judged, ...]]:
     """The offers of one kind planned anew, and the plan of each: what ``offer_table`` keeps, with what is behind it."""
-    return _asked(cluster, kind, sizes).table(planner or Exact())
+    return _asked(cluster, kind, sizes).table(planner or Exact(), lambda share: None)
 
 
 def _asked(cluster: Cluster, kind: TrainingKind, sizes: Sequence[int] | None) -> _Asked:
@@ -147,8 +153,9 @@ class _Asked:
     held: tuple[int, ...]  # GPUs of each domain of the site, most first
     ladder: tuple[int, ...]
 
-    def table(self, planner: Planner) -> tuple[OfferTable, tuple[Judged, ...]]:
+    def table(self, planner: Planner, told: Told) -> tuple[OfferTable, tuple[Judged, ...]]:
         """The offers of this kind, and the plan of each."""
+        told(0.0)
         alone = (_Shape((gpus,), block) for gpus in self.ladder for block in self._blocks(gpus))
         planned = [each for shape in alone for each in self._planned(planner, shape, PLANNED_GBPS[:1]) or ()]
         single = list(_worth_their_size(_lean(planned, {})))
@@ -156,7 +163,7 @@ class _Asked:
         for each in planned:
             key = each.shape.gpus[0], each.shape.block
             alone_s[key] = min(alone_s.get(key, np.inf), float(each.seconds[0, 0]))
-        several = _lean(self._several(planner, alone_s), alone_s)
+        several = _lean(self._several(planner, alone_s, told), alone_s)
         found = sorted([*single, *several], key=lambda each: (len(each.shape.gpus), each.shape.gpus, each.shape.block))
         if not found:
             problem = f"fits on no devices of these domains ({self.kind.batch} sequences of {self.kind.seq} tokens)"
@@ -181,14 +188,15 @@ class _Asked:
         blocks = (1 << power for power in range(top, max(top - BLOCKS, -1), -1))
         return [block for block in blocks if gpus % block == 0]
 
-    def _several(self, planner: Planner, alone_s: Mapping[tuple[int, int], float]) -> Iterator[_Offer]:
+    def _several(self, planner: Planner, alone_s: Mapping[tuple[int, int], float], told: Told) -> Iterator[_Offer]:
         """Offers over two to four domains, of whole nodes or of halves; ``alone_s``: by size and block, in one."""
         powers = [size for size in self.ladder if not size & (size - 1)]
         alike = [(size,) * n for size in powers for n in range(2, MOST_PARTS + 1)]
         unlike = [(times * size, size) for size in powers for times in UNEQUAL if times * size in self.ladder]
         least = self.cluster.domains[0].gpus_per_node // 2
         idle: set[tuple[int, int]] = set()  # sizes and blocks of which two do no more than one, on the quick link
-        for gpus in (*alike, *unlike):
+        for at, gpus in enumerate(shapes := (*alike, *unlike)):
+            told(at / len(shapes))
             small = gpus[-1]
             if small < least or len(gpus) > len(self.held) or any(map(gt, gpus, self.held)):
                 continue
@@ -349,11 +357,11 @@ def _worth_their_size(offers: Iterable[_Offer]) -> Iterator[_Offer]:
 
 
 # -------------------------------------------------------------------------------------------------- kept on the disk
-def _kept(asked: _Asked) -> OfferTable:
+def _kept(asked: _Asked, told: Told) -> OfferTable:
     """The table of the disk, or planned anew and kept there."""
     own = folder()
     if own is None:
-        return asked.table(Exact())[0]
+        return asked.table(Exact(), told)[0]
     file = own.parent / "offers" / f"{_digest(asked)}.npz"
     with suppress(OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile, AssertionError):
         with np.load(BytesIO(file.read_bytes()), allow_pickle=False) as held:
@@ -361,7 +369,7 @@ def _kept(asked: _Asked) -> OfferTable:
         table = OfferTable(kinds=(asked.kind,), **columns | {"raised": float(columns["raised"])})
         table.check()
         return table
-    table, _ = asked.table(Exact())
+    table, _ = asked.table(Exact(), told)
     content = BytesIO()
     np.savez_compressed(content, **{name: value for name, value in vars(table).items() if name != "kinds"})
     with suppress(InputError):  # nothing can be written: it is planned again the next time

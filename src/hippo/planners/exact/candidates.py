@@ -106,6 +106,7 @@ class Tried:
     effort: Effort = field(default_factory=Effort)
     share: float = 1.0  # of the effort after which nothing more is tried
     ceiling: float = float("inf")  # what is worth no less need not be looked for
+    gave_up: bool = False  # whether patience ended the search of a way to join before its bounds did
     rejected: Counter[str] = field(default_factory=Counter)
     known: dict[Candidate, float] = field(default_factory=dict)
     best: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # by way to join

@@ -79,6 +79,21 @@ def search_chains(field: Field, starts: Sequence[Candidate], *, seeded: bool = T
             search.run([*known, *(search.seeds() if seeded else ())])
 
 
+def search_without(field: Field, start: Candidate, left: int) -> None:
+    """Plays the chain of ``start`` without one of its domains: where the rest of its layout, or the same with other
+    widths or settings, leads by the estimate."""
+    for waits in WAITS.get(field.rules.messages.calls, (0.0,)):
+        search = ChainSearch(field, waits)
+        whole = search.chain_of(start)
+        if whole is None or left not in whole.path:
+            return
+        kept = [at for at, domain in enumerate(whole.path) if domain != left]
+        rest = Chain(tuple(whole.path[at] for at in kept), tuple(whole.layouts[at] for at in kept))
+        found = [each for each in map(search.paced, (rest, *search.laid_otherwise(rest))) if each is not None]
+        if found:
+            search.play(search.descended(min(found, key=lambda each: each.step_s)))
+
+
 @dataclass(frozen=True, eq=False)
 class ChainSearch:
     """Chains of one problem; each is worked out once."""
@@ -298,7 +313,7 @@ class ChainSearch:
                     moved.insert(k, j)
                     yield Chain(tuple(path[each] for each in moved), tuple(layouts[each] for each in moved))
         yield from self._with_another(chain)
-        yield from self._laid_otherwise(chain)
+        yield from self.laid_otherwise(chain)
 
     def _with_another(self, chain: Chain) -> Iterator[Chain]:
         """One domain more, at any place, laid like the first where it can."""
@@ -312,7 +327,7 @@ class ChainSearch:
             for k in range(len(path) + 1):
                 yield Chain((*path[:k], domain, *path[k:]), (*layouts[:k], layout, *layouts[k:]))
 
-    def _laid_otherwise(self, chain: Chain) -> Iterator[Chain]:
+    def laid_otherwise(self, chain: Chain) -> Iterator[Chain]:
         """All domains in another family, or with other widths, with all the stages there is room for."""
         for family in dict.fromkeys(family for layouts in self._layouts for family in layouts):
             if sum(a != b for a, b in zip(family, chain.family, strict=True)) > 1:

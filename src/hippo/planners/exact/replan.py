@@ -16,7 +16,7 @@ from hippo.plan.plan import Plan, Sync
 from hippo.planners.baselines.diloco import PERIOD
 from hippo.planners.effort import Effort
 from hippo.planners.exact.candidates import Candidate, Tried
-from hippo.planners.exact.chains import WAITS, search_chains
+from hippo.planners.exact.chains import WAITS, search_chains, search_without
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered
 from hippo.planners.exact.replicas import search_replicas
@@ -101,6 +101,22 @@ class DomainReplanner:
             last = self.known.setdefault(_way(candidate), [candidate])
             last[1:] = [] if candidate == last[0] else [candidate]
         return tuple((value, each.plan(problem)) for value, each in found)
+
+    def without_each(self, problem: Problem, answer: Plan, effort: Effort) -> Iterator[Plan]:
+        """The ``answer``, a pipeline, without each of its domains in turn: laid as it is where that is best."""
+        start, at = Candidate.of(answer), problem.cluster.domain_index
+        if start is None or len(answer.domains) < 3:  # of two, each alone is searched anyway
+            return
+        for name in answer.domains:
+            rest = Only(frozenset(at[each] for each in answer.domains if each != name), 1)
+            tried = Tried(problem)
+            search_without(
+                Field(problem, self.field.tables, tried, ordered=self.field.ordered, only=rest), start, at[name]
+            )
+            effort.spend(tried.effort.spent_s)
+            if tried.winner is not None:
+                self.known.setdefault(_way(tried.winner), [tried.winner])
+                yield tried.winner.plan(problem)
 
     def _chained(self, only: Only | None) -> bool:
         """Whether bounds alone do not lead to good plans: domains differ, or their ranks wait for messages."""

@@ -47,6 +47,11 @@ OPEN = (
     "The gap stays open for {cause}: their bound grants every border and every ring the quickest links there are, and "
     "takes waiting for links, for memory and for replicas apart, so plans that good need not exist."
 )
+GAVE_UP = (
+    "Plans that may be better were left untried: the search leaves a way to join domains once a few plans in a row "
+    "have brought nothing better."
+)
+SETTLED = 0.0025  # a proven gap below which more search cannot be worth its time
 EXPERTS = (
     "Expert parallelism is not searched and may be quicker: `hippo estimate --ep` tells what a layout with it takes."
 )
@@ -234,6 +239,7 @@ def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None 
         before = tried.value if joined is None else tried.best_of(joined)
         failures = 0 if play(field, shape, cuts, bound) < before else failures + 1
         if failures >= patience:
+            tried.gave_up |= joined is None
             return
 
 
@@ -264,6 +270,7 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Propo
         runners_up=tuple(judge(problem, each) for each in next_best),
         notes=_unsearched(problem)
         + (() if gap <= TOLD else (OPEN.format(cause=cause),))
+        + ((GAVE_UP,) if tried.gave_up and gap > SETTLED and not effort.cut else ())
         + (LOCAL_SGD_NOTES if best.plan.sync.method == "local_sgd" else ()),
         work_s=effort.spent_s,
         cut_short="" if closed else effort.cut,
