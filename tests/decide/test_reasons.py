@@ -199,10 +199,6 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "times); not searched to the end.",
     ),
     (
-        NoSwitch("add c", ("bandwidth",), 16.0, searched=False),
-        "Whether a change of bandwidth between 1/16 and 16 times today's makes it pay to add c was not searched.",
-    ),
-    (
         RunnerUp("one domain, a", ("a",), "one domain", 8.0, 2.0, 0.0, -0.2, searched=True),
         "Runner-up: one domain, a; 8.00 s and $2.00 a step, 20 % better.",
     ),

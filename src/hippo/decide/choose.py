@@ -122,7 +122,9 @@ def compare(
     panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, thrift=thrift, order=order)
     asking = _Hearing(problem, panel, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
-    found = _best(problem, [asking.ask(planner, stop.time_limit_s) for planner in panel.planners], against)
+    proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
+    spent_s = sum(each.work_s for each in proposals if each.planner == EXACT)
+    found = _settled(asking, proposals, against, stop.time_limit_s - spent_s)
     return with_reasons(found, panel, stop, seed=seed) if why or found.judged is None else found
 
 
@@ -145,19 +147,20 @@ def choose(
         proposals.append(asking.ask(planner, asking.effort.left_s))
     if problem.objective.name == "weighted" and panel.search is not None:
         proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.effort.left_s)))
-    return replace(_settled(asking, proposals, against), unasked=asking.effort.cut)
+    return replace(_settled(asking, proposals, against, asking.effort.left_s), unasked=asking.effort.cut)
 
 
-def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | None) -> Decision:
+def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | None, left_s: float) -> Decision:
     """The best of the proposals and of what reasons would tell beside it, which is searched first where a better plan
     may exist: several domains, and a proven gap that is open.
 
-    What is found is counted as the exact search's, whose tables and plans it goes on from.
+    What is found is counted as the exact search's, whose tables and plans it goes on from; ``left_s``: work that it
+    may take.
     """
     problem, stop = asking.problem, asking.stop
     decision = _best(problem, proposals, against)
     at = next((index for index, each in enumerate(proposals) if each.planner == EXACT), None)
-    best, limit_s = decision.judged, min(WORK_S, asking.effort.left_s)
+    best, limit_s = decision.judged, min(WORK_S, left_s)
     proven = decision.gap is not None and decision.gap <= max(stop.gap, EQUAL)
     if proven or best is None or at is None or asking.panel.replanner is None or limit_s <= 0:
         return decision
@@ -182,8 +185,9 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
         assert decision.judged is not None, "there was a plan before"
         others = others.beside(decision.judged)
     asking.effort.spend(others.effort.spent_s)
-    taken = {"planning_s": exact.planning_s + process_time() - began, "work_s": exact.work_s + others.effort.spent_s}
-    rows = tuple(replace(row, **taken) if row.planner == EXACT else row for row in decision.rows)
+    planning_s, work_s = exact.planning_s + process_time() - began, exact.work_s + others.effort.spent_s
+    row = replace(decision.rows[at], planning_s=planning_s, work_s=work_s)
+    rows = (*decision.rows[:at], row, *decision.rows[at + 1 :])
     others.effort.limit_s = WORK_S  # the limit stops planners, not reasons
     return replace(decision, rows=rows, planning_s=sum(row.planning_s for row in rows), others=others)
 

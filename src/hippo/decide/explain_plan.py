@@ -41,19 +41,21 @@ def explain_plan(
     broken = check(problem, plan)
     if broken:
         return Decision(problem, Status.INFEASIBLE, NAME, plan, reasons=_violations(broken))
-    panel = Panel(tuple(planners), tuple(baseline), order=order)
+    panel = Panel(tuple(planners), tuple(baseline), replanner=replanner, order=order)
     best = choose(problem, panel, stop, seed=seed, progress=progress)
     against = None if best.baseline is None else best.baseline.score
     given = judge(problem, plan).under(problem, baseline=against)
     gap = _gap(given, best)
     bound = best.lower_bound_s if gap is not None else None
     name, rejected = (best.planner, best.rejected) if best.plan == plan else (NAME, {})
-    anew = None if replanner is None or best.judged is None else replanner.of(problem, best.judged.plan)
-    base = None if best.baseline is None else best.baseline.best
     answer = given
     if best.judged is not None and worse_by(problem.objective, given.score, best.judged.score) >= 0:
         answer = best.judged
-    others = Alternatives(answer, best.runners_up, anew, base)
+    if best.others is not None:
+        others = best.others if answer is best.others.answer else best.others.beside(answer)
+    else:
+        anew = None if replanner is None or best.judged is None else replanner.of(problem, best.judged.plan)
+        others = Alternatives(answer, best.runners_up, anew, None if best.baseline is None else best.baseline.best)
     rivals = tuple(each for each in (answer, *others.search()) if each.plan != plan)
     context = Context(name, gap, bound, best.prover, (), rejected, others, best.baseline)
     too_much = _memory(given)

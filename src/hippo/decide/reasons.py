@@ -390,8 +390,6 @@ class NoSwitch(Reason):
         widest, what = f"{self.within:g}", f"{listed(self.tried, 'or')}{self.on and f' on {self.on}'}"
         if not self.planned_at:
             change = f"between 1/{widest} and {widest} times today's"
-            if not self.searched:
-                return f"Whether a change of {what} {change} makes it pay to {self.subject} was not searched."
             return f"No change of {what} {change} makes it pay to {self.subject}, both plans kept as they are."
         low, high = min(self.planned_at), max(self.planned_at)
         limits = f"between {_times(low)} and {_times(high)} times today's"

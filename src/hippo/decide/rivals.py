@@ -482,6 +482,13 @@ def _between(others: Alternatives, winner: Judged, rival: Judged, knob: Knob, en
     """What the whole plans at several factors of the knob say of going over to the rival."""
     found = others.sweep(knob).interval(way_of(rival.plan), ends)
     subject, todo = _subject(winner, knob), advice(winner.plan, rival.plan)
+    if found.high is None and not found.settled:  # effort is spent: what the two plans do as they are
+        contest = Rivalry(winner, rival)
+        factor = threshold(contest, knob)
+        if factor is not None:
+            return _switch(contest, knob, factor)
+        if not found.tried:
+            return NoSwitch(todo, (knob.quantity,), WIDEST, subject if knob.links else "")
     if found.high is None:
         on = subject if knob.links else ""
         return NoSwitch(todo, (knob.quantity,), WIDEST_ANEW, on, found.tried, found.settled)
