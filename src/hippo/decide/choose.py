@@ -179,7 +179,8 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
         bound = exact.lower_bound_s
         gap = None if bound is None else max(0.0, 1.0 - bound / found.step_time_s)
         told = replace(ordered, gap=gap, lower_bound_s=bound, runners_up=(others.answer, *others.known))
-        told = replace(told, notes=(*exact.notes, *ordered.notes, SEARCHED_ON), rejected=exact.rejected)
+        notes = (*asking.notes[EXACT], *ordered.notes, SEARCHED_ON)
+        told = replace(told, notes=notes, rejected=exact.rejected, cut_short=exact.cut_short)
         proposals = [*proposals[:at], told, *proposals[at + 1 :]]
         decision = _best(problem, proposals, against)
         assert decision.judged is not None, "there was a plan before"
@@ -259,6 +260,7 @@ class _Hearing:
         self.settled: set[str] = set()  # planners who have proven that there is next to nothing to gain
         self.ordering = problem.objective.name != "weighted"  # nobody is ordered anew where more than time is weighed
         self.effort = Effort.of(stop)
+        self.notes: dict[str, tuple[str, ...]] = {}  # of each planner, before its plan was ordered
         self._answers: dict[str, Proposal] = {}
 
     def ask(self, planner: Planner, limit_s: float) -> Proposal:
@@ -272,6 +274,7 @@ class _Hearing:
                 LOG.info("%s: %s after %.2f CPU s%s", each.planner, each.status.value, each.planning_s, told)
             self.effort.spend(found.work_s)
             self.settled |= {planner.name} if _closed(found, self.stop) else set()
+            self.notes[planner.name] = found.notes
             self._answers[planner.name] = self._bettered(judged(self.problem, found))
             for answer in found.asked:  # whoever is asked the same again answers the same
                 if answer.planner not in self._answers and not answer.cut_short:
