@@ -150,7 +150,7 @@ class Alternatives:
         it.
         """
         at, used = self.problem.cluster.domain_index, self.answer.plan.domains
-        for name in (None, *used) if self.effort.limit_s > 0 else ():
+        for name in (None, *used):
             rest = frozenset(at[each] for each in used if each != name)
             if len(rest) > 1:
                 self.over(Only(rest), below=_value(self.best))
