@@ -18,6 +18,9 @@ from hippo.score.interval import assumed_span, interval_document, span_document
 from hippo.score.judge import Judged
 from hippo.score.score import Score
 
+GIVEN = "the plan given"
+"""Who proposed a plan that nobody here did."""
+
 
 @dataclass(frozen=True)
 class Row:

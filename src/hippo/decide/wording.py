@@ -37,7 +37,7 @@ def between(low: float, high: float) -> str:
 
 def interval_text(found: StepInterval) -> str:
     """``90 %: 101 to 124 s``, and where nobody measured that they do ``if links fill``."""
-    return f"{percent(LEVEL)}: {between(found.low_s, found.high_s)}{' if links fill' if found.assumed else ''}"
+    return f"{percent(LEVEL)}: {between(found.low_s, found.high_s)}{f' if {found.only_if}' if found.only_if else ''}"
 
 
 def printed_text(step: PrintedStep) -> str:
