@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, isinf, log10
+from math import floor, isfinite, isinf, log10
 
 from hippo.plan.plan import Pipeline, Plan
 from hippo.score.interval import LEVEL, PrintedStep, StepInterval
@@ -27,6 +27,16 @@ def seconds(value: float, digits: int = 3) -> str:
         if abs(value) >= least:
             return f"{number(value * factor, digits)} {unit}"
     return "0 s" if value == 0 else f"{number(value * 1e6)} us"
+
+
+def duration(value_s: float) -> str:
+    """A time span as one says it: ``45 s``, ``12 min``, ``3.2 h``, ``2.1 days``."""
+    if not isfinite(value_s):
+        return "for ever"
+    for least, unit, size in ((172_800.0, "days", 86_400.0), (5_400.0, "h", 3_600.0), (120.0, "min", 60.0)):
+        if value_s >= least:
+            return f"{number(value_s / size, 2)} {unit}"
+    return f"{value_s:.0f} s"
 
 
 def between(low: float, high: float) -> str:
