@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tests.network.online_world import view, weak
 
-from hippo.network.methods.in_motion import InMotion, Motion, reachable
+from hippo.network.methods.in_motion import InMotion, Motion
 from hippo.network.methods.settings import SAILOR, chosen, searched
 from hippo.network.methods.static import Static
 from hippo.network.plans.plan_cache import PlanCache
-from hippo.network.plans.replan import Net
+from hippo.network.plans.replan import Net, reachable
 from hippo.network.rules.view import Action, How
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Status, Stop

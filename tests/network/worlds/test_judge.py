@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 
 from hippo.errors import InfeasibleError
+from hippo.network.evaluate.entrants import Entrant, compete
+from hippo.network.methods.settings import CROSSPIPE, DILOCO, receding_horizon
+from hippo.network.methods.static import Static
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Action, How, View
-from hippo.network.worlds.judge import HINDSIGHT, Comparison, Scenario, for_hindsight, judge, scenario_of
+from hippo.network.worlds.generator import DrawnTerms, make_world
+from hippo.network.worlds.judge import HINDSIGHT, TOLERANCE, Comparison, Scenario, for_hindsight, judge, scenario_of
 from hippo.network.worlds.play import Terms, foresee, play
 from hippo.network.worlds.world import World
 from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
-from hippo.problem.links import base_latency
+from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.load import load_problem
 
 
@@ -105,6 +109,42 @@ def test_hindsight_has_plans_for_states_that_come(setting: Scenario) -> None:
     assert [each.plan for each in known.configurations] == [
         each.plan for each in for_hindsight(setting.world, poor).configurations
     ]
+
+
+def test_hindsight_trains_replicas_alone_where_that_is_allowed_and_a_domain_is_cut_off(setting: Scenario) -> None:
+    """Two of three domains can reach each other: the plan of DiLoCo over these two, which no search for links makes."""
+    problem = load_problem(model="llama-3-8b", cluster="three-aws-regions", global_batch=64, allow_local_sgd=True)
+    cluster, last = problem.cluster, problem.cluster.domains[-1].name
+    bandwidth = np.tile(base_bandwidth(cluster), (20, 1))
+    bandwidth[10:, [last in (link.source, link.destination) for link in cluster.links]] = 0.0
+    world = replace(
+        setting.world,
+        problem=problem,
+        bandwidth_bytes_per_s=bandwidth,
+        latency_s=np.tile(base_latency(cluster), (20, 1)),
+        compute=np.ones((20, len(cluster.domains))),
+        told=np.ones(bandwidth.shape, dtype=bool),
+    )
+    known = for_hindsight(world, PlanCache(problem))
+    alone = [set(each.plan.domains) for each in known.configurations if each.plan.sync.method == "local_sgd"]
+    assert {domain.name for domain in cluster.domains[:-1]} in alone
+    assert {domain.name for domain in cluster.domains} in alone
+
+
+@pytest.mark.parametrize(("family", "allowed"), [("halving", True), ("stragglers", True), ("transient", False)])
+def test_nobody_does_more_than_hindsight(family: str, allowed: bool) -> None:
+    """Worlds of the suite, their first hours; in the first DiLoCo's plan in motion once did 6.7 % more, in the second
+    shares dealt anew under load 10 %."""
+    world = make_world(family, 0, split="test", terms=DrawnTerms("hippo", allow_local_sgd=allowed))
+    cut = {name: getattr(world, name)[:48] for name in ("bandwidth_bytes_per_s", "latency_s", "compute", "told")}
+    entrants = [
+        Entrant("static", Static),
+        Entrant("receding_horizon", receding_horizon),
+        Entrant("diloco", DILOCO) if allowed else Entrant("crosspipe", CROSSPIPE),
+    ]
+    found = compete(scenario_of(replace(world, **cut)), entrants, timed=False)
+    most = (1.0 + TOLERANCE) * found.runs[HINDSIGHT].work
+    assert all(run.work <= most for run in found.runs.values())
 
 
 def test_a_problem_without_a_plan_is_infeasible(setting: Scenario) -> None:

@@ -16,13 +16,12 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hippo.network.methods.receding_horizon import Horizon, given_up, usual_work
 from hippo.network.methods.static import start
 from hippo.network.plans.levers import Bench, better_again, either
 from hippo.network.plans.plan_cache import PlanCache
-from hippo.network.plans.replan import Net, Replanner, under
+from hippo.network.plans.replan import Net, Replanner, reachable
 from hippo.network.rules.move import STILL
 from hippo.network.rules.rates import net_now
 from hippo.network.rules.renewal import APART, FAR
@@ -148,15 +147,3 @@ def pulled(view: View, plan: Plan, name: str) -> list[int]:
     variants = [each for one in either(cache.problem, plan) for each in (one, *better_again(bench, one)[-1:])]
     added = [cache.add(each, origin=name, lever=bench.levers.get(each, "")) for each in variants]
     return [index for index in added if index is not None]
-
-
-def reachable(problem: Problem, state: Net, compute: NDArray[np.float64]) -> Problem:
-    """The problem with its links in that state, without the domains that do not answer, (K,) ``compute``."""
-    changed = under(problem, state)
-    cluster = changed.cluster
-    kept = tuple(domain for domain, slower in zip(cluster.domains, compute, strict=True) if np.isfinite(slower))
-    if not kept or len(kept) == len(cluster.domains):
-        return changed
-    names = {domain.name for domain in kept}
-    links = tuple(link for link in cluster.links if {link.source, link.destination} <= names)
-    return replace(changed, cluster=replace(cluster, domains=kept, links=links))

@@ -1,6 +1,7 @@
 """Which configurations are worth knowing before the network moves: of the base state, and of states that may come.
 
-The exact search plans for the base state and tells the best plan of every other way to join domains. For each designed
+The exact search plans for the base state and tells the best plan of every other way to join domains; where local SGD
+is allowed, DiLoCo's plan stands beside. For each designed
 state (a link weak or down, a domain lost, all links weaker or twice as quick) plans are made anew
 from the tables of that search, and the levers of the best places are pulled. All of them are played under all states;
 kept are those that are best somewhere: first locations, then of each what does more than its other configurations.
@@ -20,8 +21,10 @@ from hippo.network.plans.plan_cache import PlanCache, net_tokens_per_step
 from hippo.network.plans.replan import Net, Replanner
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Stop
+from hippo.planners.baselines.diloco import Diloco
 from hippo.planners.exact.search import Exact
 from hippo.problem.links import base_bandwidth, base_latency
+from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
 SEARCH = Stop(time_limit_s=30.0, gap=0.02)
@@ -48,10 +51,19 @@ def fill(cache: PlanCache, *, watch: Progress | None = None) -> None:
     for plan in (found.plan, *(other.plan for other in found.runners_up)):
         for each in () if plan is None else either(cache.problem, plan):
             trials.add(each, origin="exact")
+    trained_alone(trials, cache.problem)
     if len(trials) == 0:
         return
     for index in worth_knowing(trials, [base, *designed(trials)], watch=watch):
         cache.adopt(trials, index)
+
+
+def trained_alone(trials: PlanCache, problem: Problem) -> None:
+    """Adds the plan of DiLoCo for ``problem`` (that of ``trials``, or some of its domains), where local SGD is allowed:
+    domains that differ each get a layout of their own there, which the exact search gives replicas alone."""
+    plan = Diloco().propose(problem, SEARCH).plan
+    for each in () if plan is None else either(trials.problem, plan):
+        trials.add(each, origin="diloco")
 
 
 def worth_knowing(trials: PlanCache, wanted: Sequence[Net], *, watch: Progress | None = None) -> list[int]:

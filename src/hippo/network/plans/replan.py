@@ -231,6 +231,18 @@ def under(problem: Problem, state: Net) -> Problem:
     return replace(problem, cluster=replace(problem.cluster, links=changed))
 
 
+def reachable(problem: Problem, state: Net, compute: Floats) -> Problem:
+    """The problem with its links in that state, without the domains that do not answer, (K,) ``compute``."""
+    changed = under(problem, state)
+    cluster = changed.cluster
+    kept = tuple(domain for domain, slower in zip(cluster.domains, compute, strict=True) if np.isfinite(slower))
+    if not kept or len(kept) == len(cluster.domains):
+        return changed
+    names = {domain.name for domain in kept}
+    links = tuple(link for link in cluster.links if {link.source, link.destination} <= names)
+    return replace(changed, cluster=replace(cluster, domains=kept, links=links))
+
+
 def _changed(link: Link, bandwidth: float, share: float, latency: float) -> Link:
     late = float(latency) - link.overhead_s
     if link.bandwidth_bytes_per_s is None:

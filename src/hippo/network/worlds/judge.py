@@ -2,38 +2,46 @@
 
 Hindsight may use the configurations known at the start and plans made, with their levers, for states of the network
 that come (``for_hindsight``): what it does depends on the world alone, whoever competes. A run that finds a plan which
-hindsight lacks can do more, and is then told to.
+hindsight lacks can do more, by ``TOLERANCE`` at most on worlds of the suite, and is then told to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError
 from hippo.network.dynamics.forecast import Forecasts
-from hippo.network.plans.candidates import fill, plan_under, worth_knowing
+from hippo.network.methods.in_motion import LOADED
+from hippo.network.plans.candidates import best_under, fill, plan_under, renew, trained_alone, worth_knowing
 from hippo.network.plans.plan_cache import PlanCache
-from hippo.network.plans.replan import Net
+from hippo.network.plans.replan import Net, reachable
 from hippo.network.rules.view import Action, View
 from hippo.network.worlds.hindsight import hindsight
 from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun, Terms, Weights, foresee, play, usd_per_token
 from hippo.network.worlds.world import World, rollout
 from hippo.planners.base import Progress
+from hippo.problem.problem import Problem
 
+Floats = NDArray[np.float64]
 HINDSIGHT = "hindsight"
 STATIC = "static"
 WORTH_CAPTURING = 0.03
 """Where hindsight gains less than this share over ``static``, there is nothing to capture (facts: the right answer is
 to keep, and never to lose)."""
+TOLERANCE = 0.005
+"""Share of its work by which a run may exceed hindsight: what plans must add to be kept (``candidates.GAIN``) and
+states that lie between those that it plans for."""
 ROUNDING = 1e-9
-MOST_STATES, APART = 16, 0.3
-"""States of the network that hindsight plans for, and how far apart they lie at least: the root of the sum of squares
-of log bandwidths."""
-LEAST = 1e3  # bytes/s that stand for a link that is down
+MOST_STATES, APART, LOAD_APART = 16, 0.3, 0.1
+"""States of the links, and of the domains, that hindsight plans for, and how far apart they lie at least: the root of
+the sum of squares of log bandwidths, and of the logs of how much slower domains are. Load that differs by less moves
+shares of the batch (three times as far apart, runs do up to 1.9 % more than hindsight)."""
+LEAST, GONE = 1e3, 1e3  # bytes/s that stand for a link that is down; times as slow, for a domain that is
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,17 +126,49 @@ def judge(setting: Scenario, runs: Iterable[MethodRun]) -> Comparison:
 
 
 def for_hindsight(world: World, cache: PlanCache) -> PlanCache:
-    """A copy of a cache, with what is worth knowing in states of the links that the world is truly in: those that lie
-    furthest apart, found one after the other."""
-    known, rates = cache.copy(share=True), np.log(np.maximum(world.bandwidth_bytes_per_s, LEAST))
-    chosen, apart = [0], np.linalg.norm(rates - rates[0], axis=1)
-    while len(chosen) < MOST_STATES and apart.max() > APART:
-        chosen.append(int(np.argmax(apart)))
-        apart = np.minimum(apart, np.linalg.norm(rates - rates[chosen[-1]], axis=1))
-    trials = cache.copy()
-    for index in worth_knowing(trials, [Net(world.bandwidth_bytes_per_s[at], world.latency_s[at]) for at in chosen]):
+    """A copy of a cache, with what is worth knowing in states of the links that the world is truly in, and what methods
+    look for under load (``renew``) in those of its domains: states that lie furthest apart, found one after the other.
+    Where local SGD is allowed, with plans of it for the sets of domains that can be reached, all or those that are not
+    slowed: the ``MOST_STATES`` sets that come most often."""
+    known, trials = cache.copy(share=True), cache.copy()
+    nets = [Net(*each) for each in zip(world.bandwidth_bytes_per_s, world.latency_s, strict=True)]
+    for problem in _in_reach(world):
+        trained_alone(trials, problem)
+    rates, load = np.log(np.maximum(world.bandwidth_bytes_per_s, LEAST)), np.log(np.minimum(world.compute, GONE))
+    wanted = [0, *_furthest(rates, rates[0], APART, MOST_STATES - 1)]
+    for index in worth_knowing(trials, [nets[at] for at in wanted]):
         known.adopt(trials, index)
+    for at in _furthest(load, np.zeros_like(load[0]), LOAD_APART, MOST_STATES):
+        running = best_under(known, *nets[at], world.compute[at])
+        if running >= 0:
+            renew(known, nets[at], running=running, compute=world.compute[at], price=usd_per_token(world, cache))
     return known
+
+
+def _furthest(states: Floats, known: Floats, least: float, most: int) -> Iterator[int]:
+    """Rows of ``states`` that lie furthest from the one that is ``known``, and from those before, ``least`` or more."""
+    apart = np.linalg.norm(states - known, axis=1)
+    while most > 0 and apart.max() > least:
+        found = int(np.argmax(apart))
+        apart, most = np.minimum(apart, np.linalg.norm(states - states[found], axis=1)), most - 1
+        yield found
+
+
+def _in_reach(world: World) -> Iterator[Problem]:
+    """The problem over the sets of domains that some link reaches, with those that are slowed and without them."""
+    problem, bandwidth = world.problem, world.bandwidth_bytes_per_s
+    if not problem.allow_local_sgd:
+        return
+    names = [domain.name for domain in problem.cluster.domains]
+    touched = [[name in (link.source, link.destination) for name in names] for link in problem.cluster.links]
+    reached = ((bandwidth > 0) @ np.array(touched, dtype=bool).reshape(-1, len(names))) & np.isfinite(world.compute)
+    rows = np.concatenate([reached, reached & (world.compute <= LOADED)])
+    epoch = np.tile(np.arange(world.epochs), 2)
+    sets, first, often = np.unique(rows, axis=0, return_index=True, return_counts=True)
+    for at in np.argsort(-often, kind="stable")[:MOST_STATES]:
+        state = Net(bandwidth[epoch[first[at]]], world.latency_s[epoch[first[at]]])
+        if sets[at].sum() > 1:
+            yield reachable(problem, state, np.where(sets[at], 1.0, np.inf))
 
 
 def _taken_over(union: PlanCache, run: MethodRun) -> dict[int, int]:
