@@ -23,6 +23,7 @@ STATES = {
     "Renewal",
     "Alternatives",
     "Sweep",
+    "WorldEnv",
 }  # what grows during a run is no noun: one per run, never shared
 POLICIES = ("flat_ppo.policy", "no_gnn.policy", "no_masks.policy", "no_multipliers.policy")
 LEARNED = {

@@ -98,6 +98,15 @@ JOB_POLICIES: Mapping[str, str] = {
 }
 """Who goes first in a queue of jobs: values of ``jobs.policies.policy.QueuePolicy``."""
 
+JOB_SCHEDULERS: Mapping[str, str] = {
+    "separate": "hippo.jobs.joint.rules:SEPARATE",
+    "mast": "hippo.jobs.joint.rules:MAST",
+    "sailor": "hippo.jobs.joint.rules:SAILOR",
+    "goodput": "hippo.jobs.joint.rules:GOODPUT",
+    "shortest": "hippo.jobs.joint.rules:SHORTEST",
+}
+"""Who decides for elastic jobs, sizes, places and shapes together: values of ``jobs.joint.moment.Scheduler``."""
+
 EXPORTERS: Mapping[str, str] = {
     "megatron": "hippo.export.megatron:export",
     "deepspeed": "hippo.export.deepspeed:export",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hippo.registry import JOB_POLICIES
+from hippo.registry import JOB_POLICIES, JOB_SCHEDULERS
 
 KEYS = {
     *("mean_completion_s", "p50_completion_s", "p95_completion_s", "p99_completion_s", "mean_queueing_s", "makespan_s"),
@@ -234,7 +234,7 @@ def test_the_page(hippo, cluster, trace, tmp_path):
 
 def test_the_policies(hippo):
     told = hippo("jobs", "policies", "--json").document["policies"]
-    assert [row["name"] for row in told] == list(JOB_POLICIES)
+    assert [row["name"] for row in told] == [*JOB_POLICIES, *JOB_SCHEDULERS]
     assert {row["knows"] for row in told} == {"nothing", "estimates", "durations"}
     assert "srtf" in hippo("jobs", "policies").out
 
@@ -316,8 +316,11 @@ def test_traces_that_are_refused(refused, cluster, trace, tmp_path):
     words = ("--cluster", cluster, "--policy", "fifo")
     assert "does not exist" in refused("jobs", "replay", tmp_path / "no.csv", *words)
     assert "again" in refused("jobs", "replay", trace([A, A]), *words)
-    untimed = {**A, "duration_s": None, "model": "gpt2", "tokens": 1e9}
-    assert "duration_s: has tokens, and no duration" in refused("jobs", "replay", trace([untimed]), *words)
+    elastic = {**A, "duration_s": None, "model": "gpt2", "tokens": 1e9}
+    agents = tmp_path / "agents.yaml"
+    agents.write_text("agents:\n  - {domain: east, kind: npu, nodes: 1, per_node: 8}\n")
+    asked = ("jobs", "replay", trace([elastic]), "--cluster", agents)
+    assert "nobody can plan elastic jobs on it" in refused(*asked)
     assert "a negative duration" in refused("jobs", "replay", trace([{**A, "duration_s": -1}]), *words)
     assert "--out" in refused("jobs", "generate", "--like", trace(BOTH), "--out", tmp_path / "x.txt")
     assert "too little to fit" in refused("jobs", "generate", "--like", trace(BOTH), "--out", tmp_path / "x.csv")

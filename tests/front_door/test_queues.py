@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hippo
@@ -100,3 +102,57 @@ def test_errors_name_what_was_given(queue, tmp_path):
         hippo.replay_jobs(queue, ["lifo"])
     with pytest.raises(hippo.InputError, match="^jobs: must be 1 or more"):
         hippo.generate_jobs(hippo.JobsDrawing(queue.trace, tmp_path / "none.json", jobs=0))
+
+
+def _two_sizes(cluster, kinds, *, progress=None):
+    """Offers of one GPU at half the rate, and of two, for whatever is trained."""
+    from hippo.jobs.placement.offers import OfferTable
+
+    count = len(kinds)
+    return replace(
+        OfferTable.none(),
+        kinds=tuple(kinds),
+        kind=np.repeat(np.arange(count), 2),
+        parts=np.ones(2 * count, np.int64),
+        gpus=np.tile([[1, 0, 0, 0], [2, 0, 0, 0]], (count, 1)),
+        block=np.ones(2 * count, np.int64),
+        ring=np.zeros(2 * count, np.bool_),
+        layout=np.ones((2 * count, 3), np.int64),
+        rate=np.tile(np.array([0.5, 1.0])[:, None, None], (count, 2, 2)),
+        **dict.fromkeys(("hop_bytes", "memory_left", "inside_comm"), np.zeros(2 * count)),
+        tokens_per_s=np.full(count, 1000.0),
+        state_bytes=np.full(count, 1e9),
+    )
+
+
+ELASTIC = {"name": "e", "arrival_s": 0, "model": "llama-3.2-1b", "tokens": 200_000, "least": 1, "most": 2}
+
+
+def test_elastic_jobs_run_at_the_size_that_is_free(queue, monkeypatch):
+    """a gang holds one GPU until 50, so e runs on the other at half its rate: 200 s of work take 400 s."""
+    monkeypatch.setattr("hippo.front_door.queues.offer_table", _two_sizes)
+    gang = {"name": "g", "arrival_s": 0, "duration_s": 50, "devices": 1, "priority": 1}
+    Path(queue.trace).write_text(json.dumps({"hippo_jobs": 1, "jobs": [gang, ELASTIC]}))
+    account = hippo.replay_jobs(queue)
+    assert account.first.policy.name == "separate"
+    assert account.first.ledger.finish_s.tolist() == [50, 400]
+    replanned = hippo.replay_jobs(queue, ["sailor"])  # goes over to both at 50: 30 s of restart, 175 s of work left
+    assert replanned.first.ledger.finish_s.tolist() == [50, 50 + 30 + 175]
+    assert replanned.document()["preemptions"] == 1
+
+
+def test_rankings_and_schedulers_are_told_apart(queue, monkeypatch):
+    monkeypatch.setattr("hippo.front_door.queues.offer_table", _two_sizes)
+    with pytest.raises(hippo.InputError, match="schedules elastic jobs, and this trace has none"):
+        hippo.replay_jobs(queue, ["mast"])
+    Path(queue.trace).write_text(json.dumps({"hippo_jobs": 1, "jobs": [ELASTIC]}))
+    with pytest.raises(hippo.InputError, match="ranks gangs, and this trace has elastic jobs"):
+        hippo.replay_jobs(queue, ["srtf"])
+
+
+def test_an_elastic_job_that_no_size_holds_is_refused(queue, monkeypatch):
+    monkeypatch.setattr("hippo.front_door.queues.offer_table", _two_sizes)
+    large = ELASTIC | {"least": 4, "most": 8}
+    Path(queue.trace).write_text(json.dumps({"hippo_jobs": 1, "jobs": [large, ELASTIC | {"name": "f"}]}))
+    account = hippo.replay_jobs(queue)
+    assert account.refused == (("no plan trains it on 4 to 8 devices", 1),)

@@ -30,7 +30,8 @@ from .queue_rules import Rules
 
 Steps = Generator[Event, Any, None]
 
-_RUNS, _BREAKS, _ROUNDS, _ARRIVES, _DECIDES = (EventPriority(place) for place in range(2, 7))  # within an instant
+_RUNS, _BREAKS, _ROUNDS, _CARRIES, _ARRIVES, _DECIDES = (EventPriority(place) for place in range(2, 8))
+"""Places within an instant."""
 
 
 def play(
@@ -59,6 +60,14 @@ class _Clock(simpy.Environment):
         return event
 
 
+class _Transfer:
+    """Data on their way."""
+
+    def __init__(self, entry: Entry, source: int, destination: int, left: float) -> None:
+        self.entry, self.link, self.left, self.rate, self.as_of = entry, (source, destination), left, 0.0, 0.0
+        self.process: Process | None = None
+
+
 class _World:
     """One replay."""
 
@@ -78,6 +87,8 @@ class _World:
         self.left = len(self.entries)
         self.all_done = self.clock.event()
         self.processes: dict[int, Process] = {}  # of jobs that run, or wait to be promoted
+        self.transfers: list[_Transfer] = []
+        self.flying: list[tuple[Entry, int]] = []  # whose data, to where: sent, and not there yet
         self.jobs_of: defaultdict[str, int] = defaultdict(int)  # user -> jobs that wait or run
         self.deciding_s = self.round_s = -math.inf
         self.round_over = False
@@ -163,6 +174,47 @@ class _World:
         self._touch()
         self.round_over = True
 
+    def _share(self) -> None:
+        """Transfers share their links equally from now on."""
+        now = float(self.clock.now)
+        for entry, source, destination, left in self.rules.to_send:
+            self.transfers.append(_Transfer(entry, source, destination, left))
+        self.rules.to_send.clear()
+        for each in self.transfers:
+            beside = sum(other.link == each.link for other in self.transfers)
+            rate = self.rules.site.bandwidth_bytes_per_s[each.link[0]][each.link[1]] / beside
+            if rate != each.rate:
+                if now > each.as_of:
+                    each.left = max(0.0, each.left - each.rate * (now - each.as_of))
+                each.rate, each.as_of = rate, now
+                if each.process is not None:
+                    each.process.interrupt()
+                each.process = self.clock.process(self._carry(each))
+
+    def _carry(self, transfer: _Transfer) -> Steps:
+        try:
+            yield self.clock.at(transfer.as_of + transfer.left / transfer.rate, _CARRIES)
+        except simpy.Interrupt:
+            return
+        self._touch()
+        self.transfers.remove(transfer)
+        (source, destination), entry = transfer.link, transfer.entry
+        latency_s = self.rules.site.latency_s[source][destination]
+        if latency_s > 0:
+            self.flying.append((entry, destination))
+            yield self.clock.at(self.clock.now + latency_s, _CARRIES)
+            self._touch()
+            self.flying.remove((entry, destination))
+        if (entry, destination) in self.flying:
+            return
+        if any(other.entry is entry and other.link[1] == destination for other in self.transfers):
+            return
+        entry.sent[destination] = entry.sent[destination][0], float(self.clock.now)
+        if entry.spots:
+            self.processes.pop(entry.index).interrupt()
+            self.rules.find_ends(entry)
+            self.processes[entry.index] = self.clock.process(self._run(entry))
+
     def _one_less(self) -> None:
         self.left -= 1
         if not self.left:
@@ -181,6 +233,7 @@ class _World:
         if self.policy.rounds and self.round_over and self._climb(now):
             self._by_rank(now, by_force=True)
         self.round_over = False
+        self._share()
         in_turns = bool(rules.waiting()) or any(rules.gains(entry) for entry in rules.running())
         if self.policy.rounds and in_turns and self.round_s <= now:
             self.round_s = self.settings.round_s * (math.floor(now / self.settings.round_s) + 1)

@@ -34,7 +34,7 @@ class Entry:
         self.since_s = self.began_s = self.ready_s = self.end_s = math.nan
         self.rate, self.level, self.resumed, self.entitled = 1.0, 0, False, 0.0
         self.spots: list[Spot] = []
-        self.sent: dict[int, tuple[float, float]] = {}  # domain -> GB there or on their way, and when they are there
+        self.sent: dict[int, tuple[float, float]] = {}  # domain -> GB there or on their way, and when they came
 
     def joins(self, now: float, level: int) -> None:
         """Comes to a queue, behind all that are there."""
@@ -76,7 +76,7 @@ class Places:
         self.rows = self.slowdown.rows(workload)
         self.nodes = [_Node(p, pool.per_node) for p, pool in enumerate(site.pools) for _ in range(pool.nodes)]
         self.domain = [site.domains.index(pool.domain) for pool in site.pools]
-        self.link_free_s: defaultdict[tuple[int, int], float] = defaultdict(float)
+        self.to_send: list[tuple[Entry, int, int, float]] = []  # whose data, from, to, bytes
 
     def take(self, entry: Entry, spots: Sequence[Spot]) -> None:
         """Devices for a job: in the fullest node that has room for all, else from the emptiest."""
@@ -100,21 +100,23 @@ class Places:
             self.nodes[spot.node].free += spot.devices
         entry.spots = []
 
-    def fetch(self, entry: Entry, domains: Sequence[int], now: float) -> float:
-        """Send the data of a job to where it starts, an equal part to each domain; returns when the last is there."""
-        home, there_s = self.home(entry), now
+    def fetch(self, entry: Entry, domains: Sequence[int], now: float) -> None:
+        """Let the data of a job be sent to where it starts, an equal part to each domain."""
+        home = self.home(entry)
         for domain in domains:
-            if home < 0 or domain == home:
+            gb, (sent_gb, _) = entry.job.data_gb / len(domains), entry.sent.get(domain, (0.0, now))
+            if home < 0 or domain == home or gb <= sent_gb:
                 continue
-            gb, (sent_gb, arrives_s) = entry.job.data_gb / len(domains), entry.sent.get(domain, (0.0, now))
-            if gb > sent_gb:
-                begins_s = max(now, self.link_free_s[home, domain])
-                bandwidth = self.site.bandwidth_bytes_per_s[home][domain]
-                self.link_free_s[home, domain] = begins_s + (gb - sent_gb) * 1e9 / bandwidth
-                arrives_s = self.link_free_s[home, domain] + self.site.latency_s[home][domain]
-                entry.sent[domain] = gb, arrives_s
-            there_s = max(there_s, arrives_s)
-        return there_s
+            at_once = math.isinf(self.site.bandwidth_bytes_per_s[home][domain])
+            at_once = at_once and self.site.latency_s[home][domain] == 0
+            entry.sent[domain] = gb, now if at_once else math.inf
+            if not at_once:
+                self.to_send.append((entry, home, domain, (gb - sent_gb) * 1e9))
+
+    def data_there_s(self, entry: Entry) -> float:
+        """When the last of the data came to where a job runs; inf: some are on their way."""
+        domains = {self.domain[spot.pool] for spot in entry.spots}
+        return max((entry.sent[domain][1] for domain in domains if domain in entry.sent), default=-math.inf)
 
     def usable(self, entry: Entry) -> list[int]:
         """Pools that could run a part of a job."""

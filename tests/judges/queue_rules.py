@@ -159,12 +159,18 @@ class Rules(Places):
         entry.rate = min(self.site.pools[spot.pool].speed for spot in spots)
         if len(domains) > 1:
             entry.rate /= float(self.slowdown.factor[self.rows[entry.index], sum(1 << each for each in domains)])
-        there_s = self.fetch(entry, domains, now)
-        entry.began_s, entry.ready_s = now, now + (self.settings.restart_s if entry.resumed else 0.0)
+        self.fetch(entry, domains, now)
+        entry.began_s = now
+        self.find_ends(entry)
+        entry.first_s = now if math.isnan(entry.first_s) else entry.first_s
+
+    def find_ends(self, entry: Entry) -> None:
+        """When a run computes and ends, by what is known of its data."""
+        there_s = self.data_there_s(entry)
+        entry.ready_s = entry.began_s + (self.settings.restart_s if entry.resumed else 0.0)
         if self.settings.data == "before":
             entry.ready_s = max(entry.ready_s, there_s)
         entry.end_s = max(entry.ready_s + entry.left_s / entry.rate, there_s)
-        entry.first_s = now if math.isnan(entry.first_s) else entry.first_s
 
     def ends_run(self, entry: Entry, now: float) -> None:
         """A run ends, whatever the reason."""

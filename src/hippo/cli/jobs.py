@@ -14,6 +14,7 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
+    from hippo.jobs.joint.moment import Scheduler
     from hippo.jobs.policies.policy import QueuePolicy
 
 jobs = typer.Typer(
@@ -51,6 +52,10 @@ class Wanted:
     cluster: Annotated[
         str, typer.Option(metavar="CLUSTER.yaml|NAME", help="Cluster file, file of agents, or a catalogue name.")
     ]
+    network: Annotated[
+        Path | None,
+        typer.Option(metavar="NET.csv", help="Network trace: how the links move.", show_default="they stand still"),
+    ] = None
     format: Form = None
     begin: Annotated[float | None, typer.Option("--from", metavar="S", help="Jobs from this time of the trace on.")] = (
         None
@@ -99,9 +104,13 @@ class Wanted:
     skip_bad: SkipBad = False
     seed: Seed = 0
     policy: Annotated[
-        str,
-        typer.Option(metavar="NAME[,NAME..]", help="Who decides, the first before the others; see 'jobs policies'."),
-    ] = "learned"
+        str | None,
+        typer.Option(
+            metavar="NAME[,NAME..]",
+            help="Who decides, the first before the others; see 'jobs policies'.",
+            show_default="learned; for elastic jobs separate",
+        ),
+    ] = None
     compare: Annotated[bool, typer.Option("--compare", help="Every other policy beside it.")] = False
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write jobs.html and jobs.json there.")] = None
     json: Json = False
@@ -112,7 +121,8 @@ def replay(wanted: Wanted) -> None:
     """A job trace replayed on a cluster, under one policy or several.
 
     Jobs are gangs: all of their devices at once, in one domain, or over several where that is asked for and the
-    planner knows how much longer they then take. A job that no part of the site can hold is refused with the reason,
+    planner knows how much longer they then take. Elastic jobs (they tell a model, tokens, least and most devices) run
+    under what the planner offers for their sizes. A job that no part of the site can hold is refused with the reason,
     the rest goes on.
     """
     from hippo.front_door.queues import JobsQuestion, replay_jobs
@@ -125,7 +135,8 @@ def replay(wanted: Wanted) -> None:
         option = f"--{str(error.key).replace('_', '-')}"
         raise InputError(error.problem, source=option, value=error.value, remedy=error.remedy) from None
     with Watch("replaying") as progress:
-        account = replay_jobs(question, wanted.policy.split(","), everyone=wanted.compare, progress=progress)
+        asked = () if wanted.policy is None else wanted.policy.split(",")
+        account = replay_jobs(question, asked, everyone=wanted.compare, progress=progress)
     for remark in account.remarks:
         mention(remark)
     if wanted.json:
@@ -224,20 +235,22 @@ class Listing:
 @takes(Listing)
 def policies(listing: Listing) -> None:
     """The policies: rule, what each knows, whether it stops jobs."""
-    from hippo.registry import JOB_POLICIES, load
+    from hippo.registry import JOB_POLICIES, JOB_SCHEDULERS, load
 
     rows: list[dict[str, Any]] = []
-    for name in JOB_POLICIES:
-        policy: QueuePolicy = load(JOB_POLICIES, "policy", name)
-        rows.append(
-            {
-                "name": name,
-                "knows": policy.knows,
-                "preempts": "yes" if policy.preempts else "no",
-                "about": policy.summary,
-                "source": policy.source,
-            }
-        )
+    for table, decides in ((JOB_POLICIES, "gangs"), (JOB_SCHEDULERS, "elastic jobs")):
+        for name in table:
+            policy: QueuePolicy | Scheduler = load(table, "policy", name)
+            rows.append(
+                {
+                    "name": name,
+                    "for": decides,
+                    "knows": policy.knows,
+                    "preempts": "yes" if policy.preempts else "no",
+                    "about": policy.summary,
+                    "source": policy.source,
+                }
+            )
     if listing.json:
         print_document({"policies": rows})
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from hippo import first_use
 from hippo.arguments import check_fields
 from hippo.decide.wording import count
-from hippo.errors import InfeasibleError, InputError, UnknownNameError
+from hippo.errors import InfeasibleError, InputError, MissingExtraError, UnknownNameError
 from hippo.jobs.account import ReplayAccount, played
 from hippo.jobs.engine.shapes import shapes
+from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.learned.weights import read
 from hippo.jobs.placement.data import with_data
+from hippo.jobs.placement.offer_plans import offer_table
+from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.placement.slowdown import Slowdown, kinds_that_span
 from hippo.jobs.placement.step_time import slowdown
 from hippo.jobs.policies.learned import suited
@@ -46,7 +49,7 @@ from hippo.jobs.workload import JobWorkload
 from hippo.planners.base import Progress
 from hippo.problem.cluster import Cluster
 from hippo.problem.gpus import ALIASES
-from hippo.registry import JOB_POLICIES, load, planner
+from hippo.registry import JOB_POLICIES, JOB_SCHEDULERS, load, planner
 from hippo.units import SECONDS_PER_HOUR
 
 LEAST_LOAD, MOST_LOAD, MOST_CPUS = 0.001, 1000.0, 10_000
@@ -62,6 +65,7 @@ class JobsQuestion:
 
     trace: str | Path  # a file, packed or not; PAI: the folder
     cluster: str | Path  # cluster file, file of agents, or a catalogue name
+    network: str | Path | None = None  # network trace; None: the links stand still
     format: str | None = None  # philly, helios, pai, gavel, swf, own; None: told by content
     begin: float | None = None  # jobs from this second of the trace on
     end: float | None = None  # and before this one
@@ -87,21 +91,32 @@ class JobsQuestion:
 
 def replay_jobs(
     question: JobsQuestion,
-    policies: Iterable[str] = ("learned",),
+    policies: Iterable[str] = (),
     *,
     everyone: bool = False,
     progress: Progress | None = None,
 ) -> ReplayAccount:
     """A job trace replayed under one policy after the other; ``everyone``: all others after those named.
 
-    Jobs are gangs: all of their devices at once. A job that no part of the site can hold is refused with the reason,
-    the rest goes on (``account.refused``). Raises ``InputError`` for a trace, a site or a rule that is wrong,
-    ``InfeasibleError`` where nothing is left to replay.
+    Jobs are gangs, all of their devices at once, under ``registry.JOB_POLICIES`` (default: ``learned``). Where some are
+    elastic, ``registry.JOB_SCHEDULERS`` decide for all together (default: ``separate``). A job that no part of the site
+    can hold is refused with the reason, the rest goes on (``account.refused``). Raises ``InputError`` for a trace, a
+    site or a rule that is wrong, ``InfeasibleError`` where nothing is left to replay.
     """
     watch = progress or _unwatched
     _check(question)
-    chosen = _with_queues(question, _policies(policies, everyone=everyone))
+    given = [name.strip() for name in policies]
+    names = list(dict.fromkeys(name for name in given if name))
+    for name in names or given:
+        if name not in JOB_POLICIES and name not in JOB_SCHEDULERS:
+            raise UnknownNameError("policy", name, (*JOB_POLICIES, *JOB_SCHEDULERS), source="--policy")
     account = _given(question, watch)
+    if account.offers is not None:
+        return _scheduled(account, _schedulers(names, everyone=everyone), names, watch)
+    if others := [name for name in names if name not in JOB_POLICIES]:
+        problem, remedy = "schedules elastic jobs, and this trace has none", f"choose from {', '.join(JOB_POLICIES)}"
+        raise InputError(problem, source="--policy", value=others[0], remedy=remedy)
+    chosen = _with_queues(question, _policies(names or ["learned"], everyone=everyone))
     first_use.prepare_jobs(progress=watch)
     for place, each in enumerate(chosen):
         policy, told = suited(each, account.workload), []
@@ -111,13 +126,40 @@ def replay_jobs(
         if policy.learns and account.learner is not None and account.learner.past is not None:
             told.append(f"{policy.name} knows the {len(account.learner.past):,} jobs of the trace before this part")
         account = replace(account, remarks=(*account.remarks, *told))
-        watch(policy.name, place / len(chosen))
-
-        def far(done: int, of: int, name: str = policy.name, begun: int = place) -> None:
-            watch(name, (begun + done / max(of, 1)) / len(chosen))
-
-        account = played(account, policy, watch=far)
+        account = played(account, policy, watch=_far(watch, policy.name, place, len(chosen)))
     return account
+
+
+def _scheduled(
+    account: ReplayAccount, schedulers: tuple[Scheduler, ...], named: list[str], watch: Progress
+) -> ReplayAccount:
+    """The account with a play of each of them; of those that were not named, without those that lack a library."""
+    for place, each in enumerate(schedulers):
+        try:
+            account = played(account, each, watch=_far(watch, each.name, place, len(schedulers)))
+        except MissingExtraError as lack:
+            if each.name in named:
+                raise
+            account = replace(account, remarks=(*account.remarks, f"left out {each.name}: {lack}"))
+    return account
+
+
+def _far(watch: Progress, name: str, begun: int, of: int) -> Callable[[int, int], None]:
+    """Tells how far one play of several is."""
+    watch(name, begun / of)
+    return lambda done, jobs: watch(name, (begun + done / max(jobs, 1)) / of)
+
+
+def _schedulers(names: list[str], *, everyone: bool) -> tuple[Scheduler, ...]:
+    """Schedulers by name; ``everyone``: all the others behind them."""
+    if others := [name for name in names if name not in JOB_SCHEDULERS]:
+        remedy = f"choose from {', '.join(JOB_SCHEDULERS)}"
+        raise InputError(
+            "ranks gangs, and this trace has elastic jobs", source="--policy", value=others[0], remedy=remedy
+        )
+    chosen = names or ["separate"]
+    more = [name for name in JOB_SCHEDULERS if name not in chosen] if everyone else []
+    return tuple(load(JOB_SCHEDULERS, "policy", name) for name in (*chosen, *more))
 
 
 def _unwatched(phase: str, share: float) -> None:
@@ -147,11 +189,8 @@ def _check(asked: JobsQuestion) -> None:
     _rules(asked)
 
 
-def _policies(names: Iterable[str], *, everyone: bool) -> tuple[QueuePolicy, ...]:
+def _policies(chosen: list[str], *, everyone: bool) -> tuple[QueuePolicy, ...]:
     """Policies by name, each once; ``everyone``: all the others behind them."""
-    chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
-    if not chosen:
-        raise UnknownNameError("policy", "", JOB_POLICIES, source="--policy")
     found: list[QueuePolicy] = [load(JOB_POLICIES, "policy", name, source="--policy") for name in chosen]
     if any(policy.learns for policy in found) and not _trained():
         remedy = "train one with 'hippo train --config configs/algo/jobs.yaml', or name another policy"
@@ -195,21 +234,20 @@ def _trained() -> bool:
 
 def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
     """The workload on its site, ready to be played."""
-    agents, cluster = load_site(asked.cluster)
+    agents, cluster = load_site(asked.cluster, asked.network)
     site = _with_cpus(agents, asked.cpus_per_node)
     settings = _rules(asked)
     progress("reading the trace", 0.0)
     trace = load_trace(Path(asked.trace), form=asked.format, skip_bad=asked.skip_bad)
     workload, left_out = _chosen(asked, trace, site)
-    untimed = np.flatnonzero(np.isnan(workload.duration_s))
-    if len(untimed):
-        where = f"{asked.trace}: job {workload.name(untimed[0])!r:.60}"
-        remedy = "write how long it takes as duration_s; it is then replayed as a gang of its most devices"
-        raise InputError("has tokens, and no duration", source=where, key="duration_s", remedy=remedy)
+    offers = None
+    if workload.elastic.any():
+        offers = _offers(asked, workload, agents, cluster, progress)
+        workload = workload.timed(dict(zip(offers.kinds, offers.tokens_per_s.tolist(), strict=True)))
     planned = is_planned(agents, cluster)  # spans of other devices than the catalogue's GPUs nobody can plan
-    spans = _slowdown(workload, cluster, site, settings, progress) if planned else None
-    runs = _can_run(workload, site, settings, spans)
-    workload = _stretched(workload, site, asked.load, runs)
+    spans = _slowdown(workload, cluster, site, settings, progress) if planned and offers is None else None
+    runs = _can_run(workload, site, settings, spans) | workload.elastic
+    workload = _stretched(workload, site, asked.load, runs, offers)
     read = f"read {count(len(trace.workload), 'job')} of {Path(asked.trace).name} (format {trace.format})"
     return ReplayAccount(
         source=str(asked.trace),
@@ -219,7 +257,8 @@ def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
         site=site,
         settings=settings,
         slowdown=spans,
-        load=_offered_load(workload, site, runs),
+        load=_offered_load(workload, site, runs, offers),
+        offers=offers,
         left_out=left_out,
         learner=_learner(asked, trace),
         remarks=(
@@ -338,18 +377,33 @@ def _can_run(workload: JobWorkload, site: JobSite, settings: ReplayRules, spans:
     return found
 
 
-def _stretched(workload: JobWorkload, site: JobSite, load: float | None, runs: NDArray[np.bool_]) -> JobWorkload:
+def _offers(
+    asked: JobsQuestion, workload: JobWorkload, site: JobSite, cluster: Cluster, progress: Progress
+) -> OfferTable:
+    """Sizes and shapes of the elastic jobs, planned on the cluster."""
+    if not is_planned(site, cluster):
+        remedy = "take a cluster of GPUs of the catalogue, or a trace without elastic jobs"
+        raise InputError(
+            "nobody can plan elastic jobs on it", source="--cluster", value=str(asked.cluster), remedy=remedy
+        )
+    first_use.prepare((planner(SPANNER),), progress=progress)
+    return offer_table(cluster, workload.trainings, progress=progress)
+
+
+def _stretched(
+    workload: JobWorkload, site: JobSite, load: float | None, runs: NDArray[np.bool_], offers: OfferTable | None
+) -> JobWorkload:
     """Arrivals as far apart as the load asks; jobs that the site cannot hold (not in ``runs``) do not count."""
     if load is None:
         return workload
-    found = _offered_load(workload, site, runs)
+    found = _offered_load(workload, site, runs, offers)
     if not 0 < found < math.inf:
         remedy = "leave out --load: the jobs arrive at one instant, or none can run"
         raise InputError("cannot be reached", source="--load", value=load, remedy=remedy)
     return workload.stretched(found / load)
 
 
-def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_]) -> float:
+def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_], offers: OfferTable | None) -> float:
     """Work that arrives over what the site can do, of the jobs that run (n,), on devices that are no CPUs (on all
     devices where there is nothing else)."""
     pools = tuple(pool for pool in site.pools if pool.kind != CPU) or site.pools
@@ -357,9 +411,8 @@ def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_])
     if not counted.any():
         return 0.0
     span_s = float(workload.arrival_s[-1] - workload.arrival_s[0])
-    work = float((workload.duration_s * workload.devices)[counted].sum()) / sum(
-        pool.devices * pool.speed for pool in pools
-    )
+    device_s = workload.duration_s * workload.devices if offers is None else offers.device_s(workload)
+    work = float(device_s[counted].sum()) / sum(pool.devices * pool.speed for pool in pools)
     return work / span_s if span_s > 0 else math.inf
 
 

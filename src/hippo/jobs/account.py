@@ -13,9 +13,12 @@ import numpy as np
 
 from hippo.jobs.engine.play import play
 from hippo.jobs.figures import JobGroup, ReplayFigures, figures
+from hippo.jobs.joint.moment import Scheduler
+from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.data import egress_usd, prices_usd_per_gb
+from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import ReplayRules
@@ -32,7 +35,7 @@ MOST_REFUSED = 10_000
 class Play:
     """One replay."""
 
-    policy: QueuePolicy
+    policy: QueuePolicy | Scheduler
     ledger: Ledger
     figures: ReplayFigures
     egress_usd: float  # for data moved and for what spanning jobs exchanged
@@ -53,6 +56,7 @@ class ReplayAccount:
     load: float  # offered, on the devices that the jobs run on
     left_out: Mapping[str, int]  # reason -> jobs
     remarks: tuple[str, ...]
+    offers: OfferTable | None = None  # of elastic jobs; None: all are gangs
     learner: LearnedSetup | None = None  # weights and past of policies that learn; None: the shipped weights, no past
     plays: tuple[Play, ...] = ()
 
@@ -99,23 +103,26 @@ class ReplayAccount:
 
 
 def played(
-    account: ReplayAccount, policy: QueuePolicy, *, watch: Callable[[int, int], None] | None = None
+    account: ReplayAccount, policy: QueuePolicy | Scheduler, *, watch: Callable[[int, int], None] | None = None
 ) -> ReplayAccount:
-    """The account with one replay more."""
+    """The account with one replay more; elastic jobs take a scheduler."""
     begun = time.perf_counter()
-    ledger = play(
-        account.workload,
-        account.site,
-        policy,
-        account.settings,
-        slowdown=account.slowdown,
-        watch=watch,
-        learner=account.learner if policy.learns else None,
-    )
+    asked = account.workload, account.site
+    if account.offers is None:
+        assert isinstance(policy, QueuePolicy), "gangs are ranked"
+        learner = account.learner if policy.learns else None
+        ledger = play(*asked, policy, account.settings, slowdown=account.slowdown, watch=watch, learner=learner)
+        needed = account.workload
+    else:
+        assert not isinstance(policy, QueuePolicy), "elastic jobs are scheduled"
+        ledger = play_jointly(*asked, policy, account.settings, offers=account.offers, watch=watch)
+        needed = replace(
+            account.workload, duration_s=account.workload.duration_s / account.offers.quickest(account.workload)
+        )
     took_s = time.perf_counter() - begun
     prices = prices_usd_per_gb(account.cluster, account.site.domains)
     paid = egress_usd(ledger.link_gb, prices) + float(np.nansum(ledger.exchange_usd))
-    found = Play(policy, ledger, figures(ledger, account.workload, account.site), paid, took_s)
+    found = Play(policy, ledger, figures(ledger, needed, account.site), paid, took_s)
     return replace(account, plays=(*account.plays, found))
 
 

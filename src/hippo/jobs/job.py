@@ -15,6 +15,10 @@ ELASTIC = ("batch", "seq", "tokens", "least", "most")
 """What an elastic job has, all of it above 0, and a gang has not."""
 
 MOST_DEVICES = 10_000_000
+ELASTIC = ("batch", "seq", "tokens", "least", "most")
+"""What an elastic job has, all of it above 0, and a gang has not."""
+
+MOST_TOKENS = 1e16
 MOST_GB = 1e9
 """An exabyte: more data than any job reads."""
 

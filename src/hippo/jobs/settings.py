@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hippo.errors import InputError, UnknownNameError
 
 MOST_TIMES_LONGER = 1000.0
@@ -53,6 +56,18 @@ class Failures:
         return math.fsum(
             math.exp(way + n * up + (of - n) * down) for n, way in zip(range(nodes, of + 1), ways, strict=True)
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Tenants:
+    """Who else uses the devices: at each of A instants they take some of a node (negative: give them back).
+
+    Jobs are stopped where there is no other room; more than a node has, or gives back, is not taken.
+    """
+
+    time_s: NDArray[np.float64]  # (A,) ascending
+    node: NDArray[np.int64]  # (A,) counted through all pools
+    devices: NDArray[np.int64]  # (A,)
 
 
 @dataclass(frozen=True)

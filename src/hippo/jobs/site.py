@@ -102,6 +102,7 @@ class JobSite:
     latency_s: tuple[tuple[float, ...], ...]  # (K, K) one way
     name: str = ""
     history: LinkHistory | None = None  # None: the links stand still
+    usd_per_gb: tuple[tuple[float, ...], ...] = ()  # (K, K) egress; empty: free
 
     def __post_init__(self) -> None:
         if not self.pools:
@@ -132,17 +133,19 @@ class JobSite:
             DevicePool(each.name, kind, each.nodes, each.gpus_per_node, 1.0, memory_gb) for each in cluster.domains
         )
         still = np.diag(np.full(len(pools), math.inf))
-        latency_s = np.zeros_like(still)
+        latency_s, usd_per_gb = np.zeros_like(still), np.zeros_like(still)
         index = cluster.domain_index
         ends = [index[link.source] for link in cluster.links], [index[link.destination] for link in cluster.links]
         still[ends] = [link.rate_bytes_per_s(cluster.domain(link.source).nodes) for link in cluster.links]
         latency_s[ends] = [link.latency_s for link in cluster.links]
+        usd_per_gb[ends] = [link.price_usd_per_gb for link in cluster.links]
         history = None
         if network is not None:
             moving = np.repeat(still[None], len(network.time_s), axis=0)
             moving[:, *ends] = network.bandwidth_bytes_per_s
             history = LinkHistory(network.time_s, moving, network.source)
-        return cls(pools, _frozen(still.tolist()), _frozen(latency_s.tolist()), cluster.name, history)
+        tables = (_frozen(still.tolist()), _frozen(latency_s.tolist()))
+        return cls(pools, *tables, cluster.name, history, _frozen(usd_per_gb.tolist()))
 
     @cached_property
     def domains(self) -> tuple[str, ...]:

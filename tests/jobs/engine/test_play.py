@@ -129,10 +129,10 @@ def test_data_move_before_or_while_a_job_runs(data: str, expected: float):
     assert (ledger.moved_gb.tolist(), ledger.link_gb[0, 1]) == ([32.0], 32.0)
 
 
-def test_a_link_carries_one_transfer_after_the_other():
+def test_transfers_share_a_link():
     place = site([DevicePool("far", "cpu", 1, 1), DevicePool("near", "gpu", 1, 2)], bandwidth_bytes_per_s=2e9)
     jobs = tuple(Job(name, 0, 1, runs_on=("gpu",), data_gb=32, data_at="far") for name in "ab")
-    assert finish("fifo", jobs, place) == [16, 32]
+    assert finish("fifo", jobs, place) == [32, 32]
 
 
 def test_what_has_arrived_stays():

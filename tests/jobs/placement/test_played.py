@@ -57,11 +57,12 @@ def test_parts_are_equal_so_two_and_four_free_devices_do_not_do():
     assert comes_late("free", (6, 4)).finish_s[2] == pytest.approx(1100.0)
 
 
-@pytest.mark.parametrize(("data", "first", "second"), [("before", 150.02, 170.03), ("while", 110.0, 111.0)])
+@pytest.mark.parametrize(("data", "first", "second"), [("before", 170.02, 151.02), ("while", 110.0, 111.0)])
 def test_two_transfers_by_hand(data: str, first: float, second: float):
     """Both jobs' data lie in a, which is full until 500 s; b has room for both.
 
-    1.25 GB/s: 50 GB from 10 s on are there at 50.02 s. The 25 GB of the next wait for the link: 50 + 20 + 0.02 s.
+    1.25 GB/s, of which each has half from 11 s on: the 25 GB of the second take 40 s, when the first has 23.75 GB left,
+    19 s of the whole link. The last byte comes 0.02 s later.
     """
     world = cluster("ab", nodes=1)
     far = {"data_at": "a", "devices": 4}

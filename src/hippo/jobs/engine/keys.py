@@ -32,7 +32,7 @@ def key(w, job, now):  # type: ignore[no-untyped-def]
     if parts & 1 << c.ATTAINED:
         changes += weights[c.ATTAINED] * attained(w, job, now)
     if parts & 1 << c.SERVICE:
-        runs_s = now - row[c.BEGAN] if w.mark[job, c.STATUS] == c.RUNNING else 0.0
+        runs_s = now - row[c.AS_OF] if w.mark[job, c.STATUS] == c.RUNNING else 0.0
         changes += weights[c.SERVICE] * (row[c.SERVED] + runs_s * row[c.RATE])
     if parts & 1 << c.CROSSED:
         changes += weights[c.CROSSED] * w.mark[job, c.LEVEL]
@@ -52,19 +52,20 @@ def turn(row, runs, now):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def remaining(w, job, now):  # type: ignore[no-untyped-def]
     """Work that is left, in seconds on devices of speed 1."""
-    left = w.job[job, c.LEFT]
-    if w.mark[job, c.STATUS] == c.RUNNING and now > w.job[job, c.READY]:
-        left = max(0.0, left - (now - w.job[job, c.READY]) * w.job[job, c.RATE])
-    return left
+    row = w.job[job]
+    since = max(row[c.READY], row[c.AS_OF])
+    if w.mark[job, c.STATUS] == c.RUNNING and now > since:
+        return max(0.0, row[c.LEFT] - (now - since) * row[c.RATE])
+    return row[c.LEFT]
 
 
 @kernel(lean=True)
 def attained(w, job, now):  # type: ignore[no-untyped-def]
     """Work that is done, in seconds on devices of speed 1: never what is left."""
-    worked = w.job[job, c.WORKED]
-    if w.mark[job, c.STATUS] == c.RUNNING and now > w.job[job, c.READY]:
-        worked += (now - w.job[job, c.READY]) * w.job[job, c.RATE]
-    return worked
+    row = w.job[job]
+    if w.mark[job, c.STATUS] != c.RUNNING:
+        return row[c.WORKED]
+    return row[c.WORKED] + row[c.DONE_IN_RUN] + max(0.0, now - max(row[c.READY], row[c.AS_OF])) * row[c.RATE]
 
 
 @kernel(lean=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.engine.shapes import Shapes, shapes
 from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.learned.state import LearnedSetup, nothing, writable
+from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
-from hippo.jobs.settings import ReplayRules
+from hippo.jobs.settings import ReplayRules, Tenants
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
@@ -26,6 +27,7 @@ Ints = NDArray[np.int64]
 
 SERIES = 512  # bins of time
 MOST_PIECES = 5_000_000
+MOST_TRANSFERS = 65_536  # at once
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ def open_world(
     settings: ReplayRules,
     *,
     slowdown: Slowdown | None = None,
+    offers: OfferTable | None = None,
+    tenants: Tenants | None = None,
     segments: int = 0,
     learner: LearnedSetup | None = None,
 ) -> Opening:
@@ -50,7 +54,10 @@ def open_world(
     _check(policy, settings)
     slowdown = slowdown or Slowdown.none(len(site.domains))
     kinds = shapes(workload, site, settings, slowdown)
-    mark = _marks(workload, kinds)
+    if offers is not None:
+        kinds = replace(kinds, refused=_refused(kinds, workload, site, offers))
+    mark = _marks(workload, kinds, offers)
+    places = _places(site, settings.failures is not None or offers is not None or tenants is not None)
     start_s = float(workload.arrival_s[0]) if len(workload) else 0.0
     world = QueueWorld(
         **_rules(policy, settings),
@@ -63,20 +70,43 @@ def open_world(
         sets=kinds.sets,
         reach=kinds.reach,
         group=np.zeros((len(kinds.reach), 3)),
-        **_places(site, settings.failures is not None, len(workload)),
+        **places,
+        **_shared(workload, site, offers, bins=len(places["bin"])),
+        tenant=np.zeros((0, 2), np.int64) if tenants is None else np.stack([tenants.node, tenants.devices], axis=1),
+        tenant_s=np.zeros(0) if tenants is None else tenants.time_s.copy(),
         there=np.zeros((len(workload) if np.any(workload.data_gb > 0) else 0, len(site.domains), 2)),
         factor=slowdown.factor,
         usd_per_s=slowdown.usd_per_s,
         user=np.zeros((max(1, len(workload.users)), 4)),
         clock=np.array([start_s, max((_last(workload) - start_s) / (SERIES / 2), 1.0), start_s]),
-        tally=np.zeros(12, np.int64),
+        tally=np.zeros(13, np.int64),
         segment=np.zeros((segments, 3), np.int64),
         segment_s=np.zeros((segments, 2)),
         learned=writable((learner or LearnedSetup()).begin(workload, site.devices)) if policy.learns else nothing(),
     )
     if len(kinds.refused) < len(workload):  # else nodes would fail for nobody until the last one has come
         _plan_failures(world, start_s)
+        _plan(world, c.NETWORK, np.maximum(world.links.time_s[1:2], start_s))
+        _plan(world, c.TENANTS, np.maximum(world.tenant_s[:1], start_s))
     return Opening(world, kinds.refused)
+
+
+def _refused(kinds: Shapes, workload: JobWorkload, site: JobSite, offers: OfferTable) -> tuple[tuple[int, str], ...]:
+    """Who can never run: gangs as ``shapes`` says, elastic jobs of whose offers none fits on the empty site."""
+    elastic, row, sizes = workload.elastic, offers.rows(workload), offers.gpus.sum(axis=1)
+    found = [each for each in kinds.refused if not elastic[each[0]]]
+    for job in np.flatnonzero(elastic).tolist():
+        usable = kinds.partly[kinds.of_job[job]]
+        held = sorted((pool.devices for pool, may in zip(site.pools, usable, strict=True) if may), reverse=True)
+        held = (held + [0] * c.MOST_PARTS)[: c.MOST_PARTS]
+        sized = (offers.kind == row[job]) & (sizes >= workload.least[job]) & (sizes <= workload.most[job])
+        if not held[0]:
+            found.append((job, "no device of the site can run it, or no link leads from its data to one"))
+        elif not sized.any():
+            found.append((job, f"no plan trains it on {workload.least[job]} to {workload.most[job]} devices"))
+        elif not (sized & (offers.gpus <= np.array(held)).all(axis=1)).any():
+            found.append((job, f"needs more devices than the site has: at least {sizes[sized].min()}"))
+    return tuple(sorted(found))
 
 
 def _check(policy: QueuePolicy, settings: ReplayRules) -> None:
@@ -129,21 +159,16 @@ def key_rules(policy: QueuePolicy) -> dict[str, Any]:
     }
 
 
-def _places(site: JobSite, by_node: bool, jobs: int) -> dict[str, Any]:
-    """Pools, links, and room for what happens in them."""
+def _places(site: JobSite, by_node: bool) -> dict[str, Any]:
+    """Pools, and room for who runs in them."""
     pools, bins = _bins(site, by_node)
-    items, pieces = jobs + len(bins) + 1, min(site.devices, MOST_PIECES)
+    pieces = min(site.devices, MOST_PIECES)
     return {
         "pool": pools,
         "speed": np.array([pool.speed for pool in site.pools], np.float64),
         "bin": bins,
         "piece": _pieces(pieces),
         "victim": np.zeros(pieces, np.int64),
-        "link": _links(site),
-        "link_gb": np.zeros((len(site.domains),) * 2),
-        "due": np.full(items, np.inf),
-        "heap": np.zeros(items, np.int64),
-        "place": np.full(items, -1, np.int64),
         "series": np.zeros((SERIES, len(pools) + 1)),
     }
 
@@ -153,7 +178,7 @@ def _jobs(workload: JobWorkload, policy: QueuePolicy) -> Floats:
     job[:, c.ARRIVAL], job[:, c.DURATION] = workload.arrival_s, workload.duration_s
     job[:, c.LEFT], job[:, c.ESTIMATE] = workload.duration_s, workload.estimate_s
     job[:, c.DEADLINE], job[:, c.GB] = workload.deadline_s, workload.data_gb
-    job[:, c.FIRST] = np.nan
+    job[:, c.FIRST], job[:, c.WEIGHT] = np.nan, 1.0
     key = policy.key
     job[:, c.KNOWN_KEY] = 0.0 if key.known is None else key.known(workload)
     job[:, c.KEY_FACTOR] = 1.0 if key.factor is None else key.factor(workload)
@@ -167,12 +192,17 @@ def _rows(count: int, columns: int, kind: type[Any]) -> NDArray[Any]:
     return room[first : first + count * columns].reshape(count, columns)
 
 
-def _marks(workload: JobWorkload, kinds: Shapes) -> Ints:
+def _marks(workload: JobWorkload, kinds: Shapes, offers: OfferTable | None) -> Ints:
     mark = _rows(len(workload), c.MARK_COLUMNS, np.int64)
     mark[:, c.DEVICES], mark[:, c.USER], mark[:, c.PRIORITY] = workload.devices, workload.user, workload.priority
     mark[:, c.SHAPE], mark[:, c.HOME], mark[:, c.ROW] = kinds.of_job, kinds.home, kinds.row
     mark[:, c.PIECE], mark[:, c.POOL] = -1, -1
+    mark[:, c.OFFER], mark[:, c.STATE_AT], mark[:, c.HOLDS] = -1, -1, workload.devices
     mark[[job for job, _ in kinds.refused], c.STATUS] = c.REFUSED
+    if offers is not None:
+        elastic = workload.elastic
+        mark[elastic, c.ELASTIC], mark[elastic, c.LEAST] = 1, workload.least[elastic]
+        mark[elastic, c.ROW] = offers.rows(workload)[elastic]
     return mark
 
 
@@ -208,7 +238,7 @@ def _bins(site: JobSite, by_node: bool) -> tuple[Ints, Ints]:
     for index, pool in enumerate(site.pools):
         size = pool.per_node if by_node else pool.devices
         first = len(bins)
-        bins += [(index, size, size, -1, 1, 0)] * (pool.nodes if by_node else 1)
+        bins += [(index, size, size, -1, 1, 0, 0, 0)] * (pool.nodes if by_node else 1)
         domain = site.domains.index(pool.domain)
         pools[index] = domain, first, len(bins), pool.devices, pool.devices, 0, -1, -1
     return pools, np.array(bins, np.int64)
@@ -221,10 +251,65 @@ def _pieces(count: int) -> Ints:
     return piece
 
 
-def _links(site: JobSite) -> NDArray[np.float64]:
-    link = np.zeros((len(site.domains), len(site.domains), 3))
-    link[:, :, 0], link[:, :, 1] = site.bandwidth_bytes_per_s, site.latency_s
-    return link
+def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, bins: int) -> dict[str, Any]:
+    """Links and all that goes over them, the offers of elastic jobs, and the heap, which holds transfers too."""
+    n, domains = len(workload), len(site.domains)
+    spanning = n if offers is not None else 0
+    moving = offers is not None or bool(np.any(workload.data_gb > 0))
+    of_job = domains * min(domains, c.MOST_PARTS + 1)  # a growing part of the data to each, and the state
+    transfers = min(n * of_job, MOST_TRANSFERS) if moving else 0
+    flows, items = transfers + 2 * c.MOST_PARTS * spanning, n + bins + c.FIRST_TRANSFER + transfers
+    history = site.history
+    transfer = np.zeros((transfers, 6), np.int64)
+    transfer[:, c.SENT_FOR] = np.append(np.arange(1, transfers), -1)[:transfers]
+    links = c.Links(
+        time_s=history.time_s.copy() if history else np.zeros(1),
+        history=history.bandwidth_bytes_per_s if history else np.array([site.bandwidth_bytes_per_s]),
+        capacity=np.array(history.bandwidth_bytes_per_s[0] if history else site.bandwidth_bytes_per_s),
+        latency=np.array(site.latency_s),
+        usd_per_byte=np.array(site.usd_per_gb) * 1e-9 if site.usd_per_gb else np.zeros((domains, domains)),
+        moved_gb=np.zeros((domains, domains)),
+        exchanged_gb=np.zeros((domains, domains)),
+        transfer=transfer,
+        bytes=np.zeros((transfers, 3)),
+        active=np.zeros(transfers, np.int64),
+        spanning=np.zeros(spanning, np.int64),
+        tally=np.array([0, 0, 0 if transfers else -1, 0, 0, 0]),
+        first=np.full((domains, domains), -1, np.int64),
+        next=np.full(flows, -1, np.int64),
+        demand=np.zeros(flows),
+        weight=np.ones(flows),
+    )
+    return {
+        "links": links,
+        "offers": _offers(offers),
+        "part": np.full((spanning, c.MOST_PARTS), -1, np.int64),
+        "due": np.full(items, np.inf),
+        "heap": np.zeros(items, np.int64),
+        "place": np.full(items, -1, np.int64),
+    }
+
+
+def _offers(table: OfferTable | None) -> c.Offers:
+    if table is None:
+        table = OfferTable.none()
+    return c.Offers(
+        form=np.stack([table.kind, table.parts, table.block, table.ring.astype(np.int64)], axis=1),
+        gpus=table.gpus,
+        state_share=table.state_share,
+        rate=table.rate,
+        hop_bytes=table.hop_bytes,
+        bandwidth=table.bandwidth_bytes_per_s,
+        latency=table.latency_s,
+        state_bytes=table.state_bytes,
+    )
+
+
+def _plan(world: QueueWorld, item: int, time_s: Floats) -> None:
+    """Let an item behind jobs and bins happen first at ``time_s`` (1,), if there is one."""
+    if len(time_s):
+        height, place = world.tally[c.HEAP : c.HEAP + 1], len(world.job) + len(world.bin) + item
+        set_due(world.heap, world.due, world.place, height, place, float(time_s[0]))
 
 
 def _plan_failures(world: QueueWorld, start_s: float) -> None:

@@ -10,10 +10,11 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.decide import decide
+from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.heaps import join, set_due
 from hippo.jobs.engine.keys import find_shares, key, served
 from hippo.jobs.engine.opening import Opening, open_world
-from hippo.jobs.engine.running import break_or_repair, happen
+from hippo.jobs.engine.running import break_or_repair, came, happen, tenants_change
 from hippo.jobs.engine.world import Floats, QueueWorld
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
@@ -64,6 +65,8 @@ def run(w, instants):  # type: ignore[no-untyped-def]
         if not advance(w):
             return False
         decide(w)
+        if w.links.tally[c.UNSHARED] == 1:
+            share(w)
     return True
 
 
@@ -72,6 +75,7 @@ def ledger(opening: Opening, policy: str) -> Ledger:
     world = opening.world
     job, mark = world.job, world.mark
     done = mark[:, c.STATUS] == c.DONE
+    assert world.links.tally[c.TOO_MANY] == 0, "more transfers at once than there is room for"
     assert done.sum() + len(opening.refused) == len(job), "jobs are left that neither ran nor were refused"
     taken = world.tally[c.SEGMENTS] if len(world.segment) else 0
     time_s, busy, waiting = _series(world)
@@ -89,8 +93,8 @@ def ledger(opening: Opening, policy: str) -> Ledger:
         refused=opening.refused,
         events=int(world.tally[c.EVENTS]),
         busy_device_s=world.series[:, :pools].sum(axis=0),
-        link_gb=world.link_gb.copy(),
-        exchange_usd=job[:, c.USD].copy(),
+        link_gb=world.links.moved_gb + world.links.exchanged_gb,
+        exchange_usd=np.where(mark[:, c.ELASTIC] == 1, 0.0, job[:, c.USD]),  # those of elastic jobs are in link_gb
         time_s=time_s,
         busy_devices=busy,
         waiting_jobs=waiting,
@@ -140,6 +144,12 @@ def _item(w, item, now):  # type: ignore[no-untyped-def]
         happen(w, item, now)
     elif item < len(w.job) + len(w.bin):
         break_or_repair(w, item - len(w.job), now)
+    elif item >= len(w.job) + len(w.bin) + c.FIRST_TRANSFER:
+        came(w, item - len(w.job) - len(w.bin) - c.FIRST_TRANSFER, now)
+    elif item == len(w.job) + len(w.bin) + c.TENANTS:
+        tenants_change(w, now)
+    elif item == len(w.job) + len(w.bin) + c.NETWORK:
+        network_moves(w, now)
     else:
         w.tally[c.ROUND_ENDS] = 1
         learned_keys.refresh(w, now)

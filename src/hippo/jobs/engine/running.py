@@ -7,6 +7,17 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.flows import (
+    begin_exchange,
+    data_there,
+    drop,
+    end_exchange,
+    find_finish,
+    give_up_state,
+    send,
+    settle,
+    transfer_is_due,
+)
 from hippo.jobs.engine.heaps import join, leave, rekey, set_due
 from hippo.jobs.engine.keys import key
 
@@ -15,9 +26,9 @@ from hippo.jobs.engine.keys import key
 def start(w, job, pool):  # type: ignore[no-untyped-def]
     """Run a job that waits on free devices of one pool."""
     take(w, job, pool, w.mark[job, c.DEVICES])
-    w.mark[job, c.POOL] = pool
-    there = fetch(w, job, w.pool[pool, c.POOL_DOMAIN], w.job[job, c.GB], w.clock[c.NOW])
-    _begin(w, job, 0, there, w.speed[pool], 0.0)
+    w.mark[job, c.POOL], w.mark[job, c.HOLDS] = pool, w.mark[job, c.DEVICES]
+    fetch(w, job, w.pool[pool, c.POOL_DOMAIN], w.job[job, c.GB])
+    begin_run(w, job, 0, w.speed[pool], 0.0)
 
 
 @kernel(lean=True)
@@ -35,8 +46,9 @@ def start_over(w, job, domains, parts):  # type: ignore[no-untyped-def]
                 w.mark[job, c.POOL] = pool
         rest >>= 1
         domain += 1
-    there = fetch_to_set(w, job, domains, w.clock[c.NOW])
-    _begin(w, job, domains, there, speed / w.factor[row, domains], w.usd_per_s[row, domains])
+    w.mark[job, c.HOLDS] = w.mark[job, c.DEVICES]
+    _fetch_to_set(w, job, domains)
+    begin_run(w, job, domains, speed / w.factor[row, domains], w.usd_per_s[row, domains])
 
 
 @kernel(lean=True)
@@ -49,24 +61,36 @@ def part_pool(w, shape, domain, devices):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _begin(w, job, domains, there, rate, usd_per_s):  # type: ignore[no-untyped-def]
-    """Times of a run that begins now; ``domains``: the set that it spans, ``there``: when its data are with it."""
+def begin_run(w, job, domains, rate, usd_per_s):  # type: ignore[no-untyped-def]
+    """Times of a run that begins now, its data under way; ``domains``: the set that a gang spans."""
     leave(w, job)
     now, row, mark = w.clock[c.NOW], w.job[job], w.mark[job]
     stopped = mark[c.STOPS] + mark[c.FAILED] > 0
-    ready = now + (w.restart_s if stopped else 0.0)
-    if w.before:
-        ready = max(ready, there)
-    row[c.BEGAN], row[c.READY], row[c.RATE], row[c.USD_PER_S] = now, ready, rate, usd_per_s
-    row[c.FINISH] = max(ready + row[c.LEFT] / rate, there)
-    row[c.SLOWDOWN] = 1.0 / rate
+    row[c.BEGAN], row[c.AS_OF], row[c.RATE], row[c.USD_PER_S] = now, now, rate, usd_per_s
+    row[c.DONE_IN_RUN], row[c.SAVED], row[c.SLOWDOWN] = 0.0, 0.0, 1.0 / rate if rate > 0.0 else np.inf
     if not stopped:
         row[c.FIRST] = now
     mark[c.STATUS], mark[c.DOMAINS] = c.RUNNING, domains
+    _find_ends(w, job)
     w.tally[c.N_RUNNING] += 1
     w.tally[c.EVENTS] += 1
-    _count_for_user(w, job, now, mark[c.DEVICES])
+    _count_for_user(w, job, now, mark[c.HOLDS])
     _look_ahead(w, job)
+
+
+@kernel(lean=True)
+def _find_ends(w, job):  # type: ignore[no-untyped-def]
+    """When a run computes and when it ends, by what is known of its data and state; inf: they are on their way."""
+    row, mark = w.job[job], w.mark[job]
+    ready = row[c.BEGAN] + (w.restart_s if mark[c.STOPS] + mark[c.FAILED] > 0 else 0.0)
+    if w.before:
+        ready = max(ready, data_there(w, job))
+    if mark[c.COMING] > 0:
+        ready = np.inf
+    elif mark[c.ELASTIC] == 1 and ready < w.clock[c.NOW]:  # its state has come now, or had come before
+        ready = min(row[c.READY], w.clock[c.NOW])
+    row[c.READY] = ready
+    find_finish(w, job)
 
 
 @kernel(lean=True)
@@ -79,13 +103,19 @@ def _count_for_user(w, job, now, devices):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _look_ahead(w, job):  # type: ignore[no-untyped-def]
-    """When a running job ends or crosses its next level, whichever is first."""
+    """When a running job ends, crosses its next level, or begins or ends to exchange, whichever is first."""
     row, level = w.job[job], w.mark[job, c.LEVEL]
     due = row[c.FINISH]
     if level < len(w.levels):
         per_s = float(w.mark[job, c.DEVICES]) if w.per_device else 1.0
         lacks = w.levels[level] / per_s - row[c.HELD]
         due = min(due, row[c.READY] + max(0.0, lacks))
+    if w.mark[job, c.ELASTIC] == 1:
+        if row[c.READY] > w.clock[c.NOW]:
+            due = min(due, row[c.READY])
+        elif row[c.LEFT] > 0.0:
+            begin_exchange(w, job)
+            due = min(due, row[c.ENDS])
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, due)
 
 
@@ -102,6 +132,12 @@ def happen(w, job, now):  # type: ignore[no-untyped-def]
         rekey(w, job, key(w, job, now))
     elif row[c.FINISH] <= now:
         _finish(w, job, now)
+    elif mark[c.ELASTIC] == 1:
+        if row[c.READY] <= now and row[c.ENDS] <= now:  # it waits for its data still
+            settle(w, job, now)
+            row[c.LEFT] = 0.0
+            end_exchange(w, job)
+        _look_ahead(w, job)
     else:
         mark[c.LEVEL] += 1
         row[c.JOINED] = now
@@ -113,12 +149,15 @@ def happen(w, job, now):  # type: ignore[no-untyped-def]
 def _end_run(w, job, now):  # type: ignore[no-untyped-def]
     """Settle a run that ends now, and give its devices back."""
     row, mark = w.job[job], w.mark[job]
-    ran = now - row[c.BEGAN]
+    settle(w, job, now)
     row[c.HELD] += max(0.0, now - row[c.READY])
-    row[c.RUN] += ran
-    row[c.SERVED] += ran * row[c.RATE]
-    row[c.USD] += max(0.0, now - row[c.READY]) * row[c.USD_PER_S]
-    _count_for_user(w, job, now, -mark[c.DEVICES])
+    row[c.RUN] += now - row[c.BEGAN]
+    end_exchange(w, job)
+    if mark[c.COMING] > 0:
+        give_up_state(w, job)
+    elif mark[c.ELASTIC] == 1 and row[c.READY] <= now:
+        mark[c.STATE_AT] = w.part[job, 0]
+    _count_for_user(w, job, now, -mark[c.HOLDS])
     if len(w.segment) > 0:
         _draw(w, job, now)
     give_back(w, job)
@@ -157,14 +196,11 @@ def stop(w, job, failed):  # type: ignore[no-untyped-def]
     """Stop a job that runs; it waits again. ``failed``: by a broken node, so work since its checkpoint is lost."""
     now, row, mark = w.clock[c.NOW], w.job[job], w.mark[job]
     _end_run(w, job, now)
-    computed = max(0.0, now - row[c.READY])
     if failed:
-        computed = np.floor(computed / w.checkpoint_s) * w.checkpoint_s
-        mark[c.FAILED] += 1
-    else:
-        mark[c.STOPS] += 1
-    row[c.LEFT] = max(0.0, row[c.LEFT] - computed * row[c.RATE])
-    row[c.WORKED] += computed * row[c.RATE]
+        row[c.LEFT] += row[c.DONE_IN_RUN] - row[c.SAVED]
+        row[c.DONE_IN_RUN] = row[c.SAVED]
+    mark[c.FAILED if failed else c.STOPS] += 1
+    row[c.WORKED] += row[c.DONE_IN_RUN]
     row[c.SINCE] = now
     mark[c.STATUS] = c.WAITING
     w.tally[c.EVENTS] += 1
@@ -192,12 +228,12 @@ def take(w, job, pool, devices):  # type: ignore[no-untyped-def]
             if better:
                 chosen = each
         taken = min(devices, w.bin[chosen, c.BIN_FREE])
-        _hold(w, job, chosen, taken)
+        hold(w, job, chosen, taken)
         devices -= taken
 
 
 @kernel(lean=True)
-def _hold(w, job, where, devices):  # type: ignore[no-untyped-def]
+def hold(w, job, where, devices):  # type: ignore[no-untyped-def]
     """A new piece."""
     new = w.tally[c.FREE_PIECE]
     row = w.piece[new]
@@ -242,37 +278,51 @@ def is_far(w, job, domain, gb):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def fetch(w, job, domain, gb, now):  # type: ignore[no-untyped-def]
-    """Send what a domain lacks of ``gb``, once the link is free; returns when all is there."""
-    home = w.mark[job, c.HOME]
-    if gb <= 0.0 or home < 0 or home == domain:
-        return now
-    missing = gb - w.there[job, domain, 0]
-    if missing > 0.0:
-        link = w.link[home, domain]
-        begins = max(now, link[2])
-        link[2] = begins + missing * 1e9 / link[0]
-        w.there[job, domain, 0] = gb
-        w.there[job, domain, 1] = link[2] + link[1]
-        w.link_gb[home, domain] += missing
-        w.job[job, c.MOVED] += missing
-    return max(now, w.there[job, domain, 1])
+def fetch(w, job, domain, gb):  # type: ignore[no-untyped-def]
+    """Send what a domain lacks of ``gb``."""
+    if is_far(w, job, domain, gb):
+        missing, home = gb - w.there[job, domain, 0], w.mark[job, c.HOME]
+        w.there[job, domain, 0], w.there[job, domain, 1] = gb, np.inf
+        if w.links.capacity[home, domain] == np.inf and w.links.latency[home, domain] == 0.0:
+            w.there[job, domain, 1] = w.clock[c.NOW]
+            w.links.moved_gb[home, domain] += missing
+            w.job[job, c.MOVED] += missing
+        else:
+            send(w, job, home, domain, c.DATA, missing * 1e9)
 
 
 @kernel(lean=True)
-def fetch_to_set(w, job, domains, now):  # type: ignore[no-untyped-def]
-    """The same for a set of domains, to each an equal part; returns when the last is there."""
-    count, rest, domain, there = 0, domains, 0, now
-    while rest > 0:
-        count += rest & 1
-        rest >>= 1
-    rest = domains
-    while rest > 0:
-        if rest & 1:
-            there = max(there, fetch(w, job, domain, w.job[job, c.GB] / count, now))
-        rest >>= 1
+def _fetch_to_set(w, job, domains):  # type: ignore[no-untyped-def]
+    """The same for a set of domains, to each an equal part."""
+    count, domain = size_of_set(domains), 0
+    while domains > 0:
+        if domains & 1:
+            fetch(w, job, domain, w.job[job, c.GB] / count)
+        domains >>= 1
         domain += 1
-    return there
+
+
+@kernel(lean=True)
+def came(w, transfer, now):  # type: ignore[no-untyped-def]
+    """A transfer is due; if all of it is there, its job may compute, or end."""
+    if not transfer_is_due(w, transfer, now):
+        return
+    row, links = w.links.transfer[transfer], w.links
+    job, domain, what = row[c.SENT_FOR], row[c.SENT_TO], row[c.SENT_WHAT]
+    w.tally[c.EVENTS] += 1
+    drop(w, transfer)
+    if what == c.STATE:
+        w.mark[job, c.COMING] -= 1
+    else:
+        for at in range(links.tally[c.TRANSFERS]):
+            other = links.transfer[links.active[at]]
+            if other[c.SENT_FOR] == job and other[c.SENT_TO] == domain and other[c.SENT_WHAT] == c.DATA:
+                return
+        w.there[job, domain, 1] = now
+    if w.mark[job, c.STATUS] == c.RUNNING:
+        settle(w, job, now)
+        _find_ends(w, job)
+        _look_ahead(w, job)
 
 
 @kernel(lean=True)
@@ -365,10 +415,35 @@ def break_or_repair(w, node, now):  # type: ignore[no-untyped-def]
             stop(w, w.piece[row[c.BIN_FIRST], c.PIECE_JOB], True)
         row[c.BIN_UP] = 0
         row[c.BIN_FAILURES] += 1
-        w.pool[pool, c.POOL_FREE] -= row[c.BIN_SIZE]
+        w.pool[pool, c.POOL_FREE] -= row[c.BIN_FREE]
         due = now + w.repair_s
     else:
         row[c.BIN_UP] = 1
-        w.pool[pool, c.POOL_FREE] += row[c.BIN_SIZE]
+        w.pool[pool, c.POOL_FREE] += row[c.BIN_FREE]
         due = now + time_to_failure(w.seed, node, row[c.BIN_FAILURES], w.mtbf_s)
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], len(w.job) + node, due)
+
+
+@kernel(lean=True)
+def tenants_change(w, now):  # type: ignore[no-untyped-def]
+    """Other tenants take devices of a node, from jobs if they must (who holds most of it first), or give some back."""
+    while w.tally[c.TENANT] < len(w.tenant) and w.tenant_s[w.tally[c.TENANT]] <= now:
+        node, devices = w.tenant[w.tally[c.TENANT], 0], w.tenant[w.tally[c.TENANT], 1]
+        row = w.bin[node]
+        devices = min(max(devices, -row[c.BIN_TENANTS]), row[c.BIN_SIZE] - row[c.BIN_TENANTS])
+        while row[c.BIN_FREE] < devices:
+            piece, most = row[c.BIN_FIRST], row[c.BIN_FIRST]
+            while piece >= 0:
+                if w.piece[piece, c.PIECE_DEVICES] > w.piece[most, c.PIECE_DEVICES]:
+                    most = piece
+                piece = w.piece[piece, c.PIECE_NEXT]
+            stop(w, w.piece[most, c.PIECE_JOB], False)
+        row[c.BIN_TENANTS] += devices
+        row[c.BIN_FREE] -= devices
+        if row[c.BIN_UP] == 1:
+            w.pool[row[c.BIN_POOL], c.POOL_FREE] -= devices
+        w.tally[c.TENANT] += 1
+        w.tally[c.EVENTS] += 1
+    due = w.tenant_s[w.tally[c.TENANT]] if w.tally[c.TENANT] < len(w.tenant) else np.inf
+    item = len(w.job) + len(w.bin) + c.TENANTS
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], item, due)

@@ -1,7 +1,8 @@
 """All that a replay holds, for the kernels: what stands and what changes, in one tuple, and the names of its columns.
 
 n jobs, S shapes, C classes, P pools, K domains, B bins, E pieces, U users, G groups, R rows of the table of slowdowns,
-L levels, T instants of the series.
+L levels, T instants of the series. Of links: X transfers, H states of the network. Of elastic jobs: O offers, Q kinds
+of training, M (``MOST_PARTS``) parts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,40 @@ from hippo.jobs.learned.state import KeyMemory
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+class Offers(NamedTuple):
+    """``placement.offers.OfferTable`` for kernels; no rows where no job is elastic."""
+
+    form: Ints  # (O, 4)
+    gpus: Ints  # (O, M)
+    state_share: Floats  # (O, M) of its state that each part holds
+    rate: Floats  # (O, latencies, bandwidths) work per second
+    hop_bytes: Floats  # (O,) per second of work, each direction over each hop
+    bandwidth: Floats  # bytes/s, ascending
+    latency: Floats  # s, ascending
+    state_bytes: Floats  # (Q,) that a job carries along when it moves
+
+
+class Links(NamedTuple):
+    """Links, and what flows over them: transfers, and the exchange of elastic jobs that run over several domains."""
+
+    time_s: Floats  # (H,) when each state of the network begins
+    history: Floats  # (H, K, K) bytes/s from, to
+    capacity: Floats  # (K, K) bytes/s now
+    latency: Floats  # (K, K) s
+    usd_per_byte: Floats  # (K, K)
+    moved_gb: Floats  # (K, K) by transfers
+    exchanged_gb: Floats  # (K, K) by elastic jobs
+    transfer: Ints  # (X, 6)
+    bytes: Floats  # (X, 3)
+    active: Ints  # (X,) transfers, the first ``tally[TRANSFERS]`` of them
+    spanning: Ints  # (n,) elastic jobs that run over several domains, the first ``tally[SPANNING]`` of them
+    tally: Ints  # (6,)
+    first: Ints  # (K, K) flow of each link, -1: none
+    next: Ints  # (F,) of the same link; transfers first, then the hops of spanning jobs, there and back
+    demand: Floats  # (F,) bytes/s, inf: as much as it gets
+    weight: Floats  # (F,)
 
 
 class QueueWorld(NamedTuple):
@@ -58,19 +93,22 @@ class QueueWorld(NamedTuple):
     sets: Ints  # (S, M) sets of domains that it may span, best first, then -1
     pool: Ints  # (P, 8)
     speed: Floats  # (P,)
-    bin: Ints  # (B, 6)
+    bin: Ints  # (B, 8)
     piece: Ints  # (E, 6)
-    link: Floats  # (K, K, 3) bytes/s, latency, when it is free
-    link_gb: Floats  # (K, K) moved
-    there: Floats  # (n, K, 2) or (0, K, 2): GB in each domain or on their way, and when the last is there
+    links: Links
+    offers: Offers
+    part: Ints  # (n, M) or (0, M): domains of an elastic job's parts in its run or its last one, -1: none
+    tenant: Ints  # (A, 2) node, devices that other tenants take (negative: give back)
+    tenant_s: Floats  # (A,) when, ascending
+    there: Floats  # (n, K, 2) or (0, K, 2): GB in each domain or on their way, and when the last came (inf: on its way)
     factor: Floats  # (R, 2^K) of time when spanning
     usd_per_s: Floats  # (R, 2^K)
     user: Floats  # (U, 4)
     group: Floats  # (G, 3)
     reach: Ints  # (G,) the pools (as a set) that jobs of a group may use, -1: all
-    due: Floats  # (n + B + 1,) next event of each job and node, and of the rounds; inf: none
-    heap: Ints  # (n + B + 1,)
-    place: Ints  # (n + B + 1,) in the heap, -1: not there
+    due: Floats  # (n + B + 3 + X,) next event of each job and node, rounds, network, tenants, transfers; inf: none
+    heap: Ints  # (n + B + 3 + X,)
+    place: Ints  # (n + B + 3 + X,) in the heap, -1: not there
     victim: Ints  # (running jobs,)
     clock: Floats  # (3,)
     tally: Ints  # (12,)
@@ -81,7 +119,7 @@ class QueueWorld(NamedTuple):
 
 
 (
-    LEFT,  # work, in seconds on devices of speed 1, as of its last start or stop
+    LEFT,  # work, in seconds on devices of speed 1, as of ``AS_OF``
     READY,  # when it computes: restarted, and its data there if it waits for them
     RATE,  # work per second of the run that is on
     KNOWN_KEY,  # what is known of its key when it comes
@@ -101,13 +139,19 @@ class QueueWorld(NamedTuple):
     SINCE,  # when it began to wait
     FIRST,  # start; nan: none
     MOVED,  # GB over links
-    USD_PER_S,  # of the exchange between its domains
+    USD_PER_S,  # of the exchange between the domains of a gang; of an elastic job see ``flows.settle``
     USD,
     SLOWDOWN,
     JOINED,  # when it came to its queue: arrived, crossed a level or was promoted
-) = range(24)
-JOB_COLUMNS = 24
-"""``QueueWorld.job`` (n, ...), float64, three lines of the CPU's cache; what ranks jobs stands in the first."""
+    AS_OF,  # when its run began or its rate last changed
+    DONE_IN_RUN,  # work of the run that is on, as of ``AS_OF``
+    WEIGHT,  # of its flows
+    PAUSED_S,  # on devices, but not computing: restarts, waits for data and state
+    ENDS,  # work of the run that is on, if nobody stops it; its devices are held until its data have come, too
+    SAVED,  # work of the run that is on, at its last checkpoint before ``AS_OF``
+) = range(30)
+JOB_COLUMNS = 32
+"""``QueueWorld.job`` (n, ...), float64, four lines of the CPU's cache; what ranks jobs stands in the first."""
 
 (
     DEVICES,
@@ -125,9 +169,16 @@ JOB_COLUMNS = 24
     DOMAINS,  # the set that it spans (bits), 0: it runs inside one pool
     CHOSEN,  # as a victim
     PRIORITY,
-    ROW,  # of the table of slowdowns
-) = range(16)
-MARK_COLUMNS = 16
+    ROW,  # of the table of slowdowns; of an elastic job its kind of training
+    OFFER,  # that an elastic job runs under, or ran under last; -1: none yet
+    HOLDS,  # devices that it holds, or held last
+    STATE_AT,  # domain where the state of an elastic job lies, -1: it has none
+    COMING,  # transfers of its state that are under way
+    EXCHANGES,  # its place in ``Links.spanning`` plus 1, 0: it is not there
+    ELASTIC,
+    LEAST,  # GPUs
+) = range(23)
+MARK_COLUMNS = 24
 """``QueueWorld.mark`` (n, ...), int64."""
 
 ABSENT, WAITING, RUNNING, DONE, REFUSED = range(5)
@@ -148,9 +199,9 @@ is kept for it there."""
 UNKNOWN = -2
 """To be found anew when somebody asks."""
 
-BIN_POOL, BIN_SIZE, BIN_FREE, BIN_FIRST, BIN_UP, BIN_FAILURES = range(6)
-"""``QueueWorld.bin`` (B, 6): a node if nodes fail, else a whole pool. FIRST is its first piece; a broken one has no
-room."""
+BIN_POOL, BIN_SIZE, BIN_FREE, BIN_FIRST, BIN_UP, BIN_FAILURES, BIN_TENANTS, BIN_RANK = range(8)
+"""``QueueWorld.bin`` (B, 8): a node if nodes matter, else a whole pool. FIRST is its first piece; a broken one has no
+room; TENANTS are devices that others use; blocks of elastic jobs go to the least RANK first."""
 
 PIECE_JOB, PIECE_BIN, PIECE_DEVICES, PIECE_NEXT, PIECE_BEFORE, PIECE_OF_JOB = range(6)
 """``QueueWorld.piece`` (E, 6): devices of one bin that one job holds; NEXT and BEFORE in the bin, OF_JOB the job's
@@ -162,13 +213,33 @@ USER_SERVED, USER_DEVICES, USER_SINCE, USER_JOBS = range(4)
 GROUP_SHARE, GROUP_ENTITLED, GROUP_DEMAND = range(3)
 """``QueueWorld.group`` (G, 3): share of the moment, its integral, devices that jobs of the group want."""
 
+FORM_KIND, FORM_PARTS, FORM_BLOCK, FORM_RING = range(4)
+"""``Offers.form`` (O, 4)."""
+MOST_PARTS = 4
+
+SENT_FOR, SENT_FROM, SENT_TO, SENT_WHAT, SENT_PHASE, SENT_PLACE = range(6)
+"""``Links.transfer`` (X, 6): of which job, from and to which domain, DATA or STATE; its place among the active ones. A
+free one names the next free one as SENT_FOR."""
+DATA, STATE = range(2)
+FREE, SENDING, FLYING = range(3)
+"""``SENT_PHASE``: the last byte of one that is flying has been sent and is not there yet."""
+BYTES_LEFT, BYTES_RATE, BYTES_AS_OF = range(3)
+"""``Links.bytes`` (X, 3)."""
+TRANSFERS, SPANNING, NEXT_FREE, STATE_NOW, UNSHARED, TOO_MANY = range(6)
+"""``Links.tally`` (6,): active transfers, spanning jobs, the first free transfer, the state of the network, whether
+shares are to be found anew, and whether there was no room for a transfer."""
+
 NOW, BIN_WIDTH, STARTED_AT = range(3)
 """``QueueWorld.clock`` (3,)."""
 
 ARRIVED, HEAP, ACTIVE, N_WAITING, N_RUNNING, N_DONE, EVENTS, FREE_PIECE, ROUND_ENDS, SEGMENTS, VICTIMS, SHARES_OLD = (
     range(12)
 )
-"""``QueueWorld.tally`` (12,)."""
+TENANT = 12  # the next event of other tenants
+"""``QueueWorld.tally`` (13,)."""
+
+ROUND, NETWORK, TENANTS, FIRST_TRANSFER = range(4)
+"""Items of the heap behind jobs and bins."""
 
 REMAINING, EXPECTED, ATTAINED, SERVICE, CROSSED, IN_TURN = range(6)
 """``QueueWorld.weights`` (6,): see ``policies.policy.Key``."""

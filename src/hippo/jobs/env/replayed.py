@@ -93,7 +93,9 @@ class Replayed:
         status = world.mark[:arrived, c.STATUS]
         there = np.flatnonzero((status == c.WAITING) | (status == c.RUNNING))
         row = world.job[there]
-        on = np.where(status[there] == c.RUNNING, np.maximum(now_s - row[:, c.READY], 0.0) * row[:, c.RATE], 0.0)
+        since_s = np.maximum(row[:, c.READY], row[:, c.AS_OF])
+        in_run = row[:, c.DONE_IN_RUN] + np.maximum(now_s - since_s, 0.0) * row[:, c.RATE]
+        on = np.where(status[there] == c.RUNNING, in_run, 0.0)
         return dict(zip(map(self._name, there.tolist()), (row[:, c.WORKED] + on).tolist(), strict=True))
 
 

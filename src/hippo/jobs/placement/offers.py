@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.job import TrainingKind
+from hippo.jobs.workload import JobWorkload
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -99,6 +100,59 @@ class OfferTable:
         assert (self.state_share <= 1.0).all(), "no part holds more than all of it"
         assert np.array_equal(self.hop_bytes > 0, ~alone), "bytes cross hops and nothing else"
         assert not self.ring[self.parts < 3].any(), "a ring has three parts or more"
+
+    @classmethod
+    def none(cls) -> OfferTable:
+        """No offers of no kinds."""
+        whole, real = np.zeros(0, np.int64), np.zeros(0)
+        return cls(
+            kinds=(),
+            kind=whole,
+            parts=whole,
+            block=whole,
+            gpus=np.zeros((0, MOST_PARTS), np.int64),
+            ring=np.zeros(0, np.bool_),
+            layout=np.zeros((0, 3), np.int64),
+            rate=np.zeros((0, 2, 2)),
+            hop_bytes=real,
+            memory_left=real,
+            inside_comm=real,
+            tokens_per_s=real,
+            state_bytes=real,
+            bandwidth_bytes_per_s=np.array([1.0, 2.0]),
+            latency_s=np.array([1.0, 2.0]),
+        )
+
+    @property
+    def reference_gpus(self) -> Ints:
+        """(R,) GPUs of the largest offer inside one domain, whose rate is 1."""
+        alone = np.where(self.parts == 1, self.gpus[:, 0], 0)
+        return np.array([alone[self.kind == row].max() for row in range(len(self.kinds))], np.int64)
+
+    def quickest(self, workload: JobWorkload) -> Floats:
+        """(n,) work per second of each elastic job on its most devices at best, inside one domain if it can, as if the
+        links gave all; 1 for gangs."""
+        found, row, sizes = np.ones(len(workload)), self.rows(workload), self.gpus.sum(axis=1)
+        best = self.rate[:, 0, -1]
+        for job in np.flatnonzero(row >= 0).tolist():
+            may = (self.kind == row[job]) & (sizes >= workload.least[job]) & (sizes <= workload.most[job])
+            alone = may & (self.parts == 1)
+            found[job] = best[alone if alone.any() else may].max(initial=0.0) or 1.0
+        return found
+
+    def device_s(self, workload: JobWorkload) -> Floats:
+        """(n,) device-seconds of each job: elastic ones as at the reference."""
+        row = self.rows(workload)
+        devices = np.where(row >= 0, self.reference_gpus[row] if len(self.kinds) else 0, workload.devices)
+        found: Floats = workload.duration_s * devices
+        return found
+
+    def rows(self, workload: JobWorkload) -> Ints:
+        """(n,) the kind of each job, -1: it is not elastic, or of none of them."""
+        place, found = {kind: row for row, kind in enumerate(self.kinds)}, np.full(len(workload), -1, np.int64)
+        for job in np.flatnonzero(workload.elastic).tolist():
+            found[job] = place.get(workload.terms(job), -1)
+        return found
 
     @classmethod
     def joined(cls, tables: Sequence[OfferTable]) -> OfferTable:

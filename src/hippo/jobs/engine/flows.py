@@ -1,0 +1,328 @@
+"""What flows over links: transfers of data and state, and what elastic jobs over several domains exchange.
+
+Links are shared max-min: who wants less than its level of a link has what it wants, the others share the rest by their
+weights (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). Transfers take what they get. The exchange of a job comes
+in bursts, so a job has of a link what it would have if it took all it could get, while the others take what they need.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hippo.compiling import kernel
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.heaps import set_due
+
+
+# ------------------------------------------------------------------------------------------------------------ transfers
+@kernel(lean=True)
+def send(w, job, source, destination, what, size):  # type: ignore[no-untyped-def]
+    """Begin a transfer of ``size`` bytes."""
+    links = w.links
+    new = links.tally[c.NEXT_FREE]
+    if new < 0:
+        links.tally[c.TOO_MANY] = 1
+        return
+    row = links.transfer[new]
+    links.tally[c.NEXT_FREE] = row[c.SENT_FOR]
+    row[c.SENT_FOR], row[c.SENT_FROM], row[c.SENT_TO], row[c.SENT_WHAT] = job, source, destination, what
+    row[c.SENT_PHASE], row[c.SENT_PLACE] = c.SENDING, links.tally[c.TRANSFERS]
+    links.active[links.tally[c.TRANSFERS]] = new
+    links.tally[c.TRANSFERS] += 1
+    links.bytes[new, c.BYTES_LEFT], links.bytes[new, c.BYTES_RATE] = size, 0.0
+    links.bytes[new, c.BYTES_AS_OF] = w.clock[c.NOW]
+    links.moved_gb[source, destination] += size * 1e-9
+    w.job[job, c.MOVED] += size * 1e-9
+    links.tally[c.UNSHARED] = 1
+
+
+@kernel(lean=True)
+def transfer_is_due(w, transfer, now):  # type: ignore[no-untyped-def]
+    """The last byte has been sent, or is there: then True."""
+    row = w.links.transfer[transfer]
+    latency = w.links.latency[row[c.SENT_FROM], row[c.SENT_TO]]
+    if row[c.SENT_PHASE] == c.SENDING:
+        w.links.tally[c.UNSHARED] = 1
+        if latency > 0.0:
+            row[c.SENT_PHASE] = c.FLYING
+            set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], _item(w, transfer), now + latency)
+            return False
+    return True
+
+
+@kernel(lean=True)
+def drop(w, transfer):  # type: ignore[no-untyped-def]
+    """A transfer is over, or given up."""
+    links = w.links
+    row = links.transfer[transfer]
+    last = links.active[links.tally[c.TRANSFERS] - 1]
+    links.active[row[c.SENT_PLACE]] = last
+    links.transfer[last, c.SENT_PLACE] = row[c.SENT_PLACE]
+    links.tally[c.TRANSFERS] -= 1
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], _item(w, transfer), np.inf)
+    row[c.SENT_PHASE], row[c.SENT_FOR] = c.FREE, links.tally[c.NEXT_FREE]
+    links.tally[c.NEXT_FREE] = transfer
+    links.tally[c.UNSHARED] = 1
+
+
+@kernel(lean=True)
+def give_up_state(w, job):  # type: ignore[no-untyped-def]
+    """A job stops before its state has come: what is left is not sent."""
+    links, at = w.links, 0
+    while at < links.tally[c.TRANSFERS] and w.mark[job, c.COMING] > 0:
+        transfer = links.active[at]
+        row = links.transfer[transfer]
+        if row[c.SENT_FOR] == job and row[c.SENT_WHAT] == c.STATE:
+            since = w.clock[c.NOW] - links.bytes[transfer, c.BYTES_AS_OF]
+            sent = links.bytes[transfer, c.BYTES_RATE] * since if row[c.SENT_PHASE] == c.SENDING else np.inf
+            left = max(0.0, links.bytes[transfer, c.BYTES_LEFT] - sent) * 1e-9
+            links.moved_gb[row[c.SENT_FROM], row[c.SENT_TO]] -= left
+            w.job[job, c.MOVED] -= left
+            w.mark[job, c.COMING] -= 1
+            drop(w, transfer)
+        else:
+            at += 1
+
+
+@kernel(lean=True)
+def network_moves(w, now):  # type: ignore[no-untyped-def]
+    """Links go over to the next state of the network."""
+    links, last = w.links, len(w.links.time_s) - 1
+    while links.tally[c.STATE_NOW] < last and links.time_s[links.tally[c.STATE_NOW] + 1] <= now:
+        links.tally[c.STATE_NOW] += 1
+    for here in range(len(links.capacity)):
+        for there in range(len(links.capacity)):
+            links.capacity[here, there] = links.history[links.tally[c.STATE_NOW], here, there]
+    links.tally[c.UNSHARED] = 1
+    due = links.time_s[links.tally[c.STATE_NOW] + 1] if links.tally[c.STATE_NOW] < last else np.inf
+    item = len(w.job) + len(w.bin) + c.NETWORK
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], item, due)
+
+
+@kernel(lean=True)
+def _item(w, transfer):  # type: ignore[no-untyped-def]
+    return len(w.job) + len(w.bin) + c.FIRST_TRANSFER + transfer
+
+
+# -------------------------------------------------------------------------------------------------------- who exchanges
+@kernel(lean=True)
+def begin_exchange(w, job):  # type: ignore[no-untyped-def]
+    """An elastic job over several domains computes from now on, until its work is done or it stops."""
+    if w.mark[job, c.EXCHANGES] == 0 and w.offers.form[w.mark[job, c.OFFER], c.FORM_PARTS] > 1:
+        w.links.spanning[w.links.tally[c.SPANNING]] = job
+        w.links.tally[c.SPANNING] += 1
+        w.mark[job, c.EXCHANGES] = w.links.tally[c.SPANNING]
+        w.links.tally[c.UNSHARED] = 1
+
+
+@kernel(lean=True)
+def end_exchange(w, job):  # type: ignore[no-untyped-def]
+    """Such a job stops or ends."""
+    at = w.mark[job, c.EXCHANGES] - 1
+    if at >= 0:
+        last = w.links.spanning[w.links.tally[c.SPANNING] - 1]
+        w.links.spanning[at] = last
+        w.mark[last, c.EXCHANGES] = at + 1
+        w.mark[job, c.EXCHANGES] = 0
+        w.links.tally[c.SPANNING] -= 1
+        w.links.tally[c.UNSHARED] = 1
+
+
+@kernel(lean=True)
+def hops(offers, offer):  # type: ignore[no-untyped-def]
+    """Pairs of parts that exchange: neighbours in a chain, and in a ring of three or more the last and the first."""
+    parts = offers.form[offer, c.FORM_PARTS]
+    return parts if offers.form[offer, c.FORM_RING] == 1 and parts > 2 else parts - 1
+
+
+# -------------------------------------------------------------------------------------------------------------- shares
+@kernel(lean=True)
+def share(w):  # type: ignore[no-untyped-def]
+    """Find what each flow has of its links, and with it how quick jobs and transfers are from now on."""
+    links, offers = w.links, w.offers
+    links.tally[c.UNSHARED] = 0
+    transfers, spanning = links.tally[c.TRANSFERS], links.tally[c.SPANNING]
+    _list_flows(w)
+    for at in range(transfers):
+        transfer = links.active[at]
+        row = links.transfer[transfer]
+        if row[c.SENT_PHASE] == c.SENDING:
+            _carry(w, transfer, level(links, row[c.SENT_FROM], row[c.SENT_TO], transfer))
+    for at in range(spanning):
+        job = links.spanning[at]
+        offer, least, slowest = w.mark[job, c.OFFER], np.inf, 0.0
+        for hop in range(hops(offers, offer)):
+            here, there = w.part[job, hop], w.part[job, (hop + 1) % offers.form[offer, c.FORM_PARTS]]
+            flow = _flow(w, at, hop)
+            least = min(least, level(links, here, there, flow), level(links, there, here, flow + 1))
+            slowest = max(slowest, links.latency[here, there], links.latency[there, here])
+        set_rate(w, job, rate_of(offers, offer, least, slowest))
+
+
+@kernel(lean=True)
+def _flow(w, at, hop):  # type: ignore[no-untyped-def]
+    return len(w.links.transfer) + 2 * (at * c.MOST_PARTS + hop)
+
+
+@kernel(lean=True)
+def _list_flows(w):  # type: ignore[no-untyped-def]
+    """Write down the flows of each link, and what each would take were it alone."""
+    links, offers = w.links, w.offers
+    for here in range(len(links.first)):
+        for there in range(len(links.first)):
+            links.first[here, there] = -1
+    for at in range(links.tally[c.TRANSFERS]):
+        transfer = links.active[at]
+        row = links.transfer[transfer]
+        if row[c.SENT_PHASE] == c.SENDING:
+            _list(links, transfer, row[c.SENT_FROM], row[c.SENT_TO], np.inf, 1.0)
+    for at in range(links.tally[c.SPANNING]):
+        job = links.spanning[at]
+        offer, least, slowest = w.mark[job, c.OFFER], np.inf, 0.0
+        parts = offers.form[offer, c.FORM_PARTS]
+        for hop in range(hops(offers, offer)):
+            here, there = w.part[job, hop], w.part[job, (hop + 1) % parts]
+            least = min(least, links.capacity[here, there], links.capacity[there, here])
+            slowest = max(slowest, links.latency[here, there], links.latency[there, here])
+        wanted = offers.hop_bytes[offer] * rate_of(offers, offer, least, slowest)
+        for hop in range(hops(offers, offer)):
+            here, there, flow = w.part[job, hop], w.part[job, (hop + 1) % parts], _flow(w, at, hop)
+            _list(links, flow, here, there, wanted, w.job[job, c.WEIGHT])
+            _list(links, flow + 1, there, here, wanted, w.job[job, c.WEIGHT])
+
+
+@kernel(lean=True)
+def _list(links, flow, source, destination, demand, weight):  # type: ignore[no-untyped-def]
+    links.demand[flow], links.weight[flow] = demand, weight
+    links.next[flow] = links.first[source, destination]
+    links.first[source, destination] = flow
+
+
+@kernel(lean=True)
+def level(links, source, destination, mine):  # type: ignore[no-untyped-def]
+    """Bytes/s that a flow has of a link if it takes all it can get and the others what they want, at most their
+    level."""
+    rest, weight, known = links.capacity[source, destination], 0.0, -1.0
+    if rest == np.inf:
+        return rest
+    flow = links.first[source, destination]
+    while flow >= 0:
+        weight += links.weight[flow]
+        flow = links.next[flow]
+    while True:  # the level per weight rises as those who want less than it are served
+        each = rest / weight
+        if each <= known:
+            return known * links.weight[mine]
+        known, rest, weight = each, links.capacity[source, destination], 0.0
+        flow = links.first[source, destination]
+        while flow >= 0:
+            if flow != mine and links.demand[flow] <= known * links.weight[flow]:
+                rest -= links.demand[flow]
+            else:
+                weight += links.weight[flow]
+            flow = links.next[flow]
+
+
+@kernel(lean=True)
+def _carry(w, transfer, rate):  # type: ignore[no-untyped-def]
+    """A transfer goes on at another rate."""
+    row, now = w.links.bytes[transfer], w.clock[c.NOW]
+    if rate == row[c.BYTES_RATE]:
+        return
+    if now > row[c.BYTES_AS_OF]:
+        row[c.BYTES_LEFT] = max(0.0, row[c.BYTES_LEFT] - row[c.BYTES_RATE] * (now - row[c.BYTES_AS_OF]))
+    row[c.BYTES_RATE], row[c.BYTES_AS_OF] = rate, now
+    due = now + row[c.BYTES_LEFT] / rate if rate > 0.0 else np.inf
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], _item(w, transfer), due)
+
+
+@kernel(lean=True)
+def rate_of(offers, offer, bandwidth, latency):  # type: ignore[no-untyped-def]
+    """Work per second of an offer at so many bytes/s and seconds one way on its slowest hop: see
+    ``placement.offers.OfferTable.rate_at``; no hop: inf, 0."""
+    grid, times = offers.bandwidth, offers.latency
+    if offers.form[offer, c.FORM_PARTS] == 1:
+        return offers.rate[offer, 0, 0]
+    if bandwidth <= 0.0:
+        return 0.0
+    later, high = 1, 1
+    while later < len(times) - 1 and times[later] <= latency:
+        later += 1
+    while high < len(grid) - 1 and grid[high] < bandwidth:
+        high += 1
+    beyond = min(1.0, max(0.0, (latency - times[later - 1]) / (times[later] - times[later - 1])))
+    quick, slow = 1.0 / grid[high], 1.0 / grid[high - 1]
+    behind = min(1.0, max(0.0, (1.0 / bandwidth - quick) / (slow - quick)))
+    found = 0.0
+    for at in range(2):
+        row = offers.rate[offer, later - 1 + at]
+        seconds = (1.0 - behind) / row[high] + behind / row[high - 1]
+        found += seconds * (beyond if at == 1 else 1.0 - beyond)
+    return 1.0 / (found * max(1.0, grid[0] / bandwidth))
+
+
+@kernel(lean=True)
+def set_rate(w, job, rate):  # type: ignore[no-untyped-def]
+    """A running elastic job goes on at another rate."""
+    row = w.job[job]
+    if rate == row[c.RATE]:
+        return
+    settle(w, job, w.clock[c.NOW])
+    row[c.RATE] = rate
+    row[c.SLOWDOWN] = 1.0 / rate if rate > 0.0 else np.inf
+    find_finish(w, job)
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, row[c.ENDS])
+
+
+@kernel(lean=True)
+def find_finish(w, job):  # type: ignore[no-untyped-def]
+    """When the work of a settled run ends, and when the run: not before its data are there."""
+    row = w.job[job]
+    row[c.ENDS] = max(row[c.READY], row[c.AS_OF]) + row[c.LEFT] / row[c.RATE] if row[c.RATE] > 0.0 else np.inf
+    row[c.FINISH] = max(row[c.ENDS], data_there(w, job))
+
+
+@kernel(lean=True)
+def data_there(w, job):  # type: ignore[no-untyped-def]
+    """When the last of a running job's data came to where it runs; inf: some are on their way."""
+    there, domains, domain, mark = w.job[job, c.BEGAN], w.mark[job, c.DOMAINS], 0, w.mark[job]
+    if mark[c.HOME] < 0 or w.job[job, c.GB] <= 0.0:
+        return there
+    if mark[c.ELASTIC] == 1:
+        for part in range(w.offers.form[mark[c.OFFER], c.FORM_PARTS]):
+            there = max(there, w.there[job, w.part[job, part], 1])
+    elif domains == 0:
+        there = max(there, w.there[job, w.pool[mark[c.POOL], c.POOL_DOMAIN], 1])
+    while domains > 0:
+        if domains & 1:
+            there = max(there, w.there[job, domain, 1])
+        domains >>= 1
+        domain += 1
+    return there
+
+
+@kernel(lean=True)
+def settle(w, job, now):  # type: ignore[no-untyped-def]
+    """Write down the work of a run at the rate that it had since ``AS_OF``, what it exchanged, and what it saved."""
+    row = w.job[job]
+    since = max(row[c.READY], row[c.AS_OF])
+    computed = max(0.0, now - since)
+    work = min(row[c.LEFT], computed * row[c.RATE])
+    if computed > 0.0 and w.fails:
+        saved = np.floor((now - row[c.READY]) / w.checkpoint_s) * w.checkpoint_s - (since - row[c.READY])
+        if saved >= 0.0:
+            row[c.SAVED] = row[c.DONE_IN_RUN] + min(row[c.LEFT], saved * row[c.RATE])
+    row[c.SERVED] += (now - row[c.AS_OF]) * row[c.RATE]
+    row[c.PAUSED_S] += now - row[c.AS_OF] - computed
+    row[c.LEFT] -= work
+    row[c.DONE_IN_RUN] += work
+    row[c.USD] += computed * row[c.USD_PER_S]
+    if w.mark[job, c.EXCHANGES] > 0:
+        offer = w.mark[job, c.OFFER]
+        gb = work * w.offers.hop_bytes[offer] * 1e-9
+        for hop in range(hops(w.offers, offer)):
+            here, there = w.part[job, hop], w.part[job, (hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
+            w.links.exchanged_gb[here, there] += gb
+            w.links.exchanged_gb[there, here] += gb
+            row[c.USD] += gb * 1e9 * (w.links.usd_per_byte[here, there] + w.links.usd_per_byte[there, here])
+    row[c.AS_OF] = now

@@ -1,0 +1,447 @@
+"""What the agents see of a moment, written into arrays: domains, links, jobs; and where one job could go.
+
+Letters: K domains, J jobs that are shown, Y sizes of blocks, P places of one job, M parts. The names of the numbers
+mean what is assigned to them here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.compiling import kernel
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.elastic import has_room
+from hippo.jobs.engine.flows import hops, rate_of
+from hippo.jobs.engine.keys import attained, remaining
+from hippo.jobs.engine.running import find_pool
+from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
+
+DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS = 8, 4, 20, 14
+
+Floats = NDArray[np.float32]
+
+
+class Sight(NamedTuple):
+    """What is seen, and room for work; one is used again and again."""
+
+    domains: Floats  # (K, DOMAIN_NUMBERS)
+    links: Floats  # (K, K, LINK_NUMBERS) from, to
+    jobs: Floats  # (J, JOB_NUMBERS)
+    places: Floats  # (P, PLACE_NUMBERS) of the job that was asked about
+    job: NDArray[np.int64]  # (J,) which job, -1: none
+    offer: NDArray[np.int64]  # (P,) -1: stop; -2: a gang starts
+    where: NDArray[np.int64]  # (P, M) domains, -1: no such part
+    rate: NDArray[np.float64]  # (P,)
+    size: NDArray[np.int64]  # (Y,) of blocks, ascending
+    block: NDArray[np.int64]  # (O,) place of each offer's block among them
+    total: NDArray[np.int64]  # (O,) GPUs of each offer
+    quickest: NDArray[np.float64]  # (n,) work per second of each job at best
+    free: NDArray[np.int64]  # (K, Y) free blocks
+    mine: NDArray[np.int64]  # (K, Y) the same, what the job asked about holds counted as free
+    left: NDArray[np.float64]  # (K, K) bytes/s that one more flow would have
+    chain: NDArray[np.int64]  # (M,)
+    key: NDArray[np.float64]  # (J,) by which jobs are shown
+
+
+def sight(workload: JobWorkload, site: JobSite, offers: OfferTable, *, jobs: int, places: int) -> Sight:
+    """Room for what is seen of a world: so many jobs, and so many places of one."""
+    domains = len(site.domains)
+    size = np.unique(offers.block) if len(offers) else np.ones(1, np.int64)
+    return Sight(
+        domains=np.zeros((domains, DOMAIN_NUMBERS), np.float32),
+        links=np.zeros((domains, domains, LINK_NUMBERS), np.float32),
+        jobs=np.zeros((jobs, JOB_NUMBERS), np.float32),
+        places=np.zeros((places, PLACE_NUMBERS), np.float32),
+        job=np.full(jobs, -1, np.int64),
+        offer=np.zeros(places, np.int64),
+        where=np.full((places, c.MOST_PARTS), -1, np.int64),
+        rate=np.zeros(places),
+        size=size,
+        block=np.searchsorted(size, offers.block),
+        total=offers.gpus.sum(axis=1),
+        quickest=offers.quickest(workload),
+        free=np.zeros((domains, len(size)), np.int64),
+        mine=np.zeros((domains, len(size)), np.int64),
+        left=np.zeros((domains, domains)),
+        chain=np.zeros(c.MOST_PARTS, np.int64),
+        key=np.zeros(jobs),
+    )
+
+
+@kernel(lean=True)
+def look(w, s):  # type: ignore[no-untyped-def]
+    """Write down domains, links and the jobs that are shown; returns how many jobs."""
+    _blocks(w, s)
+    _lefts(w, s, -1)
+    _domains(w, s)
+    count = _choose_jobs(w, s)
+    for at in range(len(s.job)):
+        if at < count:
+            _job(w, s, at)
+        else:
+            s.job[at] = -1
+            for number in range(JOB_NUMBERS):
+                s.jobs[at, number] = 0.0
+    return count
+
+
+@kernel(lean=True)
+def survey(w, s, job):  # type: ignore[no-untyped-def]
+    """Write down where any job could go now; returns how many places."""
+    _blocks(w, s)
+    _lefts(w, s, -1)
+    s.job[0] = job
+    return places(w, s, 0)
+
+
+@kernel(lean=True)
+def _blocks(w, s):  # type: ignore[no-untyped-def]
+    for domain in range(len(s.free)):
+        for size in range(len(s.size)):
+            s.free[domain, size] = 0
+    for each in range(len(w.bin)):
+        if w.bin[each, c.BIN_UP] == 1:
+            domain = w.pool[w.bin[each, c.BIN_POOL], c.POOL_DOMAIN]
+            for size in range(len(s.size)):
+                s.free[domain, size] += w.bin[each, c.BIN_FREE] // s.size[size]
+
+
+@kernel(lean=True)
+def _lefts(w, s, job):  # type: ignore[no-untyped-def]
+    """What one more flow would have of each link: see ``flows.level``. ``job``: whose flow, those that it has not
+    counted; -1: of weight 1."""
+    links, mine = w.links, 1.0 if job < 0 else w.job[job, c.WEIGHT]
+    for here in range(len(s.left)):
+        for there in range(len(s.left)):
+            capacity, known = links.capacity[here, there], -1.0
+            s.left[here, there] = capacity
+            if here == there or capacity == np.inf or links.first[here, there] < 0:
+                continue
+            while True:
+                rest, weight, flow = capacity, mine, links.first[here, there]
+                while flow >= 0:
+                    at = flow - len(links.transfer)
+                    if at < 0 or links.spanning[at // (2 * c.MOST_PARTS)] != job:
+                        if known >= 0.0 and links.demand[flow] <= known * links.weight[flow]:
+                            rest -= links.demand[flow]
+                        else:
+                            weight += links.weight[flow]
+                    flow = links.next[flow]
+                if rest / weight <= known:
+                    break
+                known = rest / weight
+            s.left[here, there] = known * mine
+
+
+@kernel(lean=True)
+def _domains(w, s):  # type: ignore[no-untyped-def]
+    for domain in range(len(s.domains)):
+        devices, free, tenants, broken = 0, 0, 0, 0
+        for each in range(len(w.bin)):
+            row = w.bin[each]
+            if w.pool[row[c.BIN_POOL], c.POOL_DOMAIN] == domain:
+                devices += row[c.BIN_SIZE]
+                tenants += row[c.BIN_TENANTS]
+                if row[c.BIN_UP] == 1:
+                    free += row[c.BIN_FREE]
+                else:
+                    broken += row[c.BIN_SIZE]
+        top = len(s.size) - 1
+        numbers, scale = s.domains[domain], 1.0 / max(1, devices)
+        numbers[0] = free * scale
+        numbers[1] = s.free[domain, top] * s.size[top] * scale
+        numbers[2] = tenants * scale
+        numbers[3] = broken * scale
+        numbers[4] = (devices - free - tenants - broken) * scale
+        numbers[5] = np.log(1.0 + devices) / 8.0
+        numbers[6] = 0.0
+        numbers[7] = 1.0
+    for here in range(len(s.links)):
+        for there in range(len(s.links)):
+            numbers, capacity = s.links[here, there], w.links.capacity[here, there]
+            if here == there or capacity == np.inf:
+                for number in range(LINK_NUMBERS):
+                    numbers[number] = 0.0
+                continue
+            numbers[0] = np.log(1.0 + capacity / 1.25e8) / 4.0  # in Gbit/s
+            numbers[1] = np.log(1.0 + s.left[here, there] / 1.25e8) / 4.0
+            numbers[2] = w.links.latency[here, there] * 10.0
+            numbers[3] = w.links.usd_per_byte[here, there] * 1e10
+    for job in range(w.tally[c.ARRIVED]):  # where data of who waits lie
+        if w.mark[job, c.STATUS] == c.WAITING and w.mark[job, c.HOME] >= 0:
+            s.domains[w.mark[job, c.HOME], 6] += np.float32(0.1)
+
+
+@kernel(lean=True)
+def _choose_jobs(w, s):  # type: ignore[no-untyped-def]
+    """Who is shown: who waits, by priority and then by least GPU time left, then elastic jobs that run, by most left;
+    a fourth of the places is kept for these."""
+    count, most = 0, len(s.job) - len(s.job) // 4
+    for job in range(w.tally[c.ARRIVED]):
+        if w.mark[job, c.STATUS] == c.WAITING:
+            key = -1e12 * w.mark[job, c.PRIORITY] + w.job[job, c.LEFT] * w.mark[job, c.DEVICES]
+            count = _show(s, 0, count, most, job, key)
+    waiting = count
+    for job in range(w.tally[c.ARRIVED]):
+        if w.mark[job, c.STATUS] == c.RUNNING and w.mark[job, c.ELASTIC] == 1 and w.job[job, c.READY] < np.inf:
+            count = _show(s, waiting, count, len(s.job), job, -remaining(w, job, w.clock[c.NOW]))
+    return count
+
+
+@kernel(lean=True)
+def _show(s, first, count, most, job, key):  # type: ignore[no-untyped-def]
+    """Put a job among those from ``first`` on, by key; the last falls out where there is no room."""
+    if count < most:
+        count += 1
+    elif count == first or s.key[count - 1] <= key:
+        return count
+    at = count - 1
+    while at > first and s.key[at - 1] > key:
+        s.key[at], s.job[at] = s.key[at - 1], s.job[at - 1]
+        at -= 1
+    s.key[at], s.job[at] = key, job
+    return count
+
+
+@kernel(lean=True)
+def _job(w, s, at):  # type: ignore[no-untyped-def]
+    job, now, numbers = s.job[at], w.clock[c.NOW], s.jobs[at]
+    row, mark = w.job[job], w.mark[job]
+    runs, elastic = mark[c.STATUS] == c.RUNNING, mark[c.ELASTIC] == 1
+    left = remaining(w, job, now)
+    quick = max(1e-9, s.quickest[job])
+    devices = 0.0
+    for domain in range(len(s.free)):
+        devices += s.free[domain, 0] * s.size[0]
+    numbers[0] = 0.0 if runs else 1.0
+    numbers[1] = 1.0 if elastic else 0.0
+    numbers[2] = mark[c.PRIORITY] / 2.0
+    numbers[3] = np.log(1.0 + left / quick) / 10.0
+    numbers[4] = np.log(1.0 + now - row[c.ARRIVAL]) / 10.0
+    numbers[5] = np.log(1.0 + attained(w, job, now) / quick) / 10.0
+    numbers[6] = np.log(1.0 + (mark[c.LEAST] if elastic else mark[c.DEVICES])) / 6.0
+    numbers[7] = np.log(1.0 + mark[c.DEVICES]) / 6.0
+    numbers[8] = np.log(1.0 + mark[c.HOLDS]) / 6.0 if runs else 0.0
+    numbers[9] = row[c.RATE] / quick if runs and elastic else 0.0
+    numbers[10] = (
+        min(1.0, mark[c.LEAST] / max(1.0, devices)) if elastic else min(1.0, mark[c.DEVICES] / max(1.0, devices))
+    )
+    has = row[c.DEADLINE] < np.inf
+    numbers[11] = 1.0 if has else 0.0
+    numbers[12] = min(2.0, max(-2.0, (row[c.DEADLINE] - now - left / quick) / (3600.0 + left / quick))) if has else 0.0
+    numbers[13] = min(1.0, (mark[c.STOPS] + mark[c.FAILED]) / 5.0)
+    numbers[14] = 1.0 if mark[c.COMING] > 0 else 0.0
+    numbers[15] = 1.0 if mark[c.HOME] >= 0 and row[c.GB] > 0.0 else 0.0
+    numbers[16] = np.log(1.0 + (now - row[c.BEGAN])) / 10.0 if runs else 0.0
+    best = _best_rate(w, s, job) if elastic else 0.0
+    numbers[17] = best / quick
+    numbers[18] = min(2.0, best / row[c.RATE]) - 1.0 if runs and row[c.RATE] > 0.0 else 0.0
+    numbers[19] = 1.0
+
+
+@kernel(lean=True)
+def _count_mine(w, s, job):  # type: ignore[no-untyped-def]
+    """Free blocks if a job gave back what it holds."""
+    for domain in range(len(s.free)):
+        for size in range(len(s.size)):
+            s.mine[domain, size] = s.free[domain, size]
+    piece = w.mark[job, c.PIECE]
+    while piece >= 0:
+        each, devices = w.piece[piece, c.PIECE_BIN], w.piece[piece, c.PIECE_DEVICES]
+        other = w.piece[piece, c.PIECE_OF_JOB]
+        first = True
+        before = w.mark[job, c.PIECE]
+        while before != piece:  # pieces of one node are counted together, at the first of them
+            if w.piece[before, c.PIECE_BIN] == each:
+                first = False
+            before = w.piece[before, c.PIECE_OF_JOB]
+        if first and w.bin[each, c.BIN_UP] == 1:
+            while other >= 0:
+                if w.piece[other, c.PIECE_BIN] == each:
+                    devices += w.piece[other, c.PIECE_DEVICES]
+                other = w.piece[other, c.PIECE_OF_JOB]
+            domain = w.pool[w.bin[each, c.BIN_POOL], c.POOL_DOMAIN]
+            for size in range(len(s.size)):
+                free = w.bin[each, c.BIN_FREE]
+                s.mine[domain, size] += (free + devices) // s.size[size] - free // s.size[size]
+        piece = w.piece[piece, c.PIECE_OF_JOB]
+
+
+@kernel(lean=True)
+def _fits_kind(w, s, job, offer):  # type: ignore[no-untyped-def]
+    kind = w.offers.form[offer, c.FORM_KIND] == w.mark[job, c.ROW]
+    return kind and w.mark[job, c.LEAST] <= s.total[offer] <= w.mark[job, c.DEVICES]
+
+
+@kernel(lean=True)
+def _best_rate(w, s, job):  # type: ignore[no-untyped-def]
+    """The quickest that a job could be inside one domain now."""
+    _count_mine(w, s, job)
+    best = 0.0
+    for offer in range(len(s.total)):
+        if w.offers.form[offer, c.FORM_PARTS] > 1 or not _fits_kind(w, s, job, offer):
+            continue
+        rate = w.offers.rate[offer, 0, 0]
+        if rate <= best:
+            continue
+        need = w.offers.gpus[offer, 0] // w.offers.form[offer, c.FORM_BLOCK]
+        for domain in range(len(s.mine)):
+            if s.mine[domain, s.block[offer]] >= need:
+                best = rate
+                break
+    return best
+
+
+@kernel(lean=True)
+def places(w, s, at):  # type: ignore[no-untyped-def]
+    """Write down where a job that is shown could go; returns how many places. Who runs may stop (the first place)."""
+    job, count = s.job[at], 0
+    if w.mark[job, c.ELASTIC] == 0:
+        if w.mark[job, c.STATUS] == c.WAITING and find_pool(w, job) >= 0:
+            pool = find_pool(w, job)
+            count = _add(w, s, job, 0, -2, w.speed[pool], 1)
+            s.where[0, 0] = w.pool[pool, c.POOL_DOMAIN]
+        return count
+    _count_mine(w, s, job)
+    own = w.mark[job, c.EXCHANGES] > 0 or w.job[job, c.WEIGHT] != 1.0
+    if own:
+        _lefts(w, s, job)
+    if w.mark[job, c.STATUS] == c.RUNNING:
+        count = _add(w, s, job, 0, -1, 0.0, 0)
+    for offer in range(len(s.total)):
+        if not _fits_kind(w, s, job, offer):
+            continue
+        need = w.offers.gpus[offer, 0] // w.offers.form[offer, c.FORM_BLOCK]
+        for domain in range(len(s.mine)):
+            if s.mine[domain, s.block[offer]] < need:
+                continue
+            if w.offers.form[offer, c.FORM_PARTS] == 1:
+                s.chain[0] = domain
+                count = _offer(w, s, job, count, offer, w.offers.rate[offer, 0, 0])
+            elif _grow(w, s, offer, domain):
+                least, slowest = np.inf, 0.0
+                for hop in range(hops(w.offers, offer)):
+                    here, there = s.chain[hop], s.chain[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
+                    least = min(least, s.left[here, there], s.left[there, here])
+                    slowest = max(slowest, w.links.latency[here, there], w.links.latency[there, here])
+                if least > 0.0:
+                    count = _offer(w, s, job, count, offer, rate_of(w.offers, offer, least, slowest))
+    for number in range(count):
+        _place(w, s, job, number)
+    if own:
+        _lefts(w, s, -1)
+    return count
+
+
+@kernel(lean=True)
+def _grow(w, s, offer, first):  # type: ignore[no-untyped-def]
+    """A chain of domains from ``first`` on, each the one with room that most can be sent to."""
+    s.chain[0] = first
+    block = w.offers.form[offer, c.FORM_BLOCK]
+    for part in range(1, w.offers.form[offer, c.FORM_PARTS]):
+        best, most, here = -1, 0.0, s.chain[part - 1]
+        for domain in range(len(s.mine)):
+            carries = min(s.left[here, domain], s.left[domain, here])
+            if carries <= most or s.mine[domain, s.block[offer]] < w.offers.gpus[offer, part] // block:
+                continue
+            used = False
+            for before in range(part):
+                used = used or s.chain[before] == domain
+            if not used:
+                best, most = domain, carries
+        if best < 0:
+            return False
+        s.chain[part] = best
+    return True
+
+
+@kernel(lean=True)
+def _offer(w, s, job, count, offer, rate):  # type: ignore[no-untyped-def]
+    """Note an offer in the domains of ``chain``, beside those of other footprints; of one footprint (GPUs of each part,
+    first domain) the quickest stays. Where there is no room the slowest falls out."""
+    parts = w.offers.form[offer, c.FORM_PARTS]
+    running = w.mark[job, c.STATUS] == c.RUNNING
+    if running and w.mark[job, c.OFFER] == offer:
+        same = True
+        for part in range(parts):
+            same = same and w.part[job, part] == s.chain[part]
+        if same:
+            return count
+    at, slowest = -1, -1
+    for other in range(count):
+        if s.offer[other] < 0:
+            continue
+        alike = s.where[other, 0] == s.chain[0] and w.offers.form[s.offer[other], c.FORM_PARTS] == parts
+        for part in range(parts):
+            alike = alike and w.offers.gpus[s.offer[other], part] == w.offers.gpus[offer, part]
+        if alike:
+            at = other
+        if slowest < 0 or s.rate[other] < s.rate[slowest]:
+            slowest = other
+    if (at >= 0 and s.rate[at] >= rate) or not has_room(w, job, offer, s.chain):
+        return count
+    if at < 0:
+        if count < len(s.offer):
+            at = count
+            count += 1
+        elif s.rate[slowest] < rate:
+            at = slowest
+        else:
+            return count
+    return max(count, _add(w, s, job, at, offer, rate, parts))
+
+
+@kernel(lean=True)
+def _add(w, s, job, at, offer, rate, parts):  # type: ignore[no-untyped-def]
+    s.offer[at], s.rate[at] = offer, rate
+    for part in range(c.MOST_PARTS):
+        s.where[at, part] = s.chain[part] if part < parts else -1
+    return at + 1
+
+
+@kernel(lean=True)
+def _place(w, s, job, at):  # type: ignore[no-untyped-def]
+    offer, numbers, mark = s.offer[at], s.places[at], w.mark[job]
+    for number in range(PLACE_NUMBERS):
+        numbers[number] = 0.0
+    numbers[13] = 1.0
+    if offer == -1:
+        numbers[0] = 1.0
+        return
+    quick, runs = max(1e-9, s.quickest[job]), mark[c.STATUS] == c.RUNNING
+    if offer == -2:
+        numbers[1], numbers[2] = 1.0, 1.0
+        return
+    parts, block = w.offers.form[offer, c.FORM_PARTS], w.offers.form[offer, c.FORM_BLOCK]
+    left = remaining(w, job, w.clock[c.NOW])
+    numbers[1] = s.rate[at] / quick
+    numbers[2] = s.total[offer] / max(1.0, float(mark[c.DEVICES]))
+    numbers[3] = np.log(1.0 + s.total[offer]) / 6.0
+    numbers[4] = s.rate[at] * w.mark[job, c.DEVICES] / (quick * s.total[offer]) / 2.0  # work per GPU
+    numbers[5] = (parts - 1) / 3.0
+    numbers[6] = block / s.size[len(s.size) - 1]
+    wasted, home = 0.0, mark[c.HOME]
+    for part in range(parts):
+        after = s.mine[s.where[at, part], s.block[offer]] * block - w.offers.gpus[offer, part]
+        wasted += min(1.0, after / 64.0)
+        if home >= 0 and home != s.where[at, part]:
+            numbers[8] = 1.0
+    numbers[7] = wasted / parts
+    state = mark[c.STATE_AT] if not runs else w.part[job, 0]
+    stop = w.restart_s if state >= 0 else 0.0
+    for part in range(parts):
+        if state >= 0 and s.where[at, part] != state:
+            size = w.offers.state_share[offer, part] * w.offers.state_bytes[mark[c.ROW]]
+            stop = max(stop, size / max(1.0, w.links.capacity[state, s.where[at, part]]))
+    ends = stop + left / max(1e-12, s.rate[at])
+    numbers[9] = np.log(1.0 + stop) / 8.0
+    numbers[10] = np.log(1.0 + ends) / 10.0
+    if runs and w.job[job, c.RATE] > 0.0:
+        stays = left / w.job[job, c.RATE]
+        numbers[11] = min(1.0, max(-1.0, (stays - ends) / (stays + ends + 1.0) * 2.0))
+    numbers[12] = 1.0 if runs else 0.0

@@ -1,0 +1,141 @@
+"""The world as an environment: at a moment the upper agent chooses a job and a place for it, again and again, until it
+lets time go on.
+
+One answer is two choices: which of the J jobs that are shown (J: nobody, time goes on), then which of its P places.
+The reward is minus the price of the jobs in the system, integrated over time: summed over an episode in which every job
+ends, that is minus the sum of priced completion times (Little 1961).
+
+Letters: W worlds, K domains, J jobs, P places, n jobs of a workload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.compiling import kernel
+from hippo.jobs.engine import elastic, observe
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.flows import share
+from hippo.jobs.engine.observe import Sight, sight
+from hippo.jobs.engine.running import stop, try_start
+from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.joint.play import opened, step
+from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.settings import ReplayRules, Tenants
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
+
+Floats = NDArray[np.float64]
+
+JOBS, PLACES = 24, 32
+MOST_ANSWERS = 64
+"""At one moment; then time goes on, whatever else could be answered."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What is played: a workload on a site, by its rules."""
+
+    workload: JobWorkload
+    site: JobSite
+    offers: OfferTable
+    settings: ReplayRules = field(default_factory=ReplayRules)
+    tenants: Tenants | None = None
+
+
+def prices(scene: Scene) -> Floats:
+    """(n,) what a second of each job in the system costs: its priority, over the time that it takes at best (with an
+    hour added), so that all sizes count; of mean 1."""
+    workload = scene.workload
+    best_s = workload.duration_s / scene.offers.quickest(workload)
+    found = (1.0 + workload.priority) / (3600.0 + best_s)
+    result: Floats = found / found.mean()
+    return result
+
+
+@dataclass(eq=False)
+class WorldEnv:
+    """One world."""
+
+    scene: Scene
+    price: Floats
+    world: QueueWorld = field(init=False)
+    sight: Sight = field(init=False)
+    state: Floats = field(init=False)  # (3,): ENDED, PAID, ANSWERS
+
+    def __post_init__(self) -> None:
+        each = self.scene
+        self.world = opened(each.workload, each.site, each.settings, offers=each.offers, tenants=each.tenants).world
+        self.sight = sight(each.workload, each.site, each.offers, jobs=JOBS, places=PLACES)
+        self.state = np.zeros(3)
+        go_on(self.world, self.sight, self.price, self.state)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is to come."""
+        return bool(self.state[ENDED])
+
+    def places(self, slot: int) -> int:
+        """How many places a job that is shown has; they stand in ``sight``."""
+        return int(observe.places(self.world, self.sight, slot))
+
+    def answer(self, slot: int, place: int) -> float:
+        """Carry out a choice (slot -1: nobody), and go on to the next one that is to be made; returns the reward."""
+        self.state[PAID] = 0.0
+        turn(self.world, self.sight, self.price, self.state, slot, place)
+        return -float(self.state[PAID])
+
+
+ENDED, PAID, ANSWERS = range(3)
+
+
+@kernel(lean=True)
+def turn(w, s, price, state, slot, place):  # type: ignore[no-untyped-def]
+    """An answer, and whatever follows until the next is due."""
+    state[ANSWERS] += 1.0
+    if slot >= 0:
+        carry_out(w, s, slot, place)
+        if state[ANSWERS] < MOST_ANSWERS and observe.look(w, s) > 0:
+            return
+    go_on(w, s, price, state)
+
+
+@kernel(lean=True)
+def go_on(w, s, price, state):  # type: ignore[no-untyped-def]
+    """Let time pass until somebody is shown, or nothing is to come."""
+    state[ANSWERS] = 0.0
+    while True:
+        before, cost = w.clock[c.NOW], priced(w, price)
+        if not step(w):
+            state[ENDED] = 1.0
+            return
+        state[PAID] += cost * (w.clock[c.NOW] - before)
+        if observe.look(w, s) > 0:
+            return
+
+
+@kernel(lean=True)
+def priced(w, price):  # type: ignore[no-untyped-def]
+    """Price per second of the jobs in the system."""
+    found = 0.0
+    for job in range(w.tally[c.ARRIVED]):
+        if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
+            found += price[job]
+    return found
+
+
+@kernel(lean=True)
+def carry_out(w, s, slot, place):  # type: ignore[no-untyped-def]
+    """Begin, stop or resize a job that is shown, as one of its places says."""
+    job, offer = s.job[slot], s.offer[place]
+    if offer == -2:
+        try_start(w, job)
+    else:
+        if w.mark[job, c.STATUS] == c.RUNNING:
+            stop(w, job, False)
+        if offer >= 0:
+            elastic.begin(w, job, offer, s.where[place])
+    share(w)

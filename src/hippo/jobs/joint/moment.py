@@ -1,0 +1,201 @@
+"""A moment of the world: who waits and runs, what each job could run under now, and the answers that may be given.
+
+A *scheduler* looks at every moment (something came, ended, failed or moved) and begins, pauses and resizes jobs.
+Letters: K domains, O offers, M parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.compiling import kernel
+from hippo.jobs.engine import elastic
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.flows import share
+from hippo.jobs.engine.keys import attained, remaining
+from hippo.jobs.engine.observe import Sight, sight, survey
+from hippo.jobs.engine.running import stop, try_start
+from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.placement.offers import MOST_PARTS, OfferTable
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+MOST_PLACES = 512
+
+
+@dataclass(frozen=True)
+class Place:
+    """An offer in its domains."""
+
+    offer: int
+    domains: tuple[int, ...]  # as many as the offer has parts, most GPUs first
+    rate: float  # work per second, as links are shared now
+    gpus: int
+    free: int = 0  # GPUs of its domains that it could take
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """What a scheduler sees, and what it may do; every answer takes effect at once."""
+
+    world: QueueWorld
+    workload: JobWorkload
+    site: JobSite
+    offers: OfferTable
+    sight: Sight = field(repr=False)
+    rounds: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, world: QueueWorld, workload: JobWorkload, site: JobSite, offers: OfferTable) -> Self:
+        """The moments of a world."""
+        return cls(world, workload, site, offers, sight(workload, site, offers, jobs=1, places=MOST_PLACES))
+
+    @property
+    def now_s(self) -> float:
+        """Now, on the workload's clock."""
+        return float(self.world.clock[c.NOW])
+
+    @property
+    def waiting(self) -> Ints:
+        """Jobs that wait, by arrival."""
+        return self._of(c.WAITING)
+
+    @property
+    def running(self) -> Ints:
+        """Jobs that run, by arrival."""
+        return self._of(c.RUNNING)
+
+    def _of(self, status: int) -> Ints:
+        return np.flatnonzero(self.world.mark[: self.world.tally[c.ARRIVED], c.STATUS] == status)
+
+    @property
+    def free_gpus(self) -> int:
+        """Free devices of the site."""
+        return int(self.world.pool[:, c.POOL_FREE].sum())
+
+    def jobs_gpus(self, domain: int) -> int:
+        """Devices of a domain that are free or held by elastic jobs: those that can be shared out anew."""
+        world, of_domain = self.world, self.world.pool[:, c.POOL_DOMAIN] == domain
+        free = int(world.pool[of_domain, c.POOL_FREE].sum())
+        held = 0
+        for job in self.running:
+            if world.mark[job, c.ELASTIC]:
+                offer = int(world.mark[job, c.OFFER])
+                held += int(self.offers.gpus[offer][world.part[job] == domain].sum())
+        return free + held
+
+    def round_is_over(self, round_s: float) -> bool:
+        """Whether a multiple of ``round_s`` has come since this was last asked; at the first moment, too."""
+        number = self.now_s // round_s
+        if self.rounds and self.rounds[-1] == number:
+            return False
+        self.rounds.append(number)
+        return True
+
+    def places(self, job: int, most_parts: int = MOST_PARTS) -> list[Place]:
+        """Where an elastic job could run now, the quickest first, of equal ones the fullest: for each size, parts and
+        first domain the quickest offer that has room. What a job that runs holds itself counts as free."""
+        seen, offers = self.sight, self.offers
+        found = []
+        for row in range(int(survey(self.world, seen, job))):
+            offer = int(seen.offer[row])
+            if offer >= 0 and offers.parts[offer] <= most_parts:
+                domains = tuple(seen.where[row, : offers.parts[offer]].tolist())
+                free = int(seen.mine[list(domains), 0].sum() * seen.size[0])
+                found.append(Place(offer, domains, float(seen.rate[row]), int(offers.gpus[offer].sum()), free))
+        return sorted(found, key=lambda each: (-round(each.rate, 9), each.free))
+
+    def running_at(self, job: int) -> Place:
+        """Where an elastic job runs now."""
+        offer = int(self.world.mark[job, c.OFFER])
+        parts = tuple(self.world.part[job, : self.offers.parts[offer]].tolist())
+        return Place(offer, parts, float(self.world.job[job, c.RATE]), int(self.world.mark[job, c.HOLDS]))
+
+    def remaining_s(self, job: int) -> float:
+        """Work left, at the reference rate."""
+        return float(remaining(self.world, job, self.now_s))
+
+    def attained_s(self, job: int) -> float:
+        """Work done."""
+        return float(attained(self.world, job, self.now_s))
+
+    def begin(self, job: int, place: Place) -> bool:
+        """Run an elastic job that waits; False: there is no room (any more)."""
+        domains = np.full(MOST_PARTS, -1, np.int64)
+        domains[: len(place.domains)] = place.domains
+        return bool(_begin(self.world, job, place.offer, domains))
+
+    def start(self, job: int) -> bool:
+        """Start a gang where the engine's rules put it: where its data lie, then the fastest, then the fullest pool."""
+        return bool(_start(self.world, job))
+
+    def pause(self, job: int) -> None:
+        """Stop a job that runs; it waits, and goes on from what it has done."""
+        _pause(self.world, job)
+
+    def resize(self, job: int, place: Place) -> bool:
+        """Let a running job go on elsewhere or otherwise: it stops, its state moves, its processes start anew."""
+        self.pause(job)
+        return self.begin(job, place)
+
+    def stop_s(self, job: int, place: Place) -> float:
+        """Seconds that going over to a place costs a job: a restart, and its state over the links meanwhile."""
+        world, at = self.world, int(self.world.mark[job, c.STATE_AT])
+        if self.world.mark[job, c.STATUS] == c.RUNNING:
+            at = int(world.part[job, 0])
+        if at < 0:
+            return 0.0
+        state = float(self.offers.state_bytes[self.offers.kind[place.offer]])
+        over = [
+            state * float(share) / max(1.0, float(world.links.capacity[at, domain]))
+            for share, domain in zip(self.offers.state_share[place.offer], place.domains, strict=False)
+            if domain != at
+        ]
+        return max([world.restart_s, *over])
+
+    def weigh(self, job: int, weight: float) -> None:
+        """From now on a job's flows get so many times the share of others (1: alike)."""
+        self.world.job[job, c.WEIGHT] = weight
+        share(self.world)
+
+
+class Scheduler(Protocol):
+    """Decides for all jobs together."""
+
+    name: str
+    summary: str  # one sentence
+    source: str  # paper
+    knows: str  # "nothing" or "durations" (who tells its tokens tells those)
+    preempts: bool
+    learns: bool
+
+    def decide(self, moment: Moment) -> None:
+        """Begin, pause and resize jobs at a moment."""
+
+
+@kernel(lean=True)
+def _begin(w, job, offer, domains):  # type: ignore[no-untyped-def]
+    began = elastic.begin(w, job, offer, domains)
+    share(w)
+    return began
+
+
+@kernel(lean=True)
+def _start(w, job):  # type: ignore[no-untyped-def]
+    began = try_start(w, job)
+    share(w)
+    return began
+
+
+@kernel(lean=True)
+def _pause(w, job):  # type: ignore[no-untyped-def]
+    stop(w, job, False)
+    share(w)

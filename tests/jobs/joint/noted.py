@@ -1,0 +1,88 @@
+"""A world led by a scheduler whose decisions are written down, and played again by the twin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.joint.moment import Moment, Place, Scheduler
+from hippo.jobs.joint.play import play_jointly
+from hippo.jobs.ledger import Ledger
+from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.settings import ReplayRules, Tenants
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
+
+from ...judges import world as twin
+from ...judges.world import Decision
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What a replay takes."""
+
+    workload: JobWorkload
+    site: JobSite
+    offers: OfferTable
+    rules: ReplayRules
+    tenants: Tenants | None = None
+
+
+def played(world: World, scheduler: Scheduler) -> Ledger:
+    """The engine's account, on which the twin agrees; ``exchange_usd`` of elastic jobs, too."""
+    noting = Noting(scheduler)
+    rest = {"offers": world.offers, "tenants": world.tenants}
+    ledger = play_jointly(world.workload, world.site, noting, world.rules, **rest)
+    assert noting.world is not None
+    ledger = replace(ledger, exchange_usd=noting.world.job[:, c.USD].copy())
+    again = twin.play(noting.script, world.workload, world.site, world.rules, **rest)
+    times, amounts = {"rtol": 1e-6}, {"rtol": 1e-6, "atol": 1e-6}  # what is given up is taken away again from amounts
+    np.testing.assert_allclose(ledger.first_start_s, again.first_start_s, **times)
+    np.testing.assert_allclose(ledger.finish_s, again.finish_s, **times)
+    np.testing.assert_allclose(ledger.moved_gb, again.moved_gb, **amounts)
+    np.testing.assert_allclose(ledger.link_gb, again.link_gb, **amounts)
+    np.testing.assert_allclose(ledger.exchange_usd, again.usd, **amounts)
+    return ledger
+
+
+class Noting:
+    """Hands a scheduler moments that write down what it answers."""
+
+    def __init__(self, inner: Scheduler) -> None:
+        self.name, self.inner, self.script = inner.name, inner, list[Decision]()
+        self.world: QueueWorld | None = None
+
+    def decide(self, moment: Moment) -> None:
+        self.world = moment.world
+        noted = Noted.of(moment.world, moment.workload, moment.site, moment.offers)
+        self.inner.decide(replace(noted, script=self.script))
+
+
+@dataclass(frozen=True, eq=False)
+class Noted(Moment):
+    """A moment that writes down what is answered."""
+
+    script: list[Decision] = field(default_factory=list)
+
+    def begin(self, job: int, place: Place) -> bool:
+        began = super().begin(job, place)
+        if began:
+            self.script.append(Decision(self.now_s, "begin", job, place.offer, place.domains))
+        return began
+
+    def start(self, job: int) -> bool:
+        began = super().start(job)
+        if began:
+            self.script.append(Decision(self.now_s, "start", job, pool=int(self.world.mark[job, c.POOL])))
+        return began
+
+    def pause(self, job: int) -> None:
+        super().pause(job)
+        self.script.append(Decision(self.now_s, "pause", job))
+
+    def weigh(self, job: int, weight: float) -> None:
+        super().weigh(job, weight)
+        self.script.append(Decision(self.now_s, "weigh", job, weight=weight))

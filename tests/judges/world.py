@@ -1,0 +1,364 @@
+"""The clear world of elastic jobs and gangs (SimPy): it judges ``jobs.joint``, is not quick, and decides nothing.
+
+It plays a script: the decisions that a scheduler took while it led the engine. A process per run of a job, transfer and
+node, and one each for the network and for other tenants. Whenever a flow comes, goes or weighs more, or a link moves,
+the shares of all flows are found again. Between the two stand no common lines but the data that describe a world.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, pairwise
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+from simpy.events import AllOf, Event
+
+from hippo.jobs.engine.running import time_to_failure
+from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.settings import ReplayRules, Tenants
+from hippo.jobs.site import JobSite, LinkHistory
+from hippo.jobs.workload import JobWorkload
+
+Floats = NDArray[np.float64]
+Steps = Generator[Event, Any, None]
+Link = tuple[int, int]  # from, to
+
+TOGETHER_S = 1e-7
+"""What happens so soon after a decision comes before it: two clocks round differently."""
+LONGEST_S = 1e6  # after the last decision
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a scheduler did."""
+
+    time_s: float
+    act: str  # begin (an elastic job), start (a gang), pause, weigh
+    job: int
+    offer: int = -1
+    domains: tuple[int, ...] = ()
+    pool: int = -1
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """What became of n jobs, and went over the links of K domains."""
+
+    first_start_s: Floats  # (n,)
+    finish_s: Floats  # (n,) nan: it never ended
+    moved_gb: Floats  # (n,)
+    usd: Floats  # (n,) for what jobs exchange
+    link_gb: Floats  # (K, K) moved and exchanged
+
+
+def play(
+    script: Iterable[Decision],
+    workload: JobWorkload,
+    site: JobSite,
+    rules: ReplayRules,
+    *,
+    offers: OfferTable,
+    tenants: Tenants | None = None,
+) -> Account:
+    """Do what the script says when it says it, and see what comes of it."""
+    world = _World(workload, site, rules, offers)
+    clock, decisions = world.clock, tuple(script)
+    if site.history is not None:
+        clock.process(world.network(site.history))
+    if tenants is not None:
+        clock.process(world.tenants(tenants))
+    if rules.failures is not None:
+        for number in range(len(world.nodes)):
+            clock.process(world.fails(number))
+    for decision in decisions:
+        clock.timeout(max(0.0, decision.time_s - clock.now))
+        while clock.peek() <= decision.time_s + TOGETHER_S:
+            clock.step()
+        world.act(decision)
+    clock.run(until=AllOf(clock, [job.ended for job in world.jobs]) | clock.timeout(LONGEST_S))
+    first_s, finish_s, moved_gb, usd = np.array([(j.first_s, j.finish_s, j.moved_gb, j.usd) for j in world.jobs]).T
+    return Account(first_s, finish_s, moved_gb, usd, world.link_gb)
+
+
+class _Amount:
+    """What is left to do of a job (work) or a transfer (bytes), how quickly it goes, and how it went so far."""
+
+    def __init__(self, left: float, now: float) -> None:
+        self.left, self.rate, self.path = left, 0.0, [(now, left)]
+        self.process: simpy.Process | None = None
+
+    def pass_time(self, now: float) -> None:
+        """Go on until now."""
+        since = self.path[-1][0]
+        if now > since:
+            self.left = max(0.0, self.left - self.rate * (now - since))
+            self.path.append((now, self.left))
+
+
+class _Job(_Amount):
+    def __init__(self, clock: simpy.Environment, work: float) -> None:
+        super().__init__(work, clock.now)
+        self.first_s = self.finish_s = math.nan
+        self.moved_gb, self.usd, self.weight = 0.0, 0.0, 1.0
+        self.ended = clock.event()
+        self.stopped = self.computes = False
+        self.offer, self.domains, self.links = -1, tuple[int, ...](), tuple[Link, ...]()
+        self.state_at = -1  # domain of the checkpoint, -1: none
+        self.state: list[_Transfer] = []  # of the run that is on
+        self.sent: dict[int, tuple[float, list[Event]]] = {}  # domain -> GB of data, and the arrivals of its parts
+
+
+class _Transfer(_Amount):
+    def __init__(self, clock: simpy.Environment, link: Link, size: float) -> None:
+        super().__init__(size, clock.now)
+        self.link, self.arrived = link, clock.event()
+
+
+class _Node:
+    def __init__(self, pool: int, size: int) -> None:
+        self.pool, self.size, self.free, self.up, self.tenants = pool, size, size, True, 0
+        self.held: dict[_Job, int] = {}  # who came first stands first
+
+
+def level(capacity: float, weight: float, others: list[tuple[float, float]]) -> float:
+    """What a flow of this weight gets of a link if it takes all it can, beside others (demand, weight).
+
+    From the most modest on, each of the others that wants less than its part of what is left has what it wants.
+    """
+    weights = weight + sum(each for _, each in others)
+    for demand, each in sorted(others, key=lambda other: other[0] / other[1]):
+        if demand / each >= capacity / weights:
+            break
+        capacity, weights = capacity - demand, weights - each
+    return capacity / weights * weight
+
+
+class _World:
+    def __init__(self, workload: JobWorkload, site: JobSite, rules: ReplayRules, offers: OfferTable) -> None:
+        self.clock = simpy.Environment(float(workload.arrival_s[0]))
+        self.workload, self.site, self.rules, self.offers = workload, site, rules, offers
+        self.jobs = [_Job(self.clock, float(work)) for work in workload.duration_s]
+        self.nodes = [_Node(at, pool.per_node) for at, pool in enumerate(site.pools) for _ in range(pool.nodes)]
+        self.capacity = site.history.bandwidth_bytes_per_s[0] if site.history else np.array(site.bandwidth_bytes_per_s)
+        self.latency, self.link_gb = np.array(site.latency_s), np.zeros_like(self.capacity)
+        self.usd_per_gb = np.array(site.usd_per_gb) if site.usd_per_gb else np.zeros_like(self.capacity)
+        self.sending: list[_Transfer] = []
+        self.exchanging: list[_Job] = []
+
+    # -------------------------------------------------------------------------------------------- what comes by itself
+    def network(self, history: LinkHistory) -> Steps:
+        """Links move."""
+        for time_s, capacity in zip(history.time_s, history.bandwidth_bytes_per_s, strict=True):
+            yield self.clock.timeout(max(0.0, time_s - self.clock.now))
+            self.capacity = capacity
+            self._share()
+
+    def tenants(self, tenants: Tenants) -> Steps:
+        """Others take devices of a node, from the job that holds most of it (of equals who came last) first."""
+        for time_s, number, asked in zip(tenants.time_s, tenants.node, tenants.devices, strict=True):
+            yield self.clock.timeout(max(0.0, time_s - self.clock.now))
+            node = self.nodes[number]
+            devices = min(max(asked, -node.tenants), node.size - node.tenants)
+            while node.free < devices:
+                self._stop(max(reversed(node.held), key=lambda job: node.held[job]))
+            node.tenants += devices
+            node.free -= devices
+
+    def fails(self, number: int) -> Steps:
+        """A node breaks and is repaired, again and again."""
+        node, failures = self.nodes[number], self.rules.failures
+        assert failures is not None
+        for failed in count():
+            yield self.clock.timeout(time_to_failure(self.rules.seed, number, failed, failures.mtbf_s))
+            for job in tuple(node.held):
+                self._stop(job, loses_after_s=failures.checkpoint_every_s)
+            node.up = False
+            yield self.clock.timeout(failures.repair_s)
+            node.up = True
+
+    # ------------------------------------------------------------------------------------------------------- decisions
+    def act(self, decision: Decision) -> None:
+        """Do what a scheduler did."""
+        job = self.jobs[decision.job]
+        if decision.act == "weigh":
+            job.weight = decision.weight
+            self._share()
+        elif decision.act == "pause":
+            self._stop(job)
+        elif decision.act == "start":
+            pool, gb = self.site.pools[decision.pool], float(self.workload.data_gb[decision.job])
+            self._take(job, decision.pool, int(self.workload.devices[decision.job]), block=0)
+            self._begin(job, {self.site.domains.index(pool.domain): gb}, rate=pool.speed)
+        else:
+            self._begin_elastic(job, decision)
+
+    def _begin_elastic(self, job: _Job, decision: Decision) -> None:
+        offers, row = self.offers, decision.offer
+        gpus, names = offers.gpus[row], [pool.domain for pool in self.site.pools]
+        job.offer, job.domains = row, decision.domains
+        hops = [*pairwise(job.domains), *([(job.domains[-1], job.domains[0])] if offers.ring[row] else [])]
+        job.links = tuple(link for here, there in hops for link in ((here, there), (there, here)))
+        for part, domain in enumerate(job.domains):
+            pool = names.index(self.site.domains[domain])
+            self._take(job, pool, int(gpus[part]), block=int(offers.block[row]))
+            if domain != job.state_at >= 0:
+                size = float(offers.state_share[row, part]) * offers.state_bytes[offers.kind[row]]
+                job.state.append(self._send(job, (job.state_at, domain), size))
+        gb = float(self.workload.data_gb[decision.job]) / len(job.domains)
+        rate = 0.0 if job.links else self._speed(job, lambda link: math.inf)
+        self._begin(job, dict.fromkeys(job.domains, gb), rate=rate)
+
+    def _take(self, job: _Job, pool: int, devices: int, *, block: int) -> None:
+        """Devices of nodes, whole blocks in the fullest first; a gang (block 0) the fullest node that has room for all
+        of it, else the emptiest ones."""
+        while devices:
+            there = [each for each in self.nodes if each.pool == pool and each.up and each.free >= max(block, 1)]
+            roomy = there if block else [each for each in there if each.free >= devices]
+            node = min(roomy, key=lambda each: each.free) if roomy else max(there, key=lambda each: each.free)
+            taken = min(devices, node.free // block * block if block else node.free)
+            node.held[job], node.free, devices = taken, node.free - taken, devices - taken
+
+    def _begin(self, job: _Job, needs: dict[int, float], *, rate: float) -> None:
+        """Run a job where so much data (GB) is needed in each domain; ``rate``: unless it exchanges something."""
+        at, now = self.jobs.index(job), self.clock.now
+        home = self.workload.job(at).data_at if self.workload.data_gb[at] > 0 else ""
+        data: list[Event] = []
+        for domain, gb in needs.items():
+            if home and self.site.domains[domain] != home:
+                had, arrivals = job.sent.get(domain, (0.0, []))
+                if had < gb:
+                    transfer = self._send(job, (self.site.domains.index(home), domain), (gb - had) * 1e9)
+                    job.sent[domain] = gb, [*arrivals, transfer.arrived]
+                data += job.sent[domain][1]
+        first = [each.arrived for each in job.state] + (data if self.rules.data == "before" else [])
+        if job.stopped:
+            first.append(self.clock.timeout(self.rules.restart_s))
+        else:
+            job.first_s = now
+        job.rate, job.path, job.computes = rate, [(now, job.left)], False
+        job.process = self.clock.process(self._run(job, first, data))
+
+    # ------------------------------------------------------------------------------------------------------------ runs
+    def _run(self, job: _Job, first: list[Event], data: list[Event]) -> Steps:
+        """Restart, state and, if it must be there before, data, all at once; work; the rest of the data; the end."""
+        try:
+            yield AllOf(self.clock, first)
+            job.computes, job.path = True, [(self.clock.now, job.left)]
+            if job.links:
+                self.exchanging.append(job)
+                self._share()
+            yield from self._go_on(job)
+            if job.links:
+                self.exchanging.remove(job)
+                self._share()
+            yield AllOf(self.clock, data)
+        except simpy.Interrupt:
+            return
+        self._leave(job)
+        job.finish_s = self.clock.now
+        job.ended.succeed()
+
+    def _go_on(self, amount: _Amount) -> Steps:
+        """Until nothing is left."""
+        while True:
+            try:
+                yield self.clock.timeout(amount.left / amount.rate) if amount.rate > 0 else self.clock.event()
+            except simpy.Interrupt as why:
+                if why.cause != "another rate":
+                    raise
+            else:
+                amount.pass_time(self.clock.now)
+                amount.left = 0.0
+                return
+
+    def _stop(self, job: _Job, *, loses_after_s: float = math.inf) -> None:
+        """A job waits again, with all that it has done, or, if a node broke, as it was when it saved last."""
+        assert job.process is not None
+        job.process.interrupt("stop")
+        self._leave(job)
+        job.stopped = True
+        if job.computes and loses_after_s < math.inf:
+            times, lefts = zip(*job.path, strict=True)
+            saved_s = (self.clock.now - times[0]) // loses_after_s * loses_after_s
+            job.left = float(np.interp(times[0] + saved_s, times, lefts))
+
+    def _leave(self, job: _Job) -> None:
+        """Give back what a job holds, write down what it exchanged; its state lies where it computed."""
+        if job.computes:
+            job.pass_time(self.clock.now)
+            job.state_at = job.domains[0] if job.domains else -1
+            for link in job.links:
+                gb = (job.path[0][1] - job.left) * self.offers.hop_bytes[job.offer] * 1e-9
+                self.link_gb[link] += gb
+                job.usd += gb * self.usd_per_gb[link]
+        for transfer in [each for each in job.state if each in self.sending]:  # nobody waits for them any more
+            assert transfer.process is not None
+            transfer.pass_time(self.clock.now)
+            transfer.process.interrupt("given up")
+            self._count(job, transfer.link, -transfer.left)
+            self.sending.remove(transfer)
+        job.state = []
+        if job in self.exchanging:
+            self.exchanging.remove(job)
+        for node in self.nodes:
+            node.free += node.held.pop(job, 0)
+        self._share()
+
+    # ------------------------------------------------------------------------------------------------ what links carry
+    def _send(self, job: _Job, link: Link, size: float) -> _Transfer:
+        transfer = _Transfer(self.clock, link, size)
+        self._count(job, link, size)
+        transfer.process = self.clock.process(self._carry(transfer))
+        self.sending.append(transfer)
+        self._share()
+        return transfer
+
+    def _count(self, job: _Job, link: Link, size: float) -> None:
+        self.link_gb[link] += size * 1e-9
+        job.moved_gb += size * 1e-9
+
+    def _carry(self, transfer: _Transfer) -> Steps:
+        try:
+            yield from self._go_on(transfer)
+        except simpy.Interrupt:
+            return
+        self.sending.remove(transfer)
+        self._share()
+        yield self.clock.timeout(self.latency[transfer.link])
+        transfer.arrived.succeed()
+
+    def _share(self) -> None:
+        """Find what each flow gets from now on: who exchanges asks for what it would exchange were it alone."""
+        flows: dict[Link, list[tuple[_Amount, float, float]]] = {}
+        for transfer in self.sending:
+            flows.setdefault(transfer.link, []).append((transfer, math.inf, 1.0))
+        for job in self.exchanging:
+            asked = self.offers.hop_bytes[job.offer] * self._speed(job, lambda link: float(self.capacity[link]))
+            for link in job.links:
+                flows.setdefault(link, []).append((job, asked, job.weight))
+
+        def got(amount: _Amount, weight: float, link: Link) -> float:
+            others = [(demand, each) for owner, demand, each in flows[link] if owner is not amount]
+            return level(float(self.capacity[link]), weight, others)
+
+        rates: list[tuple[_Amount, float]] = [(each, got(each, 1.0, each.link)) for each in self.sending]
+        rates += [(job, self._speed(job, partial(got, job, job.weight))) for job in self.exchanging]
+        for amount, rate in rates:
+            if rate != amount.rate and amount.process is not None:
+                amount.pass_time(self.clock.now)
+                amount.rate = rate
+                if amount.process is not self.clock.active_process:
+                    amount.process.interrupt("another rate")
+
+    def _speed(self, job: _Job, bandwidth: Callable[[Link], float]) -> float:
+        """Work per second where each link gives so much."""
+        least = min((bandwidth(link) for link in job.links), default=math.inf)
+        slowest = max((float(self.latency[link]) for link in job.links), default=0.0)
+        return float(self.offers.rate_at(np.array([job.offer]), np.array([least]), np.array([slowest]))[0])
