@@ -22,6 +22,9 @@ from hippo.score.score import Score
 if TYPE_CHECKING:  # which are told in reasons
     from hippo.decide.rivals import Alternatives
 
+GIVEN = "the plan given"
+"""Who proposed a plan that nobody here did."""
+
 
 @dataclass(frozen=True)
 class Row:
