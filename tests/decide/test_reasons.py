@@ -204,7 +204,8 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     ),
     (
         IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0, searched=True),
-        "Domain b (64 GPUs) stays idle: the best plan with it takes 12.0 s a step (20 % longer); a -> b "
+        "Domain b (64 GPUs) stays idle: the best plan with it (each domain once in a pipeline) takes 12.0 s a step "
+        "(20 % longer); a -> b "
         "carries 31,200 tokens/s, "
         "the GPUs in use compute 62,000 without it.",
     ),

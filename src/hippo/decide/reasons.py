@@ -435,7 +435,8 @@ class IdleDomain(Reason):
         slower = f"{percent(abs(change))} {'longer' if change >= 0 else 'shorter'}"
         if abs(change) < AS_LONG:
             slower = "as long"
-        best = f"the best plan with it takes {seconds(self.best_with_it_s)} a step ({slower})"
+        once = "each domain once in a pipeline"
+        best = f"the best plan with it ({once}) takes {seconds(self.best_with_it_s)} a step ({slower})"
         if not self.searched:
             best = f"a plan with it takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"
         return f"{head}: {best}; {carries}, {needs}."
