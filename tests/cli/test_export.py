@@ -105,7 +105,7 @@ def test_one_domain_and_the_time_come_first(hippo: Hippo, plan_file: Path, tmp_p
     lines = answer.err.splitlines()
     assert "Better inside one domain: " in lines[0]
     assert "under torch's pipelining" in answer.err
-    assert "The plan was made for no runtime (ideal)" in answer.err
+    assert "The plan was made for no runtime (ideal); as exported it would take " in answer.err
 
 
 def test_the_folders_plan_confirms_its_time(hippo: Hippo, plan_file: Path, tmp_path: Path):

@@ -317,5 +317,24 @@ def test_the_first_lines_name_the_plans_runtime(hippo, toy_plan, tmp_path):
         first, second, *_ = answer.out.splitlines()
         assert (first, second.endswith(said)) == ("llama-3-8b on toy", True)
     sent = hippo("simulate", path, "--transport", "hippo")
-    assert sent.out.splitlines()[1].endswith("ideal: no runtime does this")
-    assert "its messages go under hippo's executor" in sent.err
+    assert sent.out.splitlines()[1].endswith("under hippo's executor")
+    assert "the plan was made for no runtime (ideal)" in sent.err
+    assert "names no runtime: its times are ideal, no runtime does this" in sent.err
+
+
+def test_what_is_not_known_of_a_time_is_said_as_plan_says_it(hippo, toy_plan, tmp_path):
+    asked = json.loads(toy_plan.read_text()) | {"schedule": {"name": "1f1b"}}
+    for line in asked["pipelines"]:
+        line.pop("order", None)
+        line.pop("warm_up", None)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(asked))
+    told = hippo("simulate", path, "--transport", "megatron", "--json").document
+    assert told["interval_of"]["only_if"] == "links fill"
+    assert told["step_time_interval_s"][0] < told["step_time_s"] < told["step_time_interval_s"][1]
+    quick, slow = told["assumed_span_s"]
+    assert quick <= told["step_time_s"] <= slow
+    said = hippo("simulate", path, "--transport", "megatron").out
+    assert "under Megatron-LM" in said
+    assert " if links fill)" in said
+    assert "as assumed" in said

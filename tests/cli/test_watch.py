@@ -61,7 +61,11 @@ def test_what_is_assumed_of_the_runtime_is_told(hippo, collapse):
     for known in document["plans"].values():
         domains = {stage["domain"] for pipeline in known["plan"]["pipelines"] for stage in pipeline["stages"]}
         assert (known["assumed_span_s"] is None) == (len(domains) == 1)
-    assert "A step of the plan of the start, links as the cluster says:" in hippo(*toy).out
+    said = hippo(*toy).out
+    assert "A step of the plan of the start, links as the cluster says:" in said
+    first, second, *_ = said.splitlines()
+    assert (first, second.endswith("under Megatron-LM")) == ("llama-3-8b on toy", True)
+    assert said.index("Assumed: NCCL over a WAN was not measured") < said.index("The run begins with")
 
 
 def test_the_collapse_is_told(hippo, collapse):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from random import Random
+from typing import Any
 
 import pytest
 from tests.planners.tiny import random_problem
 
-from hippo.decide.choose import decide
+from hippo.decide.choose import Panel, choose, decide, with_reasons
+from hippo.decide.decision import Decision
 from hippo.decide.explain import Context, explain, reasons_of
 from hippo.decide.pace import ALLOWED, binding
 from hippo.decide.reasons import (
@@ -30,7 +33,9 @@ from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.search import Exact
 from hippo.planners.exact.space import Only
+from hippo.planners.exact.thrift import EQUAL
 from hippo.problem.load import load_problem
+from hippo.problem.problem import Problem
 from hippo.score.judge import flaw, judge
 
 
@@ -124,3 +129,78 @@ def test_no_plan_told_beside_the_best_is_better_than_it():
         with_it = [seconds for domains, seconds in known.items() if reason.subject in domains]
         assert reason.best_with_it_s == min(with_it)
         assert reason.best_with_it_s >= decision.score.step_time_s
+
+
+def unlike(nodes: Sequence[int], gbps: Sequence[float], ms: Sequence[float]) -> dict[str, Any]:
+    """Three domains of so many nodes, all joined; of the links n0 - n1, n0 - n2 and n1 - n2 what they give."""
+    pairs = ("n0", "n1"), ("n0", "n2"), ("n1", "n2")
+    return {
+        "gpu": "L40S-48GB",
+        "domains": [{"name": f"n{at}", "nodes": count, "gpus_per_node": 4} for at, count in enumerate(nodes)],
+        "links": [
+            {
+                "from": one,
+                "to": other,
+                "bandwidth_gbps": rate,
+                "latency_ms": late,
+                "price_usd_per_gb": 0.02,
+                "both": True,
+            }
+            for (one, other), rate, late in zip(pairs, gbps, ms, strict=True)
+        ],
+    }
+
+
+def without(cluster: dict[str, Any], name: str) -> dict[str, Any]:
+    domains = [each for each in cluster["domains"] if each["name"] != name]
+    return {**cluster, "domains": domains, "links": [each for each in cluster["links"] if name not in each.values()]}
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    at = Random(seed)
+    nodes = [at.choice((1, 2, 3)) for _ in range(3)]
+    return unlike(nodes, [10 ** at.uniform(-0.7, 1.5) for _ in range(3)], [at.uniform(0.3, 40.0) for _ in range(3)])
+
+
+def none_is_better(cluster: dict[str, Any], *, runtime: str, model: str, batch: int) -> Decision:
+    """Neither a plan told beside the answer nor the answer of the cluster less a domain is better than it."""
+
+    def asked(given: dict[str, Any]) -> Problem:
+        return load_problem(model=model, cluster=given, global_batch=batch, seq=2048, runtime=runtime)
+
+    problem, panel = asked(cluster), Panel((Exact(),), replanner=DomainReplanner)
+    plain = choose(problem, panel, Stop(10.0))
+    assert plain.score is not None
+    decision = with_reasons(plain, panel, Stop(10.0))
+    assert decision.plan == plain.plan
+    least_s = (1 - 1.0001 * EQUAL) * plain.score.step_time_s
+    for reason in decision.reasons:
+        if isinstance(reason, RunnerUp):
+            assert not reason.beats_answer
+            assert reason.step_time_s >= least_s
+        elif isinstance(reason, IdleDomain):
+            assert (reason.best_with_it_s or inf) >= least_s
+    for name in problem.cluster.domain_index:
+        fewer = choose(asked(without(cluster, name)), panel, Stop(10.0))
+        assert fewer.score is None or fewer.score.step_time_s >= least_s
+    return decision
+
+
+@pytest.mark.parametrize(
+    ("seed", "runtime"),
+    [
+        pytest.param(seed, runtime, marks=() if (seed, runtime) == (1, "megatron") else pytest.mark.slow)
+        for seed in range(4)
+        for runtime in ("megatron", "hippo")
+    ],
+)
+def test_no_plan_told_is_better_and_one_more_domain_makes_no_step_longer(seed, runtime):
+    none_is_better(drawn(seed), runtime=runtime, model="gpt3-1.3b", batch=32)
+
+
+@pytest.mark.slow
+def test_a_better_plan_without_a_domain_in_use_is_the_answer_where_the_gap_is_open():
+    """The search meets n2 -> n0 first, and leaves what is 3 % better, n1 -> n0, untried."""
+    cluster = unlike((5, 2, 4), (18.291141, 4.992495, 0.178089), (3.01, 0.44, 2.82))
+    decision = none_is_better(cluster, runtime="megatron", model="megatron-18b", batch=256)
+    assert set(decision.plan.domains) == {"n0", "n1"}

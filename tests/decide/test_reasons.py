@@ -199,16 +199,13 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "times); not searched to the end.",
     ),
     (
-        NoSwitch("add c", ("bandwidth",), 16.0, searched=False),
-        "Whether a change of bandwidth between 1/16 and 16 times today's makes it pay to add c was not searched.",
-    ),
-    (
         RunnerUp("one domain, a", ("a",), "one domain", 8.0, 2.0, 0.0, -0.2, searched=True),
         "Runner-up: one domain, a; 8.00 s and $2.00 a step, 20 % better.",
     ),
     (
         IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0, searched=True),
-        "Domain b (64 GPUs) stays idle: the best plan with it takes 12.0 s a step (20 % longer); a -> b "
+        "Domain b (64 GPUs) stays idle: the best plan with it (each domain once in a pipeline) takes 12.0 s a step "
+        "(20 % longer); a -> b "
         "carries 31,200 tokens/s, "
         "the GPUs in use compute 62,000 without it.",
     ),

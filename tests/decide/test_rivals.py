@@ -14,12 +14,15 @@ from hippo.decide.rivals import (
     advice,
     idle_domains,
     runner_up_reasons,
+    switches,
     switches_as_they_are,
     threshold,
     told,
     value_from_scratch,
 )
 from hippo.plan.plan import Pipeline, Plan
+from hippo.planners.effort import Effort
+from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
@@ -156,6 +159,17 @@ def test_runner_up_comes_with_its_switches(worlds):
     # seen from the plan that loses, the same limit: what it needs to win
     _, *back = runner_up_reasons(Alternatives(rival, (winner,)))
     assert [item.threshold for item in back] == [item.threshold for item in rest]
+
+
+def test_where_no_effort_is_left_a_threshold_is_that_of_both_plans_as_they_are(worlds):
+    problem = problem_of(worlds, 1e8)
+    winner, rival = judge(problem, worlds.alone_plan(WAVES)), judge(problem, worlds.across_plan(WAVES))
+    others = Alternatives(winner, (rival,), DomainReplanner.of(problem), effort=Effort(1.0, 1.0))
+    limit, *_ = switches(others, winner, rival)
+    assert isinstance(limit, Switch)
+    assert not limit.planned_anew
+    assert limit.verified
+    assert limit.sentence().endswith("both plans kept as they are.")
 
 
 @pytest.mark.parametrize(("better", "told"), [(0.1, True), (0.004, False)])

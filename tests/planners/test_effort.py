@@ -10,7 +10,7 @@ from hippo.decide.choose import Panel, choose
 from hippo.decide.decision import Decision
 from hippo.planners import effort as efforts
 from hippo.planners.base import Stop
-from hippo.planners.effort import SLACK, Effort
+from hippo.planners.effort import CLOCK_SLACK, SLACK, Effort
 from hippo.planners.exact.search import Exact
 from hippo.problem.load import load_problem
 
@@ -24,13 +24,22 @@ def test_a_share_of_the_limit_is_over_before_the_whole() -> None:
 
 
 def test_what_ended_it_is_told_and_work_is_told_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter((0.0, SLACK * 2.0 - 1e-9, SLACK * 2.0))
-    monkeypatch.setattr(efforts, "monotonic", lambda: next(now))
-    effort = Effort(2.0)
-    assert not effort.over()
-    assert effort.cut == ""
-    assert effort.over()
-    assert effort.cut.startswith("Cut short by the clock after 4 times its time limit")
+    now = {"process_time": 0.0, "monotonic": 0.0}
+    monkeypatch.setattr(efforts, "process_time", lambda: now["process_time"])
+    monkeypatch.setattr(efforts, "monotonic", lambda: now["monotonic"])
+    slow, busy = Effort(2.0), Effort(2.0)
+    now["process_time"], now["monotonic"] = SLACK * 2.0 - 1e-9, CLOCK_SLACK * 2.0 - 1e-9
+    assert not slow.over()
+    assert slow.cut == ""
+    now["monotonic"] = CLOCK_SLACK * 2.0
+    assert busy.over()
+    assert busy.cut.startswith("Cut short by the clock after 20 times its time limit")
+    now["process_time"] = SLACK * 2.0
+    assert slow.over()
+    assert slow.cut.startswith("Cut short after 4 times its time limit in CPU seconds")
+    done = Effort(2.0, 2.0)
+    assert done.over()
+    assert done.cut.startswith("Cut short by its time limit")
 
 
 @pytest.fixture
@@ -43,7 +52,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Decision]:
             now[0] += slowness * seconds
             spend(effort, seconds)
 
-        monkeypatch.setattr(efforts, "monotonic", lambda: now[0])
+        for clock in ("process_time", "monotonic"):
+            monkeypatch.setattr(efforts, clock, lambda: now[0])
         monkeypatch.setattr(Effort, "spend", spend_slowly)
         return choose(problem, Panel((Exact(),)), Stop(time_limit_s=0.3))
 
@@ -59,4 +69,4 @@ def test_a_machine_three_times_as_slow_finds_the_same_plan(machine: Callable[[fl
 def test_a_machine_that_hardly_moves_gives_what_it_has_and_says_so(machine: Callable[[float], Decision]) -> None:
     found = machine(100.0)
     assert found.plan is not None
-    assert found.cut_short.startswith("Cut short by the clock after 4 times its time limit")
+    assert found.cut_short.startswith("Cut short after 4 times its time limit in CPU seconds")

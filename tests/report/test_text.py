@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from hippo.decide.decision import GIVEN
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice, Stage, Sync
+from hippo.problem.catalogue.models import model
 from hippo.report import text
+from hippo.report.story import PlanStory
 
 
 def stage(domain: str, start: int, stop: int, tp: int = 8, dp: int = 4) -> Stage:
@@ -43,6 +46,35 @@ def test_settings_leave_out_what_does_not_apply() -> None:
         "precision": "bf16",
         "replicas agree": "every step (all-reduce)",
     }
+
+
+@pytest.mark.parametrize(("way", "said"), [("two-level", "on two levels"), ("ring", "around one ring")])
+def test_settings_tell_which_way_replicas_of_several_domains_sum(way: str, said: str) -> None:
+    apart = Plan((Pipeline((stage("beijing", 0, 82),), 1), Pipeline((stage("wuhu", 0, 82),), 1)), 1)
+    assert dict(text.settings(replace(apart, sync=Sync(all_reduce=way))))["replicas agree"] == (
+        f"every step (all-reduce {said})"
+    )
+
+
+def test_what_no_planner_looks_for_is_said_where_it_is_called_for(small_story: PlanStory) -> None:
+    small = small_story.problem
+    assert text.not_searched(small) == ""
+    long = small.with_workload(seq=65_536)
+    assert text.not_searched(long).startswith("Context parallelism is not searched: ")
+    both = text.not_searched(replace(long, model=model("mixtral-8x7b")))
+    assert both.startswith("Context parallelism and expert parallelism are not searched: ")
+    assert both.endswith("(`hippo estimate --cp --ep`).")
+
+
+def test_what_is_assumed_is_said_of_several_domains(small_story: PlanStory) -> None:
+    small = small_story.problem
+    under = replace(small, runtime="megatron")
+    assert text.assumed_text(under, domains=2).startswith("Assumed: NCCL over a WAN was not measured")
+    assert text.assumed_text(under, domains=1) == text.assumed_text(small, domains=2) == ""
+
+
+def test_a_plan_that_was_given_was_found_by_nobody() -> None:
+    assert text.found_by(GIVEN, (), 0.4) == "Plan as given."
 
 
 def test_settings_tell_what_is_special() -> None:

@@ -111,10 +111,10 @@ def test_which_steps_have_an_interval(small: Problem, across: Plan) -> None:
     found = interval_of(measured, across, 100.0)
     assert found is not None
     assert found.low_s * found.high_s == pytest.approx(100.0**2)
-    assert (found.of, found.assumed) == ("one place and emulated links", False)
+    assert (found.of, found.only_if) == ("one place and emulated links", None)
     under_nccl = interval_of(replace(small, runtime="megatron"), across, 100.0)
     assert under_nccl is not None
-    assert (under_nccl.of, under_nccl.assumed) == ("one place and several places under NCCL", True)
+    assert (under_nccl.of, under_nccl.only_if) == ("one place and several places under NCCL", "links fill")
     assert interval_of(replace(small, runtime="ideal"), across, 100.0) is None
     assert interval_of(replace(measured, model=model("mixtral-8x7b")), across, 100.0) is None
     volta = replace(measured.cluster, gpu=gpu("V100"))

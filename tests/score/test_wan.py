@@ -139,6 +139,15 @@ def test_what_a_row_lacks_refuses_it_and_a_column_that_nothing_reads_is_counted(
     assert report.unknown == {"mean_ms": 1}
 
 
+def test_a_row_of_another_method_or_gpu_is_counted_and_named_and_the_others_are_read(tmp_path: Path) -> None:
+    report = validate(read(tmp_path, ROW, ROW | {"method": "alpa"}, ROW | {"gpu_type": "Z9"}))
+    assert [row.refused for row in report.rows] == [
+        None,
+        "method alpa is neither megatron nor ours",
+        "gpu_type Z9 is not known",
+    ]
+
+
 def test_a_row_that_is_no_object(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rows\[1\]: a row must be an object"):
         read(tmp_path, ROW, 3)  # type: ignore[arg-type]

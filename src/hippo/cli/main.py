@@ -206,3 +206,7 @@ def _own_fault(kind: type[BaseException], error: BaseException, trace: Any) -> N
         sys.__excepthook__(kind, error, trace)
     else:
         say(f"a fault of its own: {kind.__name__}: {error}. To fix: report it, with the output under HIPPO_TRACE=1.")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hippo.cli.output import mention
 from hippo.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -20,12 +21,17 @@ PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.json", help="Plan file, 
 
 def read_plan(path: Path) -> tuple[Problem, Plan]:
     """The plan of a file and the problem it answers; ``InputError`` when it is malformed or breaks rules."""
+    from hippo.files import read_text
     from hippo.plan.check import check
-    from hippo.plan.codec import load_plan
+    from hippo.plan.codec import names_runtime, plan_from_document
+    from hippo.problem.document import parse_json
 
-    problem, plan = load_plan(path)
+    document = parse_json(read_text(path, what="plan file"), str(path))
+    problem, plan = plan_from_document(document, source=str(path))
     refuse(check(problem, plan), source=str(path))
     _refuse_unknown_names(plan, source=str(path))
+    if not names_runtime(document):
+        mention(f"{path} names no runtime: its times are ideal, {problem.rules.told}")
     return problem, plan
 
 

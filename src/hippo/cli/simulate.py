@@ -92,13 +92,13 @@ def simulate(choice: Choice) -> None:
         print_document(document)
     else:
         from hippo.report.terminal import question_view, simulation_view
-        from hippo.report.text import runtime_text
 
-        print_view(question_view(asked))
+        print_view(question_view(problem))
         print_view("")
         print_view(simulation_view(document))
-        if choice.transport is not None:
-            mention(f"its messages go {runtime_text(problem)}")
+        if problem.runtime != asked.runtime:
+            made = "no runtime (ideal)" if asked.runtime == "ideal" else asked.rules.told
+            mention(f"the plan was made for {made}")
         if "astra" in document:
             mention(_against_fast(document["astra"]))
         if document.get("stalled_share"):
@@ -151,7 +151,7 @@ def _check_dispatch(choice: Choice) -> None:
 
 def _base(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     """Step time in the base state; per domain and per link what the plan makes of them."""
-    from hippo.score.interval import interval_document, interval_of
+    from hippo.score.interval import assumed_span, interval_document, interval_of, span_document
     from hippo.score.judge import domain_utilization
     from hippo.simulate.lower import lower
     from hippo.simulate.timeline import busy_s, link_bytes
@@ -160,10 +160,11 @@ def _base(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     program = lower(problem, plan)
     step_time_s, more = _step_time(problem, plan, program, choice)
     sent = zip(problem.cluster.links, link_bytes(program), strict=True)
-    found = interval_of(problem, plan, step_time_s) if choice.engine == "fast" and choice.transport is None else None
+    known = choice.engine == "fast"
     return {
         "step_time_s": step_time_s,
-        **interval_document(found),
+        **interval_document(interval_of(problem, plan, step_time_s) if known else None),
+        **span_document(assumed_span(problem, plan) if known else None),
         "utilization": domain_utilization(problem, plan, busy_s(program), step_time_s),
         "gb_per_step": {f"{link.source}->{link.destination}": gb_from_bytes(float(size)) for link, size in sent},
         **more,

@@ -14,6 +14,8 @@ from hippo.cli.output import PIPED_WIDTH
 from hippo.network.worlds.replay import WatchedEpoch
 from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth
+from hippo.report.terminal import question_view
+from hippo.report.text import assumed_text
 from hippo.report.watch_terminal import compression_line, decision_view, status_view
 
 LEAST_SHOWN_S = 0.08
@@ -51,8 +53,11 @@ class Screen:
     def __call__(self, moment: WatchedEpoch) -> None:
         """Shows one epoch."""
         if moment.epoch.view.epoch == 0:
-            note = compression_line(self.world.problem)
-            self._console.print(note, highlight=False, markup=False, end="\n" if note else "")
+            problem = self.world.problem
+            self._console.print(question_view(problem))
+            for note in (assumed_text(problem, domains=len(problem.cluster.domains)), compression_line(problem)):
+                self._console.print(note, highlight=False, markup=False, style="dim", end="\n" if note else "")
+            self._console.print()
         if moment.told is not None:
             self._console.print(decision_view(moment.told))
         if self._live is not None and (self.pace_s > 0 or time.monotonic() - self._shown_at_s > LEAST_SHOWN_S):

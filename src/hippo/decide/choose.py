@@ -17,7 +17,7 @@ from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
 from hippo.decide.reasons import Dropped, Note
-from hippo.decide.rivals import Alternatives
+from hippo.decide.rivals import WORK_S, Alternatives
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import Way, count, percent, usd, way_of
 from hippo.plan.plan import Plan
@@ -39,6 +39,8 @@ ORDER_SHARE = 0.2  # of the time limit, beside that of the search, for a better 
 EXACT = "exact"  # whose search ``Panel.thrift`` goes on from
 WEIGHED = "front"  # the name in a row of plans weighed one by one
 CLOSE = 1e-6  # gaps below this are none
+MOST_ANSWERS = 4  # plans in a row that are settled on, each better than the one before
+SEARCHED_ON = "Sets of domains were searched one by one, as the gap was open: one of them has a better plan."
 COMPRESSED = (
     "Activations and their gradients cross domains in eight bits (--allow-compression), which changes what is trained; "
     "the step time counts none of it."
@@ -120,7 +122,9 @@ def compare(
     panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, thrift=thrift, order=order)
     asking = _Hearing(problem, panel, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
-    found = _best(problem, [asking.ask(planner, stop.time_limit_s) for planner in panel.planners], against)
+    proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
+    spent_s = sum(each.work_s for each in proposals if each.planner == EXACT)
+    found = _settled(asking, proposals, against, stop.time_limit_s - spent_s)
     return with_reasons(found, panel, stop, seed=seed) if why or found.judged is None else found
 
 
@@ -143,7 +147,50 @@ def choose(
         proposals.append(asking.ask(planner, asking.effort.left_s))
     if problem.objective.name == "weighted" and panel.search is not None:
         proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.effort.left_s)))
-    return replace(_best(problem, proposals, against), unasked=asking.effort.cut)
+    return replace(_settled(asking, proposals, against, asking.effort.left_s), unasked=asking.effort.cut)
+
+
+def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | None, left_s: float) -> Decision:
+    """The best of the proposals and of what reasons would tell beside it, which is searched first where a better plan
+    may exist: several domains, and a proven gap that is open.
+
+    What is found is counted as the exact search's, whose tables and plans it goes on from; ``left_s``: work that it
+    may take.
+    """
+    problem, stop = asking.problem, asking.stop
+    decision = _best(problem, proposals, against)
+    at = next((index for index, each in enumerate(proposals) if each.planner == EXACT), None)
+    best, limit_s = decision.judged, min(WORK_S, left_s)
+    proven = decision.gap is not None and decision.gap <= max(stop.gap, EQUAL)
+    if proven or best is None or at is None or asking.panel.replanner is None or limit_s <= 0:
+        return decision
+    if len(problem.cluster.domains) < 2 or problem.objective.name != "time":
+        return decision
+    began = process_time()
+    replanner = asking.panel.replanner.of(problem, best.plan)
+    base = None if against is None else against.best
+    others = Alternatives(best, decision.runners_up, replanner, base, Effort(limit_s))
+    exact = proposals[at]
+    for _ in range(MOST_ANSWERS):
+        found = others.settle()
+        if found.step_time_s * (1.0 + EQUAL) >= others.answer.step_time_s:
+            break
+        ordered = judged(problem, asking.ordered(Proposal(EXACT, Status.FEASIBLE, found)))
+        bound = exact.lower_bound_s
+        gap = None if bound is None else max(0.0, 1.0 - bound / found.step_time_s)
+        told = replace(ordered, gap=gap, lower_bound_s=bound, runners_up=(others.answer, *others.known))
+        notes = (*asking.notes[EXACT], *ordered.notes, SEARCHED_ON)
+        told = replace(told, notes=notes, rejected=exact.rejected, cut_short=exact.cut_short)
+        proposals = [*proposals[:at], told, *proposals[at + 1 :]]
+        decision = _best(problem, proposals, against)
+        assert decision.judged is not None, "there was a plan before"
+        others = others.beside(decision.judged)
+    asking.effort.spend(others.effort.spent_s)
+    planning_s, work_s = exact.planning_s + process_time() - began, exact.work_s + others.effort.spent_s
+    row = replace(decision.rows[at], planning_s=planning_s, work_s=work_s)
+    rows = (*decision.rows[:at], row, *decision.rows[at + 1 :])
+    others.effort.limit_s = WORK_S  # the limit stops planners, not reasons
+    return replace(decision, rows=rows, planning_s=sum(row.planning_s for row in rows), others=others)
 
 
 def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
@@ -181,9 +228,12 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)
         told = tuple(Note(decision.planner, note) for note in notes)
         return replace(decision, reasons=missing + told + dropped)
-    replanner = None if panel.replanner is None else panel.replanner.of(problem, best.plan)
-    against = None if decision.baseline is None else decision.baseline.best
-    others = Alternatives(best, decision.runners_up, replanner, against)
+    others = decision.others
+    if others is None:
+        anew = None if panel.replanner is None else panel.replanner.of(problem, best.plan)
+        against = None if decision.baseline is None else decision.baseline.best
+        others = Alternatives(best, decision.runners_up, anew, against)
+    replanner = others.replanner
     decision = replace(decision, runners_up=others.search())
     local_sgd = if_allowed(decision, panel.local_sgd, seed, replanner=replanner)
     context = Context(
@@ -210,6 +260,7 @@ class _Hearing:
         self.settled: set[str] = set()  # planners who have proven that there is next to nothing to gain
         self.ordering = problem.objective.name != "weighted"  # nobody is ordered anew where more than time is weighed
         self.effort = Effort.of(stop)
+        self.notes: dict[str, tuple[str, ...]] = {}  # of each planner, before its plan was ordered
         self._answers: dict[str, Proposal] = {}
 
     def ask(self, planner: Planner, limit_s: float) -> Proposal:
@@ -223,6 +274,7 @@ class _Hearing:
                 LOG.info("%s: %s after %.2f CPU s%s", each.planner, each.status.value, each.planning_s, told)
             self.effort.spend(found.work_s)
             self.settled |= {planner.name} if _closed(found, self.stop) else set()
+            self.notes[planner.name] = found.notes
             self._answers[planner.name] = self._bettered(judged(self.problem, found))
             for answer in found.asked:  # whoever is asked the same again answers the same
                 if answer.planner not in self._answers and not answer.cut_short:
@@ -234,7 +286,7 @@ class _Hearing:
         if self.panel.thrift is None and self.panel.order is None:
             return found
         began = process_time()
-        found = self._ordered(self._thrifty(found))
+        found = self.ordered(self._thrifty(found))
         return replace(found, planning_s=found.planning_s + process_time() - began)
 
     def _thrifty(self, found: Proposal) -> Proposal:
@@ -245,7 +297,7 @@ class _Hearing:
         cheap = thrift(problem, self.stop)
         return found if cheap is None or cheap.plan == found.plan else replace(found, cheaper=cheap)
 
-    def _ordered(self, found: Proposal) -> Proposal:
+    def ordered(self, found: Proposal) -> Proposal:
         """The proposal with its operations in the best order that is found for them (``best_order``)."""
         order, limit_s = self.panel.order, ORDER_SHARE * self.stop.time_limit_s
         if order is None or not self.ordering:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from hippo.cost.calibration import uncalibrated
 from hippo.decide.reasons import Reason
@@ -17,6 +18,12 @@ from hippo.records import Record
 from hippo.score.interval import assumed_span, interval_document, span_document
 from hippo.score.judge import Judged
 from hippo.score.score import Score
+
+if TYPE_CHECKING:  # which are told in reasons
+    from hippo.decide.rivals import Alternatives
+
+GIVEN = "the plan given"
+"""Who proposed a plan that nobody here did."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,7 @@ class Decision:
     runners_up: tuple[Judged, ...] = ()  # best first, each joins domains in another way
     searched: frozenset[Way] = frozenset()  # of their ways to join, those searched with the effort of the answer
     reasons_s: float = field(default=0.0, compare=False)  # CPU seconds of the reasons
+    others: Alternatives | None = field(default=None, compare=False, repr=False)  # searched before it was settled
     unasked: str = ""  # a sentence where the limit was spent before every planner was asked
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hippo.decide.choose import Order, Panel, choose
-from hippo.decide.decision import Decision
+from hippo.decide.decision import GIVEN, Decision
 from hippo.decide.explain import Context, explain, memory_headroom
 from hippo.decide.reasons import Better, Reason, Violated
 from hippo.decide.rivals import Alternatives
@@ -17,8 +17,6 @@ from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, judge
 from hippo.score.score import worse_by
-
-NAME = "the plan given"
 
 
 def explain_plan(
@@ -40,20 +38,22 @@ def explain_plan(
     """
     broken = check(problem, plan)
     if broken:
-        return Decision(problem, Status.INFEASIBLE, NAME, plan, reasons=_violations(broken))
-    panel = Panel(tuple(planners), tuple(baseline), order=order)
+        return Decision(problem, Status.INFEASIBLE, GIVEN, plan, reasons=_violations(broken))
+    panel = Panel(tuple(planners), tuple(baseline), replanner=replanner, order=order)
     best = choose(problem, panel, stop, seed=seed, progress=progress)
     against = None if best.baseline is None else best.baseline.score
     given = judge(problem, plan).under(problem, baseline=against)
     gap = _gap(given, best)
     bound = best.lower_bound_s if gap is not None else None
-    name, rejected = (best.planner, best.rejected) if best.plan == plan else (NAME, {})
-    anew = None if replanner is None or best.judged is None else replanner.of(problem, best.judged.plan)
-    base = None if best.baseline is None else best.baseline.best
+    name, rejected = (best.planner, best.rejected) if best.plan == plan else (GIVEN, {})
     answer = given
     if best.judged is not None and worse_by(problem.objective, given.score, best.judged.score) >= 0:
         answer = best.judged
-    others = Alternatives(answer, best.runners_up, anew, base)
+    if best.others is not None:
+        others = best.others if answer is best.others.answer else best.others.beside(answer)
+    else:
+        anew = None if replanner is None or best.judged is None else replanner.of(problem, best.judged.plan)
+        others = Alternatives(answer, best.runners_up, anew, None if best.baseline is None else best.baseline.best)
     rivals = tuple(each for each in (answer, *others.search()) if each.plan != plan)
     context = Context(name, gap, bound, best.prover, (), rejected, others, best.baseline)
     too_much = _memory(given)
@@ -61,7 +61,7 @@ def explain_plan(
     return Decision(
         problem=problem,
         status=Status.INFEASIBLE if too_much else Status.FEASIBLE,
-        planner=NAME,
+        planner=GIVEN,
         best=given,
         gap=gap,
         lower_bound_s=bound,

@@ -55,10 +55,15 @@ def binding(game: Judged, free_memory_share: float) -> Binding:
     """
     program, total = game.program, game.step_time_s
     size = len(program.link_latency_s)
-    no_latency = time_with_links(game, latency=np.zeros(size))
+    without = {
+        "bandwidth": time_with_links(game, bandwidth=np.full(size, AT_ITS_BEST)),
+        "latency": time_with_links(game, latency=np.zeros(size)),
+    }
     alone = unhindered_s(game)
     busiest = int(np.argmax(game.timeline.rank_busy_s))
     busy = float(game.timeline.rank_busy_s[busiest])
+    first = min(without, key=lambda name: without[name])  # what costs more goes first, as where a link is told alone
+    waits = {"bandwidth": without[first] - alone, "latency": without[first] - alone, first: total - without[first]}
     agreeing = float(program.sync_s[busiest] + program.finish_s[busiest])
     inside = {"compute": busy / total, "bubble": (alone - busy - agreeing) / total, "synchronisation": agreeing / total}
     better = {
@@ -71,8 +76,8 @@ def binding(game: Judged, free_memory_share: float) -> Binding:
         subject=max(inside, key=lambda name: inside[name]) if subject == "compute" else subject,
         compute_share=inside["compute"],
         bubble_share=inside["bubble"],
-        bandwidth_share=(no_latency - alone) / total,
-        latency_share=(total - no_latency) / total,
+        bandwidth_share=waits["bandwidth"] / total,
+        latency_share=waits["latency"] / total,
         synchronisation_share=inside["synchronisation"],
         free_memory_share=free_memory_share,
         compute_gain_share=1 - better["compute"] / total,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import ClassVar
 
-from hippo.decide.wording import capital, count, gb, gbps, listed, number, percent, seconds, usd
+from hippo.decide.wording import capital, count, duration, gb, gbps, listed, number, percent, seconds, usd
 
 
 @dataclass(frozen=True)
@@ -277,8 +277,10 @@ class RewardParts(Reason):
     baseline_step_time_s: float
     baseline_egress_usd_per_step: float
     baseline_usd_per_step: float
+    ahead_s: float | None = None  # steps are the mean over so long, as forecast; None: they are as printed
 
     def _said(self) -> str:
+        over = "" if self.ahead_s is None else f", as forecast over the next {duration(self.ahead_s)}"
         faster = f"takes {percent(abs(self.r_eff))} {'less' if self.r_eff >= 0 else 'more'} time"
         egress = f"pays {number(self.r_cost)} times its egress" if self.r_cost else "pays no egress"
         if self.r_cost and self.baseline_egress_usd_per_step <= 0:
@@ -289,8 +291,8 @@ class RewardParts(Reason):
         pairs = ((self.w_eff, self.r_eff), (self.w_util, self.r_util), (self.w_cost, self.r_cost))
         eff, util, cost = (f"{number(weight)} x {part:.3f}" for weight, part in pairs)
         return (
-            f"Against {self.subject} ({seconds(self.baseline_step_time_s)} a step) the plan {faster} (R_eff), keeps "
-            f"its domains busy {percent(self.r_util)} of it (R_util) and {egress} (R_cost): "
+            f"Against {self.subject} ({seconds(self.baseline_step_time_s)} a step{over}) the plan {faster} (R_eff), "
+            f"keeps its domains busy {percent(self.r_util)} of it (R_util) and {egress} (R_cost): "
             f"R = {eff} + {util} - {cost} = {self.reward:.3f}."
         )
 
@@ -390,8 +392,6 @@ class NoSwitch(Reason):
         widest, what = f"{self.within:g}", f"{listed(self.tried, 'or')}{self.on and f' on {self.on}'}"
         if not self.planned_at:
             change = f"between 1/{widest} and {widest} times today's"
-            if not self.searched:
-                return f"Whether a change of {what} {change} makes it pay to {self.subject} was not searched."
             return f"No change of {what} {change} makes it pay to {self.subject}, both plans kept as they are."
         low, high = min(self.planned_at), max(self.planned_at)
         limits = f"between {_times(low)} and {_times(high)} times today's"
@@ -435,7 +435,8 @@ class IdleDomain(Reason):
         slower = f"{percent(abs(change))} {'longer' if change >= 0 else 'shorter'}"
         if abs(change) < AS_LONG:
             slower = "as long"
-        best = f"the best plan with it takes {seconds(self.best_with_it_s)} a step ({slower})"
+        once = "each domain once in a pipeline"
+        best = f"the best plan with it ({once}) takes {seconds(self.best_with_it_s)} a step ({slower})"
         if not self.searched:
             best = f"a plan with it takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"
         return f"{head}: {best}; {carries}, {needs}."

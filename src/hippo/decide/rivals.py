@@ -99,6 +99,7 @@ class Alternatives:
     baseline: Judged | None = None
     effort: Effort = field(default_factory=lambda: Effort(WORK_S))  # no search begins once it is spent
     searched: set[Way] = field(default_factory=set)  # of ``known``, those that were searched like the answer
+    better: Judged | None = None  # that joins domains as the answer does, found since
     _sets: set[Only] = field(default_factory=set)
     _sweeps: dict[Knob, Sweep] = field(default_factory=dict)
 
@@ -142,6 +143,37 @@ class Alternatives:
                 self.over(self._only(other.plan))
         return self.known
 
+    def settle(self) -> Judged:
+        """The best of the answer and of all that would be told beside it, to be called before the answer is chosen.
+
+        Beside what ``search`` does, the answer's domains are searched together, and without each: only for what beats
+        it.
+        """
+        at, used = self.problem.cluster.domain_index, self.answer.plan.domains
+        for name in (None, *used):
+            rest = frozenset(at[each] for each in used if each != name)
+            if len(rest) > 1:
+                self.over(Only(rest), below=_value(self.best))
+        self.search()
+        return self.best
+
+    @property
+    def best(self) -> Judged:
+        """Of all plans; of equals the answer."""
+        return min((self.answer, *([] if self.better is None else [self.better]), *self.known), key=_value)
+
+    def beside(self, answer: Judged) -> Alternatives:
+        """The same with another ``answer``: no set is searched again but those of which only what beat the last one
+        was looked for."""
+        every = sorted((self.best, self.answer, *self.known, answer), key=_value)
+        ways: dict[Way, Judged] = {}
+        for each in every:
+            ways.setdefault(way_of(each.plan), each)
+        ways.pop(way_of(answer.plan))
+        known = tuple(sorted(ways.values(), key=self._rank))
+        whole = {each for each in self._sets if each.groups is not None}
+        return replace(self, answer=answer, known=known, better=None, _sets=whole, _sweeps={})
+
     def over(self, only: Only, *, below: float = inf) -> bool:
         """Searches plans over a set of domains, only what is worth less than ``below``; whether that was done, now or
         before."""
@@ -169,10 +201,13 @@ class Alternatives:
 
     def _learn(self, plan: Plan) -> None:
         """Takes in a plan where it is the best of its way to join."""
-        if way_of(plan) == way_of(self.answer.plan) or flaw(self.problem, plan) is not None:
+        if flaw(self.problem, plan) is not None:
             return
         base = None if self.baseline is None else self.baseline.score
         found = judge(self.problem, plan).under(self.problem, baseline=base)
+        if way_of(plan) == way_of(self.answer.plan):
+            self.better = min([self.better or self.answer, found], key=_value)
+            return
         others = [each for each in self.known if way_of(each.plan) != way_of(plan)]
         same = [each for each in self.known if way_of(each.plan) == way_of(plan)]
         self.known = tuple(sorted([*others, min([*same, found], key=_value)], key=self._rank))
@@ -447,6 +482,13 @@ def _between(others: Alternatives, winner: Judged, rival: Judged, knob: Knob, en
     """What the whole plans at several factors of the knob say of going over to the rival."""
     found = others.sweep(knob).interval(way_of(rival.plan), ends)
     subject, todo = _subject(winner, knob), advice(winner.plan, rival.plan)
+    if found.high is None and not found.settled:  # effort is spent: what the two plans do as they are
+        contest = Rivalry(winner, rival)
+        factor = threshold(contest, knob)
+        if factor is not None:
+            return _switch(contest, knob, factor)
+        if not found.tried:
+            return NoSwitch(todo, (knob.quantity,), WIDEST, subject if knob.links else "")
     if found.high is None:
         on = subject if knob.links else ""
         return NoSwitch(todo, (knob.quantity,), WIDEST_ANEW, on, found.tried, found.settled)

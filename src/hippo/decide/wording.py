@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, isinf, log10
+from math import floor, isfinite, isinf, log10
 
 from hippo.plan.plan import Pipeline, Plan
 from hippo.score.interval import LEVEL, PrintedStep, StepInterval
@@ -29,6 +29,16 @@ def seconds(value: float, digits: int = 3) -> str:
     return "0 s" if value == 0 else f"{number(value * 1e6)} us"
 
 
+def duration(value_s: float) -> str:
+    """A time span as one says it: ``45 s``, ``12 min``, ``3.2 h``, ``2.1 days``."""
+    if not isfinite(value_s):
+        return "for ever"
+    for least, unit, size in ((172_800.0, "days", 86_400.0), (5_400.0, "h", 3_600.0), (120.0, "min", 60.0)):
+        if value_s >= least:
+            return f"{number(value_s / size, 2)} {unit}"
+    return f"{value_s:.0f} s"
+
+
 def between(low: float, high: float) -> str:
     """Two times with their unit, once where it is the same: ``101 to 124 s``."""
     first, last = seconds(low), seconds(high)
@@ -37,7 +47,7 @@ def between(low: float, high: float) -> str:
 
 def interval_text(found: StepInterval) -> str:
     """``90 %: 101 to 124 s``, and where nobody measured that they do ``if links fill``."""
-    return f"{percent(LEVEL)}: {between(found.low_s, found.high_s)}{' if links fill' if found.assumed else ''}"
+    return f"{percent(LEVEL)}: {between(found.low_s, found.high_s)}{f' if {found.only_if}' if found.only_if else ''}"
 
 
 def printed_text(step: PrintedStep) -> str:

@@ -42,14 +42,17 @@ class ExportTimes:
         return self.planned.problem if check(self.run.problem, self.run.plan) else self.run.problem
 
     def sentences(self) -> tuple[str, ...]:
-        """For people: what one domain would do, the time, that under the plan's own runtime, what is assumed."""
+        """For people: what one domain would do, the time, that under the plan's own runtime, what is assumed.
+
+        The plan may be the nearest to the one that was made, so both times are said to be of what is exported."""
         own, planned = self.run.problem, self.planned.problem
         batch, gpus = count(self.run.plan.global_batch, "sequence"), count(self.run.plan.gpus, "GPU")
         confirm = " (`hippo simulate plan.json`)" if self.problem.runtime == own.runtime else ""
         found = [] if self.one_domain is None else [self._one_domain(self.one_domain)]
         found.append(f"Expected: {_priced(self.run)} of {batch} on {gpus} {under(own.runtime)}{confirm}.")
         if planned.runtime != own.runtime:
-            found.append(f"The plan was made {_for(planned.runtime)}: {_priced(self.planned)} there.")
+            made = f"The plan was made {_for(planned.runtime)}"
+            found.append(f"{made}; as exported it would take {_priced(self.planned)} there.")
         return (*found, *(f"Assumed: {each.rstrip('.')}." for each in own.rules.assumed))
 
     def _one_domain(self, other: Judged) -> str:

@@ -120,6 +120,12 @@ def plan_from_document(document: object, source: str) -> tuple[Problem, Plan]:
     return problem, plan
 
 
+def names_runtime(document: object) -> bool:
+    """Whether a document that could be read says under which runtime its times hold: older ones do not."""
+    assert isinstance(document, dict)
+    return "runtime" in (document if "hippo_plan" in document else document["plan"])["problem"]
+
+
 def _check_version(document: object, source: str) -> None:
     if not isinstance(document, dict) or "hippo_plan" not in document:
         remedy = "give a file that `hippo plan --out DIR` wrote (plan.json)"

@@ -2,7 +2,8 @@
 
 Work is told in seconds: those that it took one core of a usual server, by the rates below. They are fixed, whatever
 the machine and whoever else works on it; where they are wrong a search takes longer or shorter than its limit, but
-finds the same. The clock ends only what takes ``SLACK`` times as long, and then the answer says so.
+finds the same. Only what takes ``SLACK`` times as long in CPU seconds, or ``CLOCK_SLACK`` times by the clock, is ended
+by them, and then the answer says so.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Protocol
 
 from hippo.planners.base import Stop
 
-SLACK = 4.0
-"""Times its limit by the clock after which a search ends though its work is not done."""
+SLACK, CLOCK_SLACK = 4.0, 20.0
+"""Times its limit in CPU seconds, and by the clock, after which a search ends though its work is not done: who else
+works on the machine hardly changes the former."""
 
 PREPARE_S, PAIR_S = 0.15, 3e-3
 """Of the tables of a search; and of each pair of its domains."""
@@ -43,7 +45,7 @@ class Effort:
     spent_s: float = 0.0
     cut: str = ""  # a sentence where something was left undone
     _began_s: float = field(default_factory=lambda: monotonic())
-    _began_cpu_s: float = field(default_factory=process_time)
+    _began_cpu_s: float = field(default_factory=lambda: process_time())
 
     @classmethod
     def of(cls, stop: Stop) -> Effort:
@@ -57,7 +59,7 @@ class Effort:
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of this process since the beginning; told, never decided by."""
+        """CPU seconds of this process since the beginning."""
         return process_time() - self._began_cpu_s
 
     def spend(self, seconds: float) -> None:
@@ -68,8 +70,10 @@ class Effort:
         """Whether that share of the limit is spent; asked only where there is more to do, which is then left undone."""
         if self.spent_s >= share * self.limit_s:
             self.cut = self.cut or LIMITED
-        elif monotonic() - self._began_s >= SLACK * self.limit_s:
+        elif self.cpu_s >= SLACK * self.limit_s:
             self.cut = SLOW
+        elif monotonic() - self._began_s >= CLOCK_SLACK * self.limit_s:
+            self.cut = BUSY
         else:
             return False
         return True
@@ -96,6 +100,10 @@ def play_s(plan: Playable) -> float:
 
 LIMITED = "Cut short by its time limit, counted as work: with a higher one it may find a better plan, or prove more."
 SLOW = (
-    f"Cut short by the clock after {SLACK:g} times its time limit, as this machine was slow or busy: "
+    f"Cut short after {SLACK:g} times its time limit in CPU seconds, as this machine is slow: "
+    "with a higher one it may find a better plan, or prove more."
+)
+BUSY = (
+    f"Cut short by the clock after {CLOCK_SLACK:g} times its time limit, as this machine was busy: "
     "asked again, it may find a better plan."
 )

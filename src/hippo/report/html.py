@@ -21,12 +21,14 @@ from hippo.report.panels.timeline import KINDS, pack, rank_shares
 from hippo.report.story import PlanStory
 from hippo.report.text import (
     arrows,
+    assumed_text,
     cpu_seconds,
     found_by,
     gap_sentence,
     gap_text,
     headline_figures,
     micro_batches,
+    not_searched,
     pipeline_lines,
     question_line,
     settings,
@@ -71,6 +73,7 @@ def _headline(story: PlanStory) -> dict[str, object]:
         "domain_colour": story.domain_colours,
         "question": question_line(story.problem),
         "figures": headline_figures(story.problem, story.plan, story.score),
+        "assumed": assumed_text(story.problem, domains=len(story.plan.domains)),
         "answer": leads.answer(story),
         "verdict": _verdict(story),
         "found": found_by(story.planner, story.rows, story.planning_s, story.reasons_s) if story.planner else "",
@@ -87,7 +90,7 @@ def _headline(story: PlanStory) -> dict[str, object]:
 def _verdict(story: PlanStory) -> str:
     """How near the best the plan is, and whether the search came to its end."""
     proven = gap_sentence(story.gap, story.lower_bound_s, story.prover and f"the planner {story.prover}")
-    return f"{proven} {story.cut_short}".rstrip()
+    return " ".join(filter(None, (proven, story.cut_short, not_searched(story.problem))))
 
 
 def _panels(story: PlanStory) -> dict[str, object]:

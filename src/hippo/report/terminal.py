@@ -28,11 +28,13 @@ from hippo.report.fitted import Column, FittedTable, Trimmed, column
 from hippo.report.panels.reasons import reason_groups
 from hippo.report.text import (
     NOTHING,
+    assumed_text,
     cpu_seconds,
     found_by,
     gap_sentence,
     gap_text,
     headline_figures,
+    not_searched,
     pipeline_lines,
     question_line,
     ranked,
@@ -60,12 +62,19 @@ def plan_view(decision: Decision) -> RenderableType:
     found = found_by(decision.planner, decision.rows, decision.planning_s)
     parts += [
         figures_view(decision.problem, decision.plan, decision.score),
+        *_remarks(assumed_text(decision.problem, domains=len(decision.plan.domains))),
         Text(certain, style="green" if decision.gap == 0 else ""),
+        *_remarks(not_searched(decision.problem)),
         *([Text(decision.cut_short)] if decision.cut_short else []),
         Text(found, style="dim"),
         layout_view(decision.plan),
     ]
     return Trimmed(Group(*parts))
+
+
+def _remarks(*told: str) -> list[RenderableType]:
+    """Sentences that are there, a dim line each."""
+    return [Text(each, style="dim") for each in told if each]
 
 
 def question_view(problem: Problem, *, runtime: bool = True) -> RenderableType:
@@ -265,18 +274,29 @@ def simulation_view(document: Mapping[str, object]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(justify="right", style="bold", no_wrap=True)
+    grid.add_column(style="dim")
     names = (("step_time_s", "step time"), ("mean_s", "mean"), ("p50_s", "median"), ("p95_s", "95th percentile"))
     for key, name in names:
         value = document.get(key)
         if isinstance(value, int | float):
-            grid.add_row(name, seconds(float(value)))
-    if isinstance(ends := document.get("step_time_interval_s"), list):
-        grid.add_row(percent(LEVEL), between(*map(float, ends)))
+            grid.add_row(name, seconds(float(value)), _interval_remark(document) if key == "step_time_s" else "")
+    span, ends = document.get("assumed_span_s"), document.get("assumed_span_of")
+    if isinstance(span, list) and isinstance(ends, list):
+        grid.add_row("as assumed", between(*map(float, span)), "; ".join(map(str, ends)))
     parts: list[RenderableType] = [grid]
     parts += _pairs(document.get("utilization"), "domain", "busy", percent)
     parts += _pairs(document.get("gb_per_step"), "link", "GB a step", number)
     parts += [_dispatched(document)] if "dispatch" in document else []
     return Trimmed(Group(*parts))
+
+
+def _interval_remark(document: Mapping[str, object]) -> str:
+    """``(90 %: 101 to 124 s if links fill)`` of a document with an interval; else empty."""
+    ends, of = document.get("step_time_interval_s"), document.get("interval_of")
+    if not isinstance(ends, list) or not isinstance(of, Mapping):
+        return ""
+    only_if = f" if {of['only_if']}" if of["only_if"] else ""
+    return f"({percent(LEVEL)}: {between(*map(float, ends))}{only_if})"
 
 
 def _dispatched(document: Mapping[str, Any]) -> RenderableType:

@@ -8,11 +8,11 @@ from itertools import groupby
 
 from hippo.cost.calibration import uncalibrated
 from hippo.decide import wording
-from hippo.decide.decision import Row
-from hippo.decide.wording import between, count, gb, interval_text, number, percent, seconds
+from hippo.decide.decision import GIVEN, Row
+from hippo.decide.wording import between, capital, count, gb, interval_text, listed, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
-from hippo.score.interval import assumed_span, interval_of
+from hippo.score.interval import assumed_span, has_experts, interval_of
 from hippo.score.score import Score
 
 NOTHING = "–"
@@ -118,7 +118,31 @@ def settings(plan: Plan) -> tuple[tuple[str, str], ...]:
 def _agreement(plan: Plan) -> str:
     if plan.sync.method == "local_sgd":
         return f"local SGD, every {count(plan.sync.every, 'step')}"
-    return "every step (all-reduce)"
+    held = ((layer, stage.domain) for line in plan.pipelines for stage in line.stages for layer in range(*stage.layers))
+    spans = len(set(held)) > max(stage.layers[1] for line in plan.pipelines for stage in line.stages)
+    ways = {"two-level": " on two levels", "ring": " around one ring"}
+    return f"every step (all-reduce{ways[plan.sync.all_reduce] if spans else ''})"
+
+
+def assumed_text(problem: Problem, *, domains: int) -> str:
+    """What nobody measured of the runtime's time over that many domains, in a sentence; empty: nothing."""
+    told = problem.rules.assumed if domains > 1 else ()
+    return f"Assumed: {'; '.join(told)}." if told else ""
+
+
+LONG_SEQUENCE = 32_768
+"""Tokens from which on others would split a sequence over GPUs."""
+
+
+def not_searched(problem: Problem) -> str:
+    """What a plan might have that no planner looks for, where the model or its sequences call for it; else empty."""
+    long, experts = problem.workload.seq >= LONG_SEQUENCE, has_experts(problem.model)
+    names = [name for name, called in (("context parallelism", long), ("expert parallelism", experts)) if called]
+    options = [option for option, called in (("--cp", long), ("--ep", experts)) if called]
+    if not names:
+        return ""
+    verb = "are" if len(names) > 1 else "is"
+    return f"{capital(listed(names))} {verb} not searched: try layouts by hand (`hippo estimate {' '.join(options)}`)."
 
 
 def stage_name(stage: Stage) -> str:
@@ -185,7 +209,8 @@ def found_by(planner: str, rows: Sequence[Row], planning_s: float, reasons_s: fl
     asked = sum(1 for row in rows if row.planning_s > 0)
     together = f"; {asked} planners took {cpu_seconds(planning_s)} together" if asked > 1 else ""
     reasons = f"; its reasons took {cpu_seconds(reasons_s)}" if reasons_s > 0 else ""
-    return f"Found by {planner} in {cpu_seconds(own_s)} of CPU{together}{reasons}."
+    found = "Plan as given" if planner == GIVEN else f"Found by {planner} in {cpu_seconds(own_s)} of CPU"
+    return f"{found}{together}{reasons}."
 
 
 def arrows(text: str) -> str:

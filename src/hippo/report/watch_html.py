@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.wording import capital, count, listed, number, percent, printed_text, seconds
+from hippo.decide.wording import capital, count, duration, listed, number, percent, printed_text, seconds
 from hippo.network.why.explain import changes as changes_between
 from hippo.network.why.explain import link_words, placement
-from hippo.network.why.reasons import duration
 from hippo.network.why.story import KEPT, LEVER, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
 from hippo.report.frame import frame, inline_json, template

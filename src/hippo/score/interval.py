@@ -73,7 +73,7 @@ class StepInterval:
     of: str  # whose errors, in words
     rows: int
     sources: int
-    assumed: bool = False  # what carries the messages was never measured alone
+    only_if: str | None = None  # what nobody measured must be so: "links fill"
 
 
 def interval_document(found: StepInterval | None) -> dict[str, object]:
@@ -82,7 +82,13 @@ def interval_document(found: StepInterval | None) -> dict[str, object]:
         return {"step_time_interval_s": None, "interval_of": None}
     return {
         "step_time_interval_s": [found.low_s, found.high_s],
-        "interval_of": {"level": LEVEL, "family": found.of, "rows": found.rows, "sources": found.sources},
+        "interval_of": {
+            "level": LEVEL,
+            "family": found.of,
+            "rows": found.rows,
+            "sources": found.sources,
+            "only_if": found.only_if,
+        },
     }
 
 
@@ -124,7 +130,7 @@ def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_plac
     if places == 1:
         return _around(step_time_s, inside, ONE_PLACE)
     if problem.runtime in ("megatron", "deepspeed"):
-        return _around(step_time_s, errors_over_nccl(inside), f"{ONE_PLACE} and {TOLD[NCCL]}", assumed=True)
+        return _around(step_time_s, errors_over_nccl(inside), f"{ONE_PLACE} and {TOLD[NCCL]}", only_if="links fill")
     return _around(step_time_s, inside.plus(errors_of(EMULATED)), f"{ONE_PLACE} and {TOLD[EMULATED]}")
 
 
@@ -133,9 +139,9 @@ def run_interval(step_time_s: float) -> StepInterval:
     return _around(step_time_s, errors_of(RUN), TOLD[RUN])
 
 
-def _around(step_time_s: float, known: Errors, of: str, *, assumed: bool = False) -> StepInterval:
+def _around(step_time_s: float, known: Errors, of: str, *, only_if: str | None = None) -> StepInterval:
     width = float(np.exp(known.half_width()))
-    return StepInterval(step_time_s / width, step_time_s * width, of, known.rows, known.sources, assumed)
+    return StepInterval(step_time_s / width, step_time_s * width, of, known.rows, known.sources, only_if)
 
 
 @lru_cache(maxsize=256)

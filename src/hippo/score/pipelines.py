@@ -33,8 +33,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.errors import InputError
+from hippo.errors import InputError, UnknownNameError
 from hippo.files import read_text
+from hippo.problem.gpus import gpu
 from hippo.problem.runtimes import Messages, runtime_of
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import RankLink, ScheduleProblem
@@ -67,6 +68,10 @@ METHODS: Mapping[str, PipelineMethod] = {
 }
 ALWAYS_BY_CPU, BY_GPU = "ALL-CPU", "ZB"
 """Methods that differ in what carries their messages alone."""
+UNLISTED_GPU = "A10"
+"""Of the rows, and in no catalogue: what it computes is measured in the rows themselves."""
+MOST_DELAY_S = 1.0
+"""Added to a message: no link between two places is later than that."""
 MOST_PASSES = 100_000
 """Micro-batches times stages of a row that is played."""
 _COLUMNS = (
@@ -173,6 +178,11 @@ def _whole(row: Mapping[str, str], shapes: Mapping[tuple[str, str], Times], name
         raise ValueError(f"{micro_batches} micro-batches over {stages} stages are not from 1 to {MOST_PASSES} passes")
     if row["method"] not in METHODS:
         raise ValueError(f"method {row['method']} is not one of {', '.join(METHODS)}")
+    if row.get("gpu") not in (None, "", UNLISTED_GPU):
+        try:
+            gpu(row["gpu"])
+        except UnknownNameError:
+            raise ValueError(f"gpu {row['gpu']} is not known") from None
     shape = shapes.get((row.get("model", ""), row.get("gpu", "")))
     if shape is None or len(shape[0]) != stages:
         raise ValueError("no row of this model logs F, B and W of each stage")
@@ -181,7 +191,7 @@ def _whole(row: Mapping[str, str], shapes: Mapping[tuple[str, str], Times], name
         first, _, last = link.partition("_")
         if not (first.isdigit() and last.isdigit() and int(last) == int(first) + 1 < stages):
             raise ValueError(f"slow_links {link} joins no two neighbours")
-        delays[int(first)] = _number(row, "delay_s", least=0.0)
+        delays[int(first)] = _number(row, "delay_s", least=0.0, most=MOST_DELAY_S)
     limit = _number(row, "zb_mem_limit") if row.get("zb_mem_limit") else math.inf
     told = ("branch", "experiment", "model", "gpu", "slow_links", "delay_s")
     deviation = s_from_ms(_number(row, "last5_sd_ms", least=0.0)) if row.get("last5_sd_ms") else None
@@ -201,13 +211,15 @@ def _whole(row: Mapping[str, str], shapes: Mapping[tuple[str, str], Times], name
     )
 
 
-def _number(row: Mapping[str, str], key: str, *, least: float = 1e-9) -> float:
+def _number(row: Mapping[str, str], key: str, *, least: float = 1e-9, most: float = math.inf) -> float:
     try:
         value = float(row[key])
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"{key} is not a number") from None
     if not least <= value < math.inf:
         raise ValueError(f"{key} is {value:g}")
+    if value > most:
+        raise ValueError(f"{key} is {value:g}, more than {most:g}: are these milliseconds?")
     return value
 
 

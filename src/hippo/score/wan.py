@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hippo.errors import InputError
+from hippo.errors import InputError, UnknownNameError
 from hippo.files import read_text
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage, Sync
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
@@ -49,6 +50,7 @@ _LIMITS = {
     **{"layers": MAX_BLOCKS, "hidden": MAX_HIDDEN, "heads": MAX_HEADS, "seq": MAX_WIDTH},
     **{"micro_batch": MAX_BATCH, "global_batch": MAX_BATCH, "gpus": MAX_GPUS},
 }
+_MEGATRON = "megatron"
 _OURS = "ours"  # of the rows' authors: GPipe, activations sent and received beside computation
 _REACHED = ("bus_efficiency_inter",)
 
@@ -82,7 +84,8 @@ def _case(row: Mapping[str, Any], networks: Mapping[str, Any], where: str) -> Pu
     refusal, cluster = None, None
     if not holes:
         refusal = _wrong(row, degrees)
-        device = gpu(row["gpu_type"], source=where, key="gpu_type")
+        with suppress(UnknownNameError):
+            device = gpu(str(row["gpu_type"]))
         cluster = _cluster(str(row["case"]), networks.get(str(row["case"])), device)
     if holes:
         refusal = f"the row does not give {', '.join(holes)}"
@@ -129,6 +132,12 @@ def _case(row: Mapping[str, Any], networks: Mapping[str, Any], where: str) -> Pu
 
 def _wrong(row: Mapping[str, Any], degrees: Mapping[str, int]) -> str | None:
     """What of a row without holes cannot be read as this form has it."""
+    if not str(row["method"]).startswith((_OURS, _MEGATRON)):
+        return f"method {row['method']} is neither {_MEGATRON} nor {_OURS}"
+    try:
+        gpu(str(row["gpu_type"]))
+    except UnknownNameError:
+        return f"gpu_type {row['gpu_type']} is not known"
     for key, most in _LIMITS.items():
         if not isinstance(row[key], int) or isinstance(row[key], bool) or not 0 < row[key] <= most:
             return f"{key} is not a whole number from 1 to {most}"

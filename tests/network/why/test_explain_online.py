@@ -99,6 +99,16 @@ def test_a_worth_says_what_keeping_costs(cache: PlanCache) -> None:
     assert worth.ahead_s == 6000.0
 
 
+def test_what_is_expected_of_a_link_ends_with_the_run(cache: PlanCache) -> None:
+    def moved(epochs_left: int) -> why.LinkMoved:
+        reasons = explain(view(cache, 2e6, 1e7, epochs_left=epochs_left), Action(), last=seen(view(cache)))
+        return next(reason for reason in reasons if isinstance(reason, why.LinkMoved))
+
+    assert [moved(left).expected_in_s for left in (65, 64, 5, 4)] == [64 * 60.0, 240.0, 240.0, 0.0]
+    assert "expected in" in moved(5).sentence()
+    assert "expected in" not in moved(1).sentence()
+
+
 def test_every_reason_has_figures_for_json(cache: PlanCache) -> None:
     for _, reasons in situations(cache):
         for reason in reasons:

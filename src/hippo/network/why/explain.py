@@ -123,6 +123,8 @@ def _moved(view: View, quantity: str, link: int, last: Seen, thresholds: Thresho
     before = last.bandwidth_bytes_per_s if rate else last.latency_s
     usual = base_bandwidth(cluster) if rate else base_latency(cluster)
 
+    last_told = int(np.searchsorted(forecast.horizons, view.epochs_left - 1, side="right")) - 1  # the run ends there
+
     def on_the_wire(value: float) -> float:
         return float(value) / edge.goodput if rate else float(value) - edge.overhead_s
 
@@ -132,8 +134,8 @@ def _moved(view: View, quantity: str, link: int, last: Seen, thresholds: Thresho
         on_the_wire(before[link]),
         on_the_wire(values[0, link]),
         on_the_wire(usual[link]),
-        on_the_wire(values[-1, link]),
-        float(forecast.horizons[-1] * view.epoch_s),
+        on_the_wire(values[last_told, link]),
+        float(forecast.horizons[last_told] * view.epoch_s),
         thresholds.link_share if rate else thresholds.latency_share,
         float(_traffic(view)[link]),
     )
@@ -355,7 +357,7 @@ def _reward(view: View, answer: Expected, keeping: Expected) -> list[Reason]:
     w_eff, w_util, w_cost = view.weights
     total = w_eff * r_eff + w_util * r_util - w_cost * r_cost
     parts, kept = (r_eff, r_util, r_cost, w_eff, w_util, w_cost, total), (kept_s, kept_usd, kept_usd + rent_usd)
-    return [RewardParts("keeping", *parts, *kept)]
+    return [RewardParts("keeping", *parts, *kept, answer.seconds)]
 
 
 def step_now_s(view: View, index: int) -> float:

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import ClassVar
 
 from hippo.decide.reasons import Reason
-from hippo.decide.wording import capital, count, gb, gbps, listed, number, percent, seconds
+from hippo.decide.wording import capital, count, duration, gb, gbps, listed, number, percent, seconds
 
 LEAST_SAID = 0.0005
 """Shares below this one would be printed as 0.0 %."""
@@ -27,7 +27,7 @@ class LinkMoved(Reason):
     before: float  # at the last decision, bytes/s or s
     actual: float
     usual: float  # the link's base
-    expected: float  # at the end of the forecast
+    expected: float  # at the end of the forecast, or of the run where that is before
     expected_in_s: float
     threshold_share: float  # of ``before``
     traffic_share: float  # of what runs now: of the link, 0 where nothing is sent over it
@@ -40,7 +40,7 @@ class LinkMoved(Reason):
             f"past the threshold of {percent(self.threshold_share)}"
         )
         of_usual = f"{percent(self.actual / self.usual)} of its usual {tell(self.usual)}" if self.usual > 0 else ""
-        ahead = f"{tell(self.expected)} expected in {duration(self.expected_in_s)}"
+        ahead = f"{tell(self.expected)} expected in {duration(self.expected_in_s)}" if self.expected_in_s > 0 else ""
         carries = f"training takes {percent(self.traffic_share)} of it" if self.traffic_share > LEAST_SAID else ""
         return f"{head} ({'; '.join(part for part in (of_usual, carries, ahead) if part)})."
 
@@ -366,27 +366,17 @@ class Weighed(Reason):
         return f"Links are scarce: the weights on time, utilisation and egress go from {self.subject} to {now}."
 
 
-def duration(value_s: float) -> str:
-    """A time span as one says it: ``45 s``, ``12 min``, ``3.2 h``, ``2.1 days``."""
-    if not isfinite(value_s):
-        return "for ever"
-    for least, unit, size in ((172_800.0, "days", 86_400.0), (5_400.0, "h", 3_600.0), (120.0, "min", 60.0)):
-        if value_s >= least:
-            return f"{number(value_s / size, 2)} {unit}"
-    return f"{value_s:.0f} s"
-
-
 def _pace(before_s: float, after_s: float) -> str:
     """What a step takes now, before and after."""
     if not isfinite(before_s):
-        return f"A step could not run any more and takes {seconds(after_s)}."
+        return f"A step could not run any more and now takes {seconds(after_s)}."
     if not isfinite(after_s):
         return f"A step takes {seconds(before_s)} until then."
     if before_s == after_s:
-        return f"A step takes {seconds(after_s)} as before."
+        return f"A step takes {seconds(after_s)} now, as before."
     change = after_s / before_s - 1.0
     return (
-        f"A step takes {seconds(after_s)} instead of {seconds(before_s)} "
+        f"A step takes {seconds(after_s)} now instead of {seconds(before_s)} "
         f"({percent(abs(change))} {'less' if change < 0 else 'more'})."
     )
 

@@ -148,6 +148,8 @@ def _told(each: Epoch, method: Method, last: Seen | None, epoch_s: float) -> tup
     if only_long and not spoken:
         return None, seen(view)
     reasons = explain(view, action, last=last, told=spoken)
+    if kind == KEPT and not reasons:  # a move that has arrived was told when it began
+        return None, seen(view)
     after = action.target if action.target >= 0 else view.running
     told = StoryEntry(view.epoch, view.epoch * epoch_s, kind, view.running, after, reasons, each.decision_s)
     return told, seen(view)
