@@ -35,6 +35,9 @@ NO_PLAYS = {
     "schedule/generators/dualpipe.py:generate": "counts of operations",
     "schedule/generators/v_shape.py:_lay": "counts and times that its loop begins with",
     "schedule/search/policy.py:_change_count": "counts of a policy",
+    "simulate/transport/sharing.py:_cut": "windows of flows that have lost",
+    "simulate/transport/sharing.py:_run": "flows of a link, round trip after round trip",
+    "simulate/transport/sharing.py:_windowed": "their windows",
 }
 
 
