@@ -24,7 +24,7 @@ from hippo.cli.options import (
     Seq,
     takes,
 )
-from hippo.cli.output import check_folder, finish, print_document, print_uncalibrated, print_view, say, write_files
+from hippo.cli.output import check_folder, finish, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
@@ -88,11 +88,9 @@ def watch(wanted: Wanted) -> None:
     if wanted.json:
         print_document(story.document())
     else:
-        from hippo.cost.calibration import uncalibrated
         from hippo.report.watch_terminal import story_view
 
         print_view(story_view(story))
-        print_uncalibrated(uncalibrated(story.problem))
     if wanted.out is not None:
         _write(wanted.out, story)
     if story.stranded:
