@@ -77,9 +77,14 @@ def _rules(account: ReplayAccount) -> str:
     """The rules of the replay in a sentence."""
     rules = account.settings
     spans = {"never": "no job spans domains", "must": "only jobs larger than a domain span", "free": "jobs may span"}
-    parts = [spans[rules.span], f"resuming after a stop takes {rules.restart_s:g} s"]
+    where = (
+        spans[rules.span] if account.offers is None else "elastic jobs run as the planner offers, in up to four parts"
+    )
+    parts = [where, f"resuming after a stop takes {rules.restart_s:g} s"]
     if account.workload.data_gb.any():
         parts.append("data move before a job runs" if rules.data == "before" else "data move while a job runs")
+    if account.site.history is not None:
+        parts.append("links move as in the network trace and are shared")
     if rules.failures is not None:
         parts.append(
             f"a node fails every {span(rules.failures.mtbf_s)} and is away for {span(rules.failures.repair_s)}"
