@@ -28,7 +28,7 @@ from hippo.score.interval import (
     RESTS_ON,
     RUN,
     UNFUSED,
-    Errors,
+    ErrorsOfSteps,
     assumed_span,
     coverage,
     errors_in_one_place,
@@ -57,9 +57,9 @@ def residuals(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     interval._size_in_use.cache_clear()
 
 
-def alike(*logs: float) -> Errors:
+def alike(*logs: float) -> ErrorsOfSteps:
     """Errors of a row each."""
-    return Errors(np.array(logs), np.ones(len(logs)), len(logs), 1)
+    return ErrorsOfSteps(np.array(logs), np.ones(len(logs)), len(logs), 1)
 
 
 def test_nine_rows_are_the_fewest_that_hold_nine_of_ten() -> None:

@@ -93,7 +93,7 @@ def interval_document(found: StepInterval | None) -> dict[str, object]:
 
 
 @dataclass(frozen=True)
-class Errors:
+class ErrorsOfSteps:
     """Errors that a step may have, each as likely as its weight. n errors."""
 
     logs: Floats  # (n,) of measured over printed
@@ -101,12 +101,12 @@ class Errors:
     rows: int  # that were measured
     sources: int
 
-    def plus(self, other: Errors) -> Errors:
+    def plus(self, other: ErrorsOfSteps) -> ErrorsOfSteps:
         """Of a step with both, if they are independent; no surer than the fewer rows allow."""
         weights = np.outer(self.weights / self.weights.sum(), other.weights / other.weights.sum()).ravel()
         fewer = min(self.weights.sum(), other.weights.sum())
         logs = np.add.outer(self.logs, other.logs).ravel()
-        return Errors(logs, weights * fewer, self.rows + other.rows, self.sources + other.sources)
+        return ErrorsOfSteps(logs, weights * fewer, self.rows + other.rows, self.sources + other.sources)
 
     def half_width(self, level: float = LEVEL) -> float:
         """The least size that holds ``level`` of the errors and of one more, which may lie anywhere, in the logarithm
@@ -139,7 +139,7 @@ def run_interval(step_time_s: float) -> StepInterval:
     return _around(step_time_s, errors_of(RUN), TOLD[RUN])
 
 
-def _around(step_time_s: float, known: Errors, of: str, *, only_if: str | None = None) -> StepInterval:
+def _around(step_time_s: float, known: ErrorsOfSteps, of: str, *, only_if: str | None = None) -> StepInterval:
     width = float(np.exp(known.half_width()))
     return StepInterval(step_time_s / width, step_time_s * width, of, known.rows, known.sources, only_if)
 
@@ -189,27 +189,27 @@ def held_out() -> Mapping[str, Any]:
     return found
 
 
-def errors_of(name: str, without: str = "") -> Errors:
+def errors_of(name: str, without: str = "") -> ErrorsOfSteps:
     """The errors of a family over several places, ``without`` one of its sources."""
     known: Mapping[str, Sequence[float]] = held_out()["residuals"][name]
     logs = [np.asarray(rows, dtype=np.float64) for source, rows in known.items() if source != without]
     together = np.concatenate(logs) if logs else np.zeros(0)
-    return Errors(together, np.ones(len(together)), len(together), len(logs))
+    return ErrorsOfSteps(together, np.ones(len(together)), len(together), len(logs))
 
 
-def errors_in_one_place(size: float | None = None, without: str = "") -> Errors:
+def errors_in_one_place(size: float | None = None, without: str = "") -> ErrorsOfSteps:
     """The errors in one place of a step whose error is expected to have this size; None: those of the rows."""
     rows = [row for name in IN_ONE_PLACE for row in _with_shares(name) if row[0] != without]
     scales = [1.0 if size is None else size / expected_size(shares, without) for _, _, shares in rows]
     logs = np.array([error * scale for (_, error, _), scale in zip(rows, scales, strict=True)])
-    return Errors(logs, np.ones(len(rows)), len(rows), len({source for source, _, _ in rows}))
+    return ErrorsOfSteps(logs, np.ones(len(rows)), len(rows), len({source for source, _, _ in rows}))
 
 
-def errors_over_nccl(inside: Errors, without: str = "") -> Errors:
+def errors_over_nccl(inside: ErrorsOfSteps, without: str = "") -> ErrorsOfSteps:
     """The errors over several places under NCCL: of whole steps, and of links with those ``inside`` one place."""
     whole, links = errors_of(NCCL, without), errors_of(NCCL_LINKS, without).plus(inside)
     logs, weights = np.concatenate([whole.logs, links.logs]), np.concatenate([whole.weights, links.weights])
-    return Errors(logs, weights, whole.rows + links.rows, whole.sources + links.sources)
+    return ErrorsOfSteps(logs, weights, whole.rows + links.rows, whole.sources + links.sources)
 
 
 def _with_shares(name: str) -> list[tuple[str, float, list[float]]]:

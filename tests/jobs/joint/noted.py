@@ -8,7 +8,7 @@ import numpy as np
 
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.world import QueueWorld
-from hippo.jobs.joint.moment import Moment, Place, Scheduler
+from hippo.jobs.joint.moment import JobPlace, Moment, Scheduler
 from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
@@ -67,7 +67,7 @@ class Noted(Moment):
 
     script: list[Decision] = field(default_factory=list)
 
-    def begin(self, job: int, place: Place) -> bool:
+    def begin(self, job: int, place: JobPlace) -> bool:
         began = super().begin(job, place)
         if began:
             self.script.append(Decision(self.now_s, "begin", job, place.offer, place.domains))

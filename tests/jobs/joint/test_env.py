@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hippo.jobs.engine import world as c
-from hippo.jobs.joint.env import Scene, WorldEnv, prices
+from hippo.jobs.joint.env import WorldEnv, WorldScene, prices
 
 from .test_against_twin import drawn
 
@@ -17,7 +17,7 @@ from .test_against_twin import drawn
 @given(seed=st.integers(0, 2**32 - 1), domains=st.integers(2, 4), jobs=st.integers(3, 12))
 def test_rewards_add_up_to_what_the_time_in_the_system_costs(seed: int, domains: int, jobs: int):
     world = drawn(seed, domains, jobs)
-    scene = Scene(world.workload, world.site, world.offers, world.rules, world.tenants)
+    scene = WorldScene(world.workload, world.site, world.offers, world.rules, world.tenants)
     env, rng = WorldEnv(scene, prices(scene)), np.random.default_rng(seed)
     earned = -float(env.state[1])  # from the first instant to the first answer
     for _ in range(3000):
@@ -51,7 +51,7 @@ def _answered(env: WorldEnv, rng: np.random.Generator) -> float:
 
 def test_what_is_seen_is_finite_and_small():
     world = drawn(7, 3, 8)
-    scene = Scene(world.workload, world.site, world.offers, world.rules, world.tenants)
+    scene = WorldScene(world.workload, world.site, world.offers, world.rules, world.tenants)
     env, rng = WorldEnv(scene, prices(scene)), np.random.default_rng(7)
     for _ in range(500):
         if env.done:

@@ -14,7 +14,7 @@ import pytest
 
 from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.job import Job, TrainingKind
-from hippo.jobs.joint.moment import Moment, Place
+from hippo.jobs.joint.moment import JobPlace, Moment
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import Failures, ReplayRules, Tenants
@@ -25,8 +25,8 @@ from .noted import World, played
 
 KIND = TrainingKind("a model", 64, 1024)
 ALONE, BROAD = 0, 1
-HERE, THERE = Place(ALONE, (0,), 1.0, 4), Place(ALONE, (1,), 1.0, 4)
-BOTH = Place(BROAD, (0, 1), 1.0, 4)
+HERE, THERE = JobPlace(ALONE, (0,), 1.0, 4), JobPlace(ALONE, (1,), 1.0, 4)
+BOTH = JobPlace(BROAD, (0, 1), 1.0, 4)
 STATE_GB = 45.0
 TWO = replace(
     site([DevicePool("d0", "gpu", 1, 4), DevicePool("d1", "gpu", 1, 4)], 1e9), usd_per_gb=((0.0, 0.02), (0.01, 0.0))
@@ -66,7 +66,7 @@ def train(name: str, work_s: float, arrival_s: float = 0.0, data_gb: float = 0.0
 class Scripted:
     """Begins each job where it is told, as soon as there is room, and does the rest at the times that it is told."""
 
-    where: dict[int, Place]
+    where: dict[int, JobPlace]
     then: tuple[tuple[float, Act], ...] = ()
     name = "scripted"
 
@@ -83,7 +83,7 @@ class Scripted:
 
 def solved(
     jobs: list[Job],
-    where: list[Place],
+    where: list[JobPlace],
     *then: tuple[float, Act],
     gb_per_s: dict[float, float] | None = None,
     rules: ReplayRules | None = None,

@@ -36,7 +36,7 @@ MOST_ANSWERS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class WorldScene:
     """What is played: a workload on a site, by its rules."""
 
     workload: JobWorkload
@@ -46,7 +46,7 @@ class Scene:
     tenants: Tenants | None = None
 
 
-def prices(scene: Scene) -> Floats:
+def prices(scene: WorldScene) -> Floats:
     """(n,) what a second of each job in the system costs: its priority, over the time that it takes at best (with an
     hour added), so that all sizes count; of mean 1."""
     workload = scene.workload
@@ -60,7 +60,7 @@ def prices(scene: Scene) -> Floats:
 class WorldEnv:
     """One world."""
 
-    scene: Scene
+    scene: WorldScene
     price: Floats
     world: QueueWorld = field(init=False)
     sight: Sight = field(init=False)

@@ -32,7 +32,7 @@ MOST_PLACES = 512
 
 
 @dataclass(frozen=True)
-class Place:
+class JobPlace:
     """An offer in its domains."""
 
     offer: int
@@ -100,7 +100,7 @@ class Moment:
         self.rounds.append(number)
         return True
 
-    def places(self, job: int, most_parts: int = MOST_PARTS) -> list[Place]:
+    def places(self, job: int, most_parts: int = MOST_PARTS) -> list[JobPlace]:
         """Where an elastic job could run now, the quickest first, of equal ones the fullest: for each size, parts and
         first domain the quickest offer that has room. What a job that runs holds itself counts as free."""
         seen, offers = self.sight, self.offers
@@ -110,14 +110,14 @@ class Moment:
             if offer >= 0 and offers.parts[offer] <= most_parts:
                 domains = tuple(seen.where[row, : offers.parts[offer]].tolist())
                 free = int(seen.mine[list(domains), 0].sum() * seen.size[0])
-                found.append(Place(offer, domains, float(seen.rate[row]), int(offers.gpus[offer].sum()), free))
+                found.append(JobPlace(offer, domains, float(seen.rate[row]), int(offers.gpus[offer].sum()), free))
         return sorted(found, key=lambda each: (-round(each.rate, 9), each.free))
 
-    def running_at(self, job: int) -> Place:
+    def running_at(self, job: int) -> JobPlace:
         """Where an elastic job runs now."""
         offer = int(self.world.mark[job, c.OFFER])
         parts = tuple(self.world.part[job, : self.offers.parts[offer]].tolist())
-        return Place(offer, parts, float(self.world.job[job, c.RATE]), int(self.world.mark[job, c.HOLDS]))
+        return JobPlace(offer, parts, float(self.world.job[job, c.RATE]), int(self.world.mark[job, c.HOLDS]))
 
     def remaining_s(self, job: int) -> float:
         """Work left, at the reference rate."""
@@ -127,7 +127,7 @@ class Moment:
         """Work done."""
         return float(attained(self.world, job, self.now_s))
 
-    def begin(self, job: int, place: Place) -> bool:
+    def begin(self, job: int, place: JobPlace) -> bool:
         """Run an elastic job that waits; False: there is no room (any more)."""
         domains = np.full(MOST_PARTS, -1, np.int64)
         domains[: len(place.domains)] = place.domains
@@ -141,12 +141,12 @@ class Moment:
         """Stop a job that runs; it waits, and goes on from what it has done."""
         _pause(self.world, job)
 
-    def resize(self, job: int, place: Place) -> bool:
+    def resize(self, job: int, place: JobPlace) -> bool:
         """Let a running job go on elsewhere or otherwise: it stops, its state moves, its processes start anew."""
         self.pause(job)
         return self.begin(job, place)
 
-    def stop_s(self, job: int, place: Place) -> float:
+    def stop_s(self, job: int, place: JobPlace) -> float:
         """Seconds that going over to a place costs a job: a restart, and its state over the links meanwhile."""
         world, at = self.world, int(self.world.mark[job, c.STATE_AT])
         if self.world.mark[job, c.STATUS] == c.RUNNING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hippo.errors import MissingExtraError
 from hippo.jobs.engine import world as c
-from hippo.jobs.joint.moment import Moment, Place
+from hippo.jobs.joint.moment import JobPlace, Moment
 
 MOST_WORK = 0.2  # of the solver in a round, in its own seconds, which do not hang on the machine
 
@@ -91,7 +91,7 @@ class Ranked:
         if moment.world.mark[job, c.ELASTIC] == 0:
             return
         here, left = moment.running_at(job), moment.remaining_s(job)
-        best: tuple[float, Place] | None = None
+        best: tuple[float, JobPlace] | None = None
         for place in moment.places(job, self.most_parts):
             ends = moment.stop_s(job, place) + left / place.rate
             if best is None or ends < best[0]:
@@ -111,7 +111,7 @@ def begin(moment: Moment, job: int, most_parts: int = c.MOST_PARTS) -> bool:
 
 # -------------------------------------------------------------------------------------------------------- all at once
 @dataclass(frozen=True)
-class Goodput:
+class GoodputProgram:
     """Sia and Pollux: in rounds, an integer programme chooses a size and a domain for every job.
 
     It maximises the sum of priorities times goodput, relative to what a job has on its least GPUs (Sia, SOSP 2023,
@@ -169,7 +169,7 @@ class Goodput:
         worth = np.zeros(len(configurations))
         for at, (job, offer, domain) in enumerate(configurations):
             gain = rate[at] / least[job]
-            place = Place(offer, (domain,), float(rate[at]), int(offers.gpus[offer, 0]))
+            place = JobPlace(offer, (domain,), float(rate[at]), int(offers.gpus[offer, 0]))
             stays = moment.world.mark[job, c.STATUS] == c.RUNNING and moment.running_at(job).offer == offer
             stays = stays and moment.running_at(job).domains == (domain,)
             if not stays:
@@ -211,7 +211,7 @@ class Goodput:
                     moment.pause(job)
         for job, (offer, domain) in chosen.items():
             if moment.world.mark[job, c.STATUS] == c.WAITING:
-                place = Place(
+                place = JobPlace(
                     offer, (domain,), float(moment.offers.rate[offer, 0, 0]), int(moment.offers.gpus[offer, 0])
                 )
                 if not moment.begin(job, place):
@@ -233,4 +233,4 @@ SHORTEST = Ranked(
     preempts=True,
     replans=True,
 )
-GOODPUT = Goodput()
+GOODPUT = GoodputProgram()

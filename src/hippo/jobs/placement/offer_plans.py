@@ -116,9 +116,9 @@ def planned_offers(
     return _asked(cluster, kind, sizes).table(planner or Exact(), lambda share: None)
 
 
-def _asked(cluster: Cluster, kind: TrainingKind, sizes: Sequence[int] | None) -> _Asked:
+def _asked(cluster: Cluster, kind: TrainingKind, sizes: Sequence[int] | None) -> _OfferQuestion:
     fabric, held = _fabric(cluster), tuple(sorted((each.gpus for each in cluster.domains), reverse=True))
-    return _Asked(kind, replace(cluster, domains=(fabric,), links=()), held, _ladder(fabric, held, sizes))
+    return _OfferQuestion(kind, replace(cluster, domains=(fabric,), links=()), held, _ladder(fabric, held, sizes))
 
 
 def _fabric(cluster: Cluster) -> Domain:
@@ -145,7 +145,7 @@ def _ladder(fabric: Domain, held: Sequence[int], sizes: Sequence[int] | None) ->
 
 # ---------------------------------------------------------------------------------------------------------- one kind
 @dataclass(frozen=True)
-class _Asked:
+class _OfferQuestion:
     """One kind of training on one fabric."""
 
     kind: TrainingKind
@@ -357,7 +357,7 @@ def _worth_their_size(offers: Iterable[_Offer]) -> Iterator[_Offer]:
 
 
 # -------------------------------------------------------------------------------------------------- kept on the disk
-def _kept(asked: _Asked, told: Told) -> OfferTable:
+def _kept(asked: _OfferQuestion, told: Told) -> OfferTable:
     """The table of the disk, or planned anew and kept there."""
     own = folder()
     if own is None:
@@ -379,7 +379,7 @@ def _kept(asked: _Asked, told: Told) -> OfferTable:
     return table
 
 
-def _digest(asked: _Asked) -> str:
+def _digest(asked: _OfferQuestion) -> str:
     """Of the question and of the sources that answer it."""
     question = problem_to_document(asked.problem(_Shape((asked.ladder[0],), 1), PLANNED_GBPS[0]))
     told = json.dumps([question, asked.held, asked.ladder, asked.cluster.domains[0].gpus_per_node], sort_keys=True)
