@@ -334,7 +334,8 @@ class Renewed(Reason):
     joined: int
 
     def _said(self) -> str:
-        what = "nothing better was found" if self.joined == 0 else f"{count(self.joined, 'better one')} joined the book"
+        verb = "was" if self.joined == 1 else "were"
+        what = f"{count(self.joined, 'better one')} {verb} found" if self.joined else "nothing better was found"
         return f"The {self.subject} has moved far: plans and levers were made for it first, and {what}."
 
 
