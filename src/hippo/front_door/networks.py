@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
@@ -51,13 +52,21 @@ def watch(
     watcher: Callable[[World], Watcher] | None = None,
     progress: Progress | None = None,
 ) -> Story:
-    """A network trace (CSV) replayed: what a method decided at each epoch and why, beside keeping and hindsight.
+    """A network trace (CSV) replayed: what a method decided at each epoch and why, beside keeping and hindsight. Where
+    what crosses domains may be compressed, the same run without that stands beside it.
 
     ``method``: a name, or what ``method_named`` makes of one; ``epoch_s``: seconds between decisions, None: the trace's
     own; ``watcher``: asked for whom to show each epoch while the run goes on. Raises ``InputError`` for an unknown
     method or a trace that does not fit the cluster, ``InfeasibleError`` where no plan runs at the start.
     """
     decider = method_named(method) if isinstance(method, str) else method
+    if decider.name == "diloco" and not problem.allow_local_sgd:
+        raise InputError("trains every domain alone", source="--method", value="diloco", remedy="add --allow-local-sgd")
+    plain = None
+    if problem.compresses:
+        need_worth(problem.allow_compression, problem.compression_worth)
+        bare = replace(problem, allow_compression=False, compression_worth=None)
+        plain = watch(bare, trace, method=deepcopy(decider), epoch_s=epoch_s, progress=progress)
     world, begin_s = _world(problem, trace, epoch_s)
     first_use.prepare_moving(decider.name, progress=progress)
     cache = PlanCache(problem)
@@ -69,7 +78,7 @@ def watch(
     aim = problem.objective
     terms = Terms(usd_per_token(world, cache), (aim.w_eff, aim.w_util, aim.w_cost))
     shown = None if watcher is None else watcher(world)
-    return replay(world, cache, decider, terms, Source(str(trace), begin_s), watcher=shown)
+    return replace(replay(world, cache, decider, terms, Source(str(trace), begin_s), watcher=shown), plain=plain)
 
 
 def method_named(
