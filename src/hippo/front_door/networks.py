@@ -65,8 +65,7 @@ def watch(
     plain = None
     if problem.compresses:
         need_worth(problem.allow_compression, problem.compression_worth)
-        bare = replace(problem, allow_compression=False, compression_worth=None)
-        plain = watch(bare, trace, method=deepcopy(decider), epoch_s=epoch_s, progress=progress)
+        plain = watch(_uncompressed(problem), trace, method=deepcopy(decider), epoch_s=epoch_s, progress=progress)
     world, begin_s = _world(problem, trace, epoch_s)
     first_use.prepare_moving(decider.name, progress=progress)
     cache = PlanCache(problem)
@@ -125,6 +124,11 @@ def drawn_terms(
     return DrawnTerms(runtime, allow_local_sgd, compression_worth)
 
 
+def _uncompressed(problem: Problem) -> Problem:
+    """The same question where nothing is compressed."""
+    return replace(problem, allow_compression=False, compression_worth=None)
+
+
 def _world(problem: Problem, trace: str | Path, epoch_s: float | None) -> tuple[World, float]:
     """The trace cut into epochs, and the time it begins at; every link must have a value there."""
     if epoch_s is not None and not SHORTEST_EPOCH_S <= epoch_s <= LONGEST_EPOCH_S:
@@ -147,7 +151,8 @@ def evaluate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """How near methods come to perfect hindsight along a trace: the document of ``hippo evaluate --json``.
+    """How near methods come to perfect hindsight along a trace: the document of ``hippo evaluate --json``. Where what
+    crosses domains may be compressed, ``without_compression`` is the same document without that.
 
     ``methods``: names of methods, and of planners whose plan is then kept unless they are methods, too; None: every
     method. Those that have no plan for the problem are left out. Raises ``InputError`` for names that nobody has, a
@@ -156,6 +161,10 @@ def evaluate(
     _check_forecast(forecast)
     asked = methods_named(methods)
     _check_policy(policy, asked)
+    if problem.compresses:
+        need_worth(problem.allow_compression, problem.compression_worth)
+        told: dict[str, Any] = {"policy": policy, "forecast": forecast, "epoch_s": epoch_s, "seed": seed}
+        plain = evaluate(_uncompressed(problem), trace, asked, **told, progress=progress)
     world, begin_s = _world(problem, trace, epoch_s)
     first_use.prepare_moving(progress=progress)
     base, kept = _baseline(problem, seed)
@@ -170,7 +179,8 @@ def evaluate(
     aim = problem.objective
     setting = scenario_of(world, forecast=forecast, weights=(aim.w_eff, aim.w_util, aim.w_cost), watch=progress)
     judged = compete(setting, [*entrants, *extra], watch=progress)
-    return world_document(judged, [name for name in asked if name in judged.runs], baseline=base, begin_s=begin_s)
+    found = world_document(judged, [name for name in asked if name in judged.runs], baseline=base, begin_s=begin_s)
+    return found | ({"without_compression": plain} if problem.compresses else {})
 
 
 def methods_named(methods: Iterable[str] | None) -> list[str]:
