@@ -109,6 +109,7 @@ JOB_SCHEDULERS: Mapping[str, str] = {
     "sla_morl": "hippo.jobs.joint.rules:SLA_MORL",
     "shortest": "hippo.jobs.joint.rules:SHORTEST",
     "srpt": "hippo.jobs.joint.rules:SRPT",
+    "receding_horizon": "hippo.jobs.joint.receding_horizon:RECEDING_HORIZON",
 }
 """Who decides for elastic jobs, sizes, places and shapes together: values of ``jobs.joint.moment.Scheduler``."""
 
