@@ -20,7 +20,8 @@ def world_view(document: Mapping[str, Any]) -> RenderableType:
     """The methods of one network, most work first: the ``evaluate --json`` document; where something may be compressed,
     without that first."""
     world, plain = document["world"], document.get("without_compression")
-    parts = [Text(f"{world['model']} on {world['cluster']}", style="bold"), Text(f"{under_words(document)}\n")]
+    parts: list[RenderableType] = []
+    parts += [Text(f"{world['model']} on {world['cluster']}", style="bold"), Text(f"{under_words(document)}\n")]
     if plain is not None:
         parts += [Text("Without compression", style="bold"), *_world_parts(plain), Text()]
     if "compression_worth" in document:

@@ -98,8 +98,9 @@ def story_view(story: Story) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("", "work, M tokens", "of hindsight", "egress, USD", "moves", "moved, GB", "standing still"):
         table.add_column(title, justify="left" if not title else "right")
-    for each in () if story.plain is None else story.plain.tracks:
-        table.add_row(f"{each.name}, no compression", *_row(each, story.plain)[1:])
+    if story.plain is not None:
+        for track in story.plain.tracks:
+            table.add_row(f"{track.name}, no compression", *_row(track, story.plain)[1:])
     for track in story.tracks:
         table.add_row(*_row(track, story), style="bold" if track is story.mine else None)
     return Group(Text(), table, Text(), Text(step_line(story), style="dim"), Text(verdict(story)))
