@@ -439,7 +439,8 @@ class IdleDomain(Reason):
         which = "in it alone" if self.alone else "each domain once in a pipeline"
         best = f"the best plan with it ({which}) takes {seconds(self.best_with_it_s)} a step ({slower})"
         if not self.searched:
-            best = f"a plan {'in it alone' if self.alone else 'with it'} takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"
+            some = "a plan in it alone" if self.alone else "a plan with it"
+            best = f"{some} takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"
         return f"{head}: {best}; {carries}, {needs}."
 
 
