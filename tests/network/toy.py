@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hippo.network.env.env import TimeStep, numbers, words
+from hippo.learn.randomness import numbers, words
+from hippo.network.env.env import TimeStep
 from hippo.network.observation.features import CONTEXT, EDGES, NODES, OPTIONS, Observation
 
 M, K = 4, 2

@@ -19,7 +19,7 @@ def advantages(
     values: Floats,
     *,
     done: NDArray[np.bool_],
-    epochs: NDArray[np.int64],
+    epochs: NDArray[np.int64] | Floats,
     gamma: float,
     lam: float,
 ) -> tuple[Floats, Floats]:
@@ -34,7 +34,7 @@ def advantages(
     done
         (T, W): the run ended after the decision; nothing comes.
     epochs
-        (T, W): how many epochs passed until the next decision.
+        (T, W): how many epochs passed until the next decision, whole ones or not.
     """
     found = np.zeros_like(rewards)
     after = np.zeros_like(rewards[0])

@@ -1,7 +1,8 @@
-"""What the agents see of a moment, written into arrays: domains, links, jobs; and where one job could go.
+"""What the agents see of a moment, written into arrays: domains, links, jobs; where one job could go; and in which
+shapes, on which devices.
 
-Letters: K domains, J jobs that are shown, Y sizes of blocks, P places of one job, M parts. The names of the numbers
-mean what is assigned to them here.
+Letters: K domains, J jobs that are shown, Y sizes of blocks, P places of one job, V shapes of one place, M parts. The
+names of the numbers mean what is assigned to them here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
-DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS = 8, 4, 20, 14
+DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS, SITE_NUMBERS = 8, 4, 23, 16, 6
+SHAPE_NUMBERS, SHAPES = 18, 12
+
+DWELL_S = 600.0
+"""A job computes so long before it changes its place, but for one that is more urgent."""
 
 Floats = NDArray[np.float32]
 
@@ -29,60 +34,85 @@ Floats = NDArray[np.float32]
 class Sight(NamedTuple):
     """What is seen, and room for work; one is used again and again."""
 
+    site: Floats  # (SITE_NUMBERS,)
     domains: Floats  # (K, DOMAIN_NUMBERS)
     links: Floats  # (K, K, LINK_NUMBERS) from, to
     jobs: Floats  # (J, JOB_NUMBERS)
     places: Floats  # (P, PLACE_NUMBERS) of the job that was asked about
+    shapes: Floats  # (V, SHAPE_NUMBERS) of the place that was asked about
     job: NDArray[np.int64]  # (J,) which job, -1: none
     offer: NDArray[np.int64]  # (P,) -1: stop; -2: a gang starts
     where: NDArray[np.int64]  # (P, M) domains, -1: no such part
     rate: NDArray[np.float64]  # (P,)
+    shape: NDArray[np.int64]  # (V,) the offer
+    order: NDArray[np.int64]  # (V,) in which nodes are filled, of ``ORDERS``
     size: NDArray[np.int64]  # (Y,) of blocks, ascending
     block: NDArray[np.int64]  # (O,) place of each offer's block among them
     total: NDArray[np.int64]  # (O,) GPUs of each offer
+    memory_left: NDArray[np.float64]  # (O,) share of a device's memory
+    inside_comm: NDArray[np.float64]  # (O,) share of the step
     quickest: NDArray[np.float64]  # (n,) work per second of each job at best
+    price: NDArray[np.float64]  # (n,) of a second of each job in the system
     free: NDArray[np.int64]  # (K, Y) free blocks
     mine: NDArray[np.int64]  # (K, Y) the same, what the job asked about holds counted as free
     left: NDArray[np.float64]  # (K, K) bytes/s that one more flow would have
     chain: NDArray[np.int64]  # (M,)
-    key: NDArray[np.float64]  # (J,) by which jobs are shown
+    room: NDArray[np.int64]  # (B,) nodes that have been counted
+    key: NDArray[np.float64]  # (J,) by which jobs are shown: urgency, of those that wait below 0
 
 
-def sight(workload: JobWorkload, site: JobSite, offers: OfferTable, *, jobs: int, places: int) -> Sight:
-    """Room for what is seen of a world: so many jobs, and so many places of one."""
+def sight(
+    workload: JobWorkload,
+    site: JobSite,
+    offers: OfferTable,
+    *,
+    jobs: int,
+    places: int,
+    price: NDArray[np.float64] | None = None,
+) -> Sight:
+    """Room for what is seen of a world: so many jobs, and so many places of one. ``price`` (n,): None: 1 each."""
     domains = len(site.domains)
     size = np.unique(offers.block) if len(offers) else np.ones(1, np.int64)
     return Sight(
+        site=np.zeros(SITE_NUMBERS, np.float32),
         domains=np.zeros((domains, DOMAIN_NUMBERS), np.float32),
         links=np.zeros((domains, domains, LINK_NUMBERS), np.float32),
         jobs=np.zeros((jobs, JOB_NUMBERS), np.float32),
         places=np.zeros((places, PLACE_NUMBERS), np.float32),
+        shapes=np.zeros((SHAPES, SHAPE_NUMBERS), np.float32),
         job=np.full(jobs, -1, np.int64),
         offer=np.zeros(places, np.int64),
         where=np.full((places, c.MOST_PARTS), -1, np.int64),
         rate=np.zeros(places),
+        shape=np.zeros(SHAPES, np.int64),
+        order=np.zeros(SHAPES, np.int64),
         size=size,
         block=np.searchsorted(size, offers.block),
         total=offers.gpus.sum(axis=1),
+        memory_left=offers.memory_left,
+        inside_comm=offers.inside_comm,
         quickest=offers.quickest(workload),
+        price=np.ones(len(workload)) if price is None else price,
         free=np.zeros((domains, len(size)), np.int64),
         mine=np.zeros((domains, len(size)), np.int64),
         left=np.zeros((domains, domains)),
         chain=np.zeros(c.MOST_PARTS, np.int64),
+        room=np.zeros(sum(pool.nodes for pool in site.pools), np.int64),
         key=np.zeros(jobs),
     )
 
 
 @kernel(lean=True)
 def look(w, s):  # type: ignore[no-untyped-def]
-    """Write down domains, links and the jobs that are shown; returns how many jobs."""
+    """Write down the site, domains, links and the jobs that are shown; returns how many jobs."""
     _blocks(w, s)
     _lefts(w, s, -1)
     _domains(w, s)
     count = _choose_jobs(w, s)
+    _site(w, s)
     for at in range(len(s.job)):
         if at < count:
-            _job(w, s, at)
+            _job(w, s, at, count)
         else:
             s.job[at] = -1
             for number in range(JOB_NUMBERS):
@@ -96,7 +126,7 @@ def survey(w, s, job):  # type: ignore[no-untyped-def]
     _blocks(w, s)
     _lefts(w, s, -1)
     s.job[0] = job
-    return places(w, s, 0)
+    return _places(w, s, job)
 
 
 @kernel(lean=True)
@@ -179,18 +209,49 @@ def _domains(w, s):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _choose_jobs(w, s):  # type: ignore[no-untyped-def]
-    """Who is shown: who waits, by priority and then by least GPU time left, then elastic jobs that run, by most left;
-    a fourth of the places is kept for these."""
+    """Who is shown: who waits, by most price per GPU time left, then elastic jobs that compute, by least; a fourth of
+    the places is kept for these."""
     count, most = 0, len(s.job) - len(s.job) // 4
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING:
-            key = -1e12 * w.mark[job, c.PRIORITY] + w.job[job, c.LEFT] * w.mark[job, c.DEVICES]
-            count = _show(s, 0, count, most, job, key)
+            count = _show(s, 0, count, most, job, -urgency(w, s, job))
     waiting = count
     for job in range(w.tally[c.ARRIVED]):
-        if w.mark[job, c.STATUS] == c.RUNNING and w.mark[job, c.ELASTIC] == 1 and w.job[job, c.READY] < np.inf:
-            count = _show(s, waiting, count, len(s.job), job, -remaining(w, job, w.clock[c.NOW]))
+        computes = w.mark[job, c.STATUS] == c.RUNNING and w.job[job, c.READY] < w.clock[c.NOW]
+        if computes and w.mark[job, c.ELASTIC] == 1:
+            count = _show(s, waiting, count, len(s.job), job, urgency(w, s, job))
     return count
+
+
+@kernel(lean=True)
+def urgency(w, s, job):  # type: ignore[no-untyped-def]
+    """Price per GPU hour that is left of a job at its quickest."""
+    gpu_s = remaining(w, job, w.clock[c.NOW]) / max(1e-9, s.quickest[job]) * w.mark[job, c.DEVICES]
+    return s.price[job] * 3600.0 / max(60.0, gpu_s)
+
+
+@kernel(lean=True)
+def _site(w, s):  # type: ignore[no-untyped-def]
+    """How much there is, waits and runs in all, whoever is shown."""
+    devices, waiting, running, due_s, price = 0.0, 0, 0, 0.0, 0.0
+    for each in range(len(w.bin)):
+        devices += w.bin[each, c.BIN_SIZE]
+    for job in range(w.tally[c.ARRIVED]):
+        status = w.mark[job, c.STATUS]
+        if status == c.WAITING or status == c.RUNNING:
+            waiting += status == c.WAITING
+            running += status == c.RUNNING
+            price += s.price[job]
+            left_s = remaining(w, job, w.clock[c.NOW]) / max(1e-9, s.quickest[job])
+            due_s += left_s * w.mark[job, c.DEVICES] / devices
+    day = 2.0 * np.pi * w.clock[c.NOW] / 86400.0
+    numbers = s.site
+    numbers[0] = np.log(1.0 + waiting) / 4.0
+    numbers[1] = np.log(1.0 + running) / 4.0
+    numbers[2] = np.log(1.0 + price) / 4.0
+    numbers[3] = np.log(1.0 + due_s) / 10.0
+    numbers[4] = np.sin(day)
+    numbers[5] = np.cos(day)
 
 
 @kernel(lean=True)
@@ -209,7 +270,7 @@ def _show(s, first, count, most, job, key):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _job(w, s, at):  # type: ignore[no-untyped-def]
+def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
     job, now, numbers = s.job[at], w.clock[c.NOW], s.jobs[at]
     row, mark = w.job[job], w.mark[job]
     runs, elastic = mark[c.STATUS] == c.RUNNING, mark[c.ELASTIC] == 1
@@ -241,7 +302,13 @@ def _job(w, s, at):  # type: ignore[no-untyped-def]
     best = _best_rate(w, s, job) if elastic else 0.0
     numbers[17] = best / quick
     numbers[18] = min(2.0, best / row[c.RATE]) - 1.0 if runs and row[c.RATE] > 0.0 else 0.0
-    numbers[19] = 1.0
+    numbers[19] = np.log(s.price[job] + 1e-3)
+    numbers[20] = np.log(abs(s.key[at]) + 1e-4) / 4.0
+    ahead = 0
+    for other in range(shown):
+        ahead += abs(s.key[other]) > abs(s.key[at])
+    numbers[21] = ahead / shown
+    numbers[22] = 1.0
 
 
 @kernel(lean=True)
@@ -299,8 +366,34 @@ def _best_rate(w, s, job):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def places(w, s, at):  # type: ignore[no-untyped-def]
-    """Write down where a job that is shown could go; returns how many places. Who runs may stop (the first place)."""
-    job, count = s.job[at], 0
+    """Write down where a job that is shown could go; returns how many places.
+
+    Who runs may stop (the first place) for one that is more urgent, and change its place for such a one or where it has
+    computed for ``DWELL_S``. So whatever is answered, nobody goes round in circles.
+    """
+    job = s.job[at]
+    if w.mark[job, c.STATUS] == c.WAITING:
+        return _places(w, s, job)
+    first = s.job[0]
+    more_urgent = w.mark[first, c.STATUS] == c.WAITING and -s.key[0] > s.key[at]
+    if not more_urgent and w.clock[c.NOW] - w.job[job, c.READY] < DWELL_S:
+        return 0
+    count = _places(w, s, job)
+    if more_urgent:
+        return count
+    count -= 1  # the last takes the place of the stop
+    s.offer[0], s.rate[0] = s.offer[count], s.rate[count]
+    for part in range(c.MOST_PARTS):
+        s.where[0, part] = s.where[count, part]
+    for number in range(PLACE_NUMBERS):
+        s.places[0, number] = s.places[count, number]
+    return count
+
+
+@kernel(lean=True)
+def _places(w, s, job):  # type: ignore[no-untyped-def]
+    """Write down where any job could go; a running one may stop (the first place)."""
+    count = 0
     if w.mark[job, c.ELASTIC] == 0:
         if w.mark[job, c.STATUS] == c.WAITING and find_pool(w, job) >= 0:
             pool = find_pool(w, job)
@@ -324,18 +417,29 @@ def places(w, s, at):  # type: ignore[no-untyped-def]
                 s.chain[0] = domain
                 count = _offer(w, s, job, count, offer, w.offers.rate[offer, 0, 0])
             elif _grow(w, s, offer, domain):
-                least, slowest = np.inf, 0.0
-                for hop in range(hops(w.offers, offer)):
-                    here, there = s.chain[hop], s.chain[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
-                    least = min(least, s.left[here, there], s.left[there, here])
-                    slowest = max(slowest, w.links.latency[here, there], w.links.latency[there, here])
-                if least > 0.0:
-                    count = _offer(w, s, job, count, offer, rate_of(w.offers, offer, least, slowest))
+                rate = _rate_in_chain(w, s, offer)
+                if rate > 0.0:
+                    count = _offer(w, s, job, count, offer, rate)
+    top = 1e-12
     for number in range(count):
-        _place(w, s, job, number)
+        top = max(top, s.rate[number])
+    for number in range(count):
+        _place(w, s, job, number, top)
     if own:
         _lefts(w, s, -1)
     return count
+
+
+@kernel(lean=True)
+def _rate_in_chain(w, s, offer):  # type: ignore[no-untyped-def]
+    """Work per second of an offer in the domains of ``chain``, by what one more flow would have of their links; 0: one
+    carries nothing."""
+    least, slowest = np.inf, 0.0
+    for hop in range(hops(w.offers, offer)):
+        here, there = s.chain[hop], s.chain[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
+        least = min(least, s.left[here, there], s.left[there, here])
+        slowest = max(slowest, w.links.latency[here, there], w.links.latency[there, here])
+    return rate_of(w.offers, offer, least, slowest) if least > 0.0 else 0.0
 
 
 @kernel(lean=True)
@@ -405,11 +509,11 @@ def _add(w, s, job, at, offer, rate, parts):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _place(w, s, job, at):  # type: ignore[no-untyped-def]
+def _place(w, s, job, at, top):  # type: ignore[no-untyped-def]
     offer, numbers, mark = s.offer[at], s.places[at], w.mark[job]
     for number in range(PLACE_NUMBERS):
         numbers[number] = 0.0
-    numbers[13] = 1.0
+    numbers[15] = 1.0
     if offer == -1:
         numbers[0] = 1.0
         return
@@ -445,3 +549,111 @@ def _place(w, s, job, at):  # type: ignore[no-untyped-def]
         stays = left / w.job[job, c.RATE]
         numbers[11] = min(1.0, max(-1.0, (stays - ends) / (stays + ends + 1.0) * 2.0))
     numbers[12] = 1.0 if runs else 0.0
+    numbers[13] = s.rate[at] / top
+    usd = 0.0
+    for hop in range(hops(w.offers, offer)):
+        here, there = s.where[at, hop], s.where[at, (hop + 1) % parts]
+        usd += w.links.usd_per_byte[here, there] + w.links.usd_per_byte[there, here]
+    numbers[14] = np.log(1.0 + usd * w.offers.hop_bytes[offer] * s.rate[at] * 3600.0) / 5.0
+
+
+FULLEST, CALMEST = range(2)
+"""Orders in which nodes are filled: the fullest first; or those first that failed least and that others use least."""
+ORDERS = 2
+
+
+@kernel(lean=True)
+def shapes(w, s, at, place):  # type: ignore[no-untyped-def]
+    """Write down the shapes and orders of devices in which a place can be taken (GPUs of each part and domains stay);
+    returns how many. The quickest shape comes first, its nodes by the fullest."""
+    job, taken, count = s.job[at], s.offer[place], 0
+    if taken < 0:
+        return 0
+    parts = w.offers.form[taken, c.FORM_PARTS]
+    for part in range(c.MOST_PARTS):
+        s.chain[part] = s.where[place, part]
+    for turn in range(len(s.total) + 1):
+        offer = taken if turn == 0 else turn - 1
+        if (turn > 0 and offer == taken) or w.offers.form[offer, c.FORM_KIND] != w.offers.form[taken, c.FORM_KIND]:
+            continue
+        alike = w.offers.form[offer, c.FORM_PARTS] == parts
+        for part in range(c.MOST_PARTS):
+            alike = alike and w.offers.gpus[offer, part] == w.offers.gpus[taken, part]
+        if not alike or count + ORDERS > len(s.shape) or (turn > 0 and not has_room(w, job, offer, s.chain)):
+            continue
+        for order in range(ORDERS):
+            s.shape[count], s.order[count] = offer, order
+            _shape(w, s, job, count, offer, taken)
+            count += 1
+    return count
+
+
+@kernel(lean=True)
+def _shape(w, s, job, at, offer, taken):  # type: ignore[no-untyped-def]
+    """What the lower agent sees of one answer, and of the domain of the first part."""
+    numbers, block, domain = s.shapes[at], w.offers.form[offer, c.FORM_BLOCK], s.chain[0]
+    biggest = s.size[len(s.size) - 1]
+    numbers[0] = _rate_in_chain(w, s, offer) / max(1e-12, _rate_in_chain(w, s, taken))
+    numbers[1] = block / biggest
+    numbers[2] = w.offers.gpus[offer, 0] / 64.0
+    numbers[3] = (w.offers.form[offer, c.FORM_PARTS] - 1) / 3.0
+    numbers[4] = s.memory_left[offer]
+    numbers[5] = s.inside_comm[offer]
+    numbers[6] = 1.0 if s.order[at] == CALMEST else 0.0
+    for number in range(7, SHAPE_NUMBERS):
+        numbers[number] = 0.0
+    numbers[17] = 1.0
+    rank_nodes(w, domain, s.order[at])
+    left, need, devices = w.offers.gpus[offer, 0], s.size[len(s.size) - 1], 0
+    for each in range(len(w.bin)):
+        row = w.bin[each]
+        if w.pool[row[c.BIN_POOL], c.POOL_DOMAIN] == domain:
+            devices += row[c.BIN_SIZE]
+    scale = 1.0 / max(1, devices)
+    # what each node would keep free, nodes in the order in which they are filled
+    for each in range(len(s.room)):
+        s.room[each] = 0
+    while True:
+        chosen = -1
+        for each in range(len(w.bin)):
+            row = w.bin[each]
+            if w.pool[row[c.BIN_POOL], c.POOL_DOMAIN] != domain or row[c.BIN_UP] == 0 or s.room[each] == 1:
+                continue
+            if chosen < 0:
+                chosen = each
+                continue
+            best = w.bin[chosen]
+            fuller = row[c.BIN_RANK] == best[c.BIN_RANK] and row[c.BIN_FREE] < best[c.BIN_FREE]
+            if row[c.BIN_RANK] < best[c.BIN_RANK] or fuller:
+                chosen = each
+        if chosen < 0:
+            break
+        s.room[chosen] = 1
+        row = w.bin[chosen]
+        takes = min(left, row[c.BIN_FREE] // block * block)
+        left -= takes
+        stays = row[c.BIN_FREE] - takes
+        numbers[7] += takes * scale
+        numbers[8] += (stays // need * need) * scale  # free in whole nodes
+        numbers[9] += stays * scale
+        if takes > 0:
+            numbers[10] += min(3, row[c.BIN_FAILURES]) * takes / w.offers.gpus[offer, 0] / 3.0
+            numbers[11] += row[c.BIN_TENANTS] / max(1, row[c.BIN_SIZE]) * takes / w.offers.gpus[offer, 0]
+        if 0 < stays < need:
+            numbers[12] += stays * scale
+    rank_nodes(w, domain, FULLEST)
+    runs = max(1e-9, s.quickest[job])
+    numbers[13] = np.log(1.0 + remaining(w, job, w.clock[c.NOW]) / runs) / 10.0
+    for other in range(w.tally[c.ARRIVED]):  # the queue: devices that who waits needs at least
+        if w.mark[other, c.STATUS] == c.WAITING and other != job:
+            least = w.mark[other, c.LEAST] if w.mark[other, c.ELASTIC] == 1 else w.mark[other, c.DEVICES]
+            numbers[14 if least < need else (15 if least == need else 16)] += np.float32(0.1)
+
+
+@kernel(lean=True)
+def rank_nodes(w, domain, order):  # type: ignore[no-untyped-def]
+    """Set the order in which a domain's nodes are filled."""
+    for each in range(len(w.bin)):
+        row = w.bin[each]
+        if w.pool[row[c.BIN_POOL], c.POOL_DOMAIN] == domain:
+            row[c.BIN_RANK] = 0 if order == FULLEST else min(3, row[c.BIN_FAILURES]) * 100 + row[c.BIN_TENANTS]

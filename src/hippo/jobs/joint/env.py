@@ -1,16 +1,18 @@
 """The world as an environment: at a moment the upper agent chooses a job and a place for it, again and again, until it
 lets time go on.
 
-One answer is two choices: which of the J jobs that are shown (J: nobody, time goes on), then which of its P places.
+One answer is three choices: which of the J jobs that are shown (J: nobody, time goes on), which of its P places, both
+by the upper agent; and in which of its V shapes, by the lower agent of that domain.
 The reward is minus the price of the jobs in the system, integrated over time: summed over an episode in which every job
 ends, that is minus the sum of priced completion times (Little 1961).
 
-Letters: W worlds, K domains, J jobs, P places, n jobs of a workload.
+Letters: K domains, J jobs, P places, V shapes, n jobs of a workload.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +48,21 @@ class WorldScene:
     tenants: Tenants | None = None
 
 
-def prices(scene: WorldScene) -> Floats:
+class Priced(Protocol):
+    """Whatever has jobs, and offers for them."""
+
+    @property
+    def workload(self) -> JobWorkload:
+        """Its jobs."""
+        ...
+
+    @property
+    def offers(self) -> OfferTable:
+        """Sizes and shapes for the elastic ones."""
+        ...
+
+
+def prices(scene: Priced) -> Floats:
     """(n,) what a second of each job in the system costs: its priority, over the time that it takes at best (with an
     hour added), so that all sizes count; of mean 1."""
     workload = scene.workload
@@ -69,7 +85,7 @@ class WorldEnv:
     def __post_init__(self) -> None:
         each = self.scene
         self.world = opened(each.workload, each.site, each.settings, offers=each.offers, tenants=each.tenants).world
-        self.sight = sight(each.workload, each.site, each.offers, jobs=JOBS, places=PLACES)
+        self.sight = sight(each.workload, each.site, each.offers, jobs=JOBS, places=PLACES, price=self.price)
         self.state = np.zeros(3)
         go_on(self.world, self.sight, self.price, self.state)
 
@@ -78,14 +94,24 @@ class WorldEnv:
         """Whether nothing is to come."""
         return bool(self.state[ENDED])
 
+    @property
+    def paid_s(self) -> float:
+        """Priced seconds since the last answer."""
+        return float(self.state[PAID])
+
     def places(self, slot: int) -> int:
         """How many places a job that is shown has; they stand in ``sight``."""
         return int(observe.places(self.world, self.sight, slot))
 
-    def answer(self, slot: int, place: int) -> float:
-        """Carry out a choice (slot -1: nobody), and go on to the next one that is to be made; returns the reward."""
+    def shapes(self, slot: int, place: int) -> int:
+        """In how many shapes a place can be taken, 0: it takes no devices, or is a gang's; they stand in ``sight``."""
+        return int(observe.shapes(self.world, self.sight, slot, place))
+
+    def answer(self, slot: int, place: int, shape: int = -1) -> float:
+        """Carry out a choice (slot -1: nobody; shape -1: the quickest, fullest nodes first), and go on to the next one
+        that is to be made; returns the reward."""
         self.state[PAID] = 0.0
-        turn(self.world, self.sight, self.price, self.state, slot, place)
+        turn(self.world, self.sight, self.price, self.state, slot, place, shape)
         return -float(self.state[PAID])
 
 
@@ -93,11 +119,11 @@ ENDED, PAID, ANSWERS = range(3)
 
 
 @kernel(lean=True)
-def turn(w, s, price, state, slot, place):  # type: ignore[no-untyped-def]
+def turn(w, s, price, state, slot, place, shape):  # type: ignore[no-untyped-def]
     """An answer, and whatever follows until the next is due."""
     state[ANSWERS] += 1.0
     if slot >= 0:
-        carry_out(w, s, slot, place)
+        carry_out(w, s, slot, place, shape)
         if state[ANSWERS] < MOST_ANSWERS and observe.look(w, s) > 0:
             return
     go_on(w, s, price, state)
@@ -128,14 +154,20 @@ def priced(w, price):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def carry_out(w, s, slot, place):  # type: ignore[no-untyped-def]
-    """Begin, stop or resize a job that is shown, as one of its places says."""
-    job, offer = s.job[slot], s.offer[place]
+def carry_out(w, s, slot, place, shape):  # type: ignore[no-untyped-def]
+    """Begin, stop or resize a job that is shown, as one of its places and one of the shapes of that say."""
+    job, offer, order = s.job[slot], s.offer[place], observe.FULLEST
+    if offer >= 0 and shape >= 0:
+        offer, order = s.shape[shape], s.order[shape]
     if offer == -2:
         try_start(w, job)
     else:
         if w.mark[job, c.STATUS] == c.RUNNING:
             stop(w, job, False)
         if offer >= 0:
+            for domain in s.where[place]:
+                observe.rank_nodes(w, domain, order)
             elastic.begin(w, job, offer, s.where[place])
+            for domain in s.where[place]:
+                observe.rank_nodes(w, domain, observe.FULLEST)
     share(w)

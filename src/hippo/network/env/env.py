@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
+from hippo.learn.randomness import numbers, words
 from hippo.network.env.dataset import FIELDS, Dataset, tables
 from hippo.network.env.reward import COSTS, fill_regrets, reward_of, until_done
 from hippo.network.env.tables import rollout_in, scene_in, truth_in
@@ -181,20 +182,6 @@ class Env:
 
 
 _WEIGHTS_FIELD = FIELDS.index("true_weights")
-
-
-def words(state: Any) -> Any:
-    """A generator's state with its 128-bit numbers as words, as a checkpoint holds them."""
-    if isinstance(state, dict):
-        return {name: words(each) for name, each in state.items()}
-    return str(state) if isinstance(state, int) and not isinstance(state, bool) else state
-
-
-def numbers(state: Any) -> Any:
-    """The way back from ``words``."""
-    if isinstance(state, dict):
-        return {name: numbers(each) for name, each in state.items()}
-    return int(state) if isinstance(state, str) and state.isdigit() else state
 
 
 @kernel

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from hippo.learn.advantage import advantages
 from hippo.learn.ppo import Evaluated, choice
+from hippo.learn.randomness import numbers, words
 from hippo.learn.settings import Ppo
-from hippo.network.env.env import TimeStep, numbers, words
+from hippo.network.env.env import TimeStep
 from hippo.network.observation.features import Observation
 
 Floats = NDArray[np.float32]

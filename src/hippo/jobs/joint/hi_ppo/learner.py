@@ -1,0 +1,292 @@
+"""One loop trains both agents: decisions in many worlds at once, then PPO on them.
+
+The upper agent learns by its advantages in semi-Markov time (``learn.advantage``). The lower one adds to what the upper
+one's advantage says of the whole answer what a shape costs its domain, which is known at once: a shape's own reward
+less the mean over the shapes that it could have chosen, as likely as they were (a counterfactual baseline, Foerster et
+al. 2018, which here needs no critic).
+
+Letters: T decisions in a row, W worlds, N = T x W, V shapes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hippo.jobs.joint.env import JOBS
+from hippo.jobs.joint.hi_ppo.network import LowerNetwork, Seen, UpperNetwork
+from hippo.jobs.joint.hi_ppo.settings import LowerTerms, WorldLearning
+from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch
+from hippo.learn.advantage import advantages
+from hippo.learn.distributed import Place
+from hippo.learn.ppo import Batch, Losses, choice, minibatches, normalised, take, update
+from hippo.learn.randomness import numbers, words
+from hippo.learn.session import Learned
+from hippo.learn.settings import Ppo
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+class HiPpo(nn.Module):
+    """Both agents."""
+
+    def __init__(self, settings: WorldLearning) -> None:
+        super().__init__()
+        own = settings.network
+        self.upper = UpperNetwork(own.hidden, own.layers, own.heads, graph=own.encoder != "none")
+        self.lower = LowerNetwork(own.hidden)
+
+
+class Decided(NamedTuple):
+    """One answer in each world."""
+
+    action: Ints  # (W, 3) slot, place, shape
+    upper: Floats  # (W,) log probability of slot and place
+    lower: Floats  # (W,) of the shape
+    values: Floats  # (W, 1)
+
+
+class Roll(NamedTuple):
+    """Decisions, (T, W) each."""
+
+    seen: Sights
+    action: Ints  # (T, W, 3)
+    upper: Floats
+    lower: Floats
+    rewards: Floats  # (T, W, 1)
+    values: Floats  # (T + 1, W, 1)
+    done: NDArray[np.bool_]
+    epochs: Floats
+
+    @property
+    def decisions(self) -> int:
+        """T x W."""
+        return int(self.upper.size)
+
+
+def tensors(sights: Sights) -> Seen:
+    """The same as tensors, sharing memory."""
+    return Seen(*(torch.from_numpy(each) for each in sights))
+
+
+@torch.no_grad()
+def decide(policy: HiPpo, batch: WorldBatch, rng: np.random.Generator | None, *, lower: bool = True) -> Decided:
+    """An answer in each world. Without random numbers: the likeliest; not ``lower``: the quickest shape."""
+    seen = tensors(batch.sights)
+    thought = policy.upper.think(seen)
+    whom = choice(policy.upper.whom(thought), seen.may)[0].numpy()
+    slot = drawn(whom, rng)
+    batch.ask(slot)
+    whither = choice(policy.upper.whither(thought, torch.from_numpy(slot), seen), seen.may_place)[0].numpy()
+    place = drawn(whither, rng)
+    batch.hand_down(slot, place)
+    some = batch.sights.may_place.any(1)
+    log_prob = _of(whom, slot) + np.where(some, _of(whither, place), 0.0)
+    shape, below = np.zeros(batch.worlds, np.int64), np.zeros(batch.worlds, np.float32)
+    asked = np.flatnonzero(batch.sights.may_shape.any(1))
+    if lower and len(asked):
+        rows = torch.from_numpy(asked)
+        how = choice(policy.lower.scores(seen.shapes[rows]), seen.may_shape[rows])[0].numpy()
+        shape[asked] = drawn(how, rng)
+        below[asked] = _of(how, shape[asked])
+    values = policy.upper.value(thought, seen).numpy()
+    return Decided(np.stack([slot, place, shape], 1), log_prob.astype(np.float32), below, values)
+
+
+def _of(log_probs: Floats, chosen: Ints) -> Floats:
+    return np.take_along_axis(log_probs, chosen[:, None], 1)[:, 0]
+
+
+def drawn(log_probs: Floats, rng: np.random.Generator | None) -> Ints:
+    """One draw per row; without random numbers the likeliest."""
+    if rng is None:
+        return np.asarray(log_probs.argmax(1), np.int64)
+    summed = np.exp(log_probs, dtype=np.float64).cumsum(1)
+    point = rng.random(len(log_probs)) * summed[:, -1]
+    return np.asarray((summed > point[:, None]).argmax(1), dtype=np.int64)
+
+
+class Share:
+    """A part of the worlds, and random numbers of its own."""
+
+    def __init__(self, batch: WorldBatch, rng: np.random.Generator) -> None:
+        self.batch, self.rng = batch, rng
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"worlds": self.batch.state(), "rng": words(self.rng.bit_generator.state)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """From a checkpoint."""
+        self.rng.bit_generator.state = numbers(state["rng"])
+        self.batch.restore(state["worlds"])
+
+
+def collect(policy: HiPpo, share: Share, steps: int, settings: WorldLearning) -> Roll:
+    """``steps`` decisions in each world."""
+    batch, lower = share.batch, not settings.ablation.no_lower
+    seen = room(batch, steps)
+    shape = (steps, batch.worlds)
+    action = np.zeros((*shape, 3), np.int64)
+    upper, below = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    rewards, epochs, done = np.zeros((*shape, 1), np.float32), np.zeros(shape, np.float32), np.zeros(shape, bool)
+    values = np.zeros((steps + 1, batch.worlds, 1), np.float32)
+    for step in range(steps):
+        action[step], upper[step], below[step], values[step] = decide(policy, batch, share.rng, lower=lower)
+        keep(seen, batch, step)
+        reward, passed, done[step] = batch.answer(action[step])
+        rewards[step, :, 0], epochs[step] = reward, passed / settings.worlds.epoch_s
+    with torch.no_grad():
+        now_seen = tensors(batch.sights)
+        values[steps] = policy.upper.value(policy.upper.think(now_seen), now_seen).numpy()
+    return Roll(seen, action, upper, below, rewards, values, done, epochs)
+
+
+def keep(seen: Sights, batch: WorldBatch, step: int) -> None:
+    """Note what is seen now."""
+    for kept, now in zip(seen, batch.sights, strict=True):
+        np.copyto(kept[step], now)  # type: ignore[call-overload]
+
+
+def room(batch: WorldBatch, steps: int) -> Sights:
+    """For what is seen in so many decisions, (T, W, ...)."""
+    return Sights(*(np.zeros((steps, *each.shape), each.dtype) for each in batch.sights))  # type: ignore[arg-type]
+
+
+def flat(sights: Sights) -> Seen:
+    """(T, W, ...) as (N, ...)."""
+    return Seen(*(torch.from_numpy(each.reshape(-1, *each.shape[2:])) for each in sights))
+
+
+def valued(roll: Roll, settings: Ppo) -> tuple[Floats, Floats]:
+    """Advantages and returns of the upper agent, (T, W, 1)."""
+    return advantages(
+        roll.rewards, roll.values, done=roll.done, epochs=roll.epochs, gamma=settings.gamma, lam=settings.gae_lambda
+    )
+
+
+def own_reward(shapes: Tensor, terms: LowerTerms) -> Tensor:
+    """(N, V) what each shape costs its domain: free devices that lie in broken nodes, and communication inside."""
+    return -terms.fragmentation * shapes[..., 12] - terms.inside * shapes[..., 5]
+
+
+class WorldLearner:
+    """Owns what is learned. ``shares``: the worlds of this process."""
+
+    def __init__(self, policy: HiPpo, shares: Sequence[Share], settings: WorldLearning, place: Place) -> None:
+        self.policy, self.shares, self.settings, self.place = policy, shares, settings, place
+        rate = settings.ppo.learning_rate
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5)
+        worlds = sum(share.batch.worlds for share in shares) * place.size
+        self.steps = max(1, settings.ppo.steps_per_update // worlds)
+        self.updates = 0
+
+    def learn(self, done: float) -> Learned:
+        """One update; ``done``: share of the run that lies behind, which sets learning rate and entropy."""
+        began, ppo = time.process_time(), self.settings.ppo
+        for group in self.optimizer.param_groups:
+            group["lr"] = _between(ppo.learning_rate, ppo.learning_rate_end, done)
+        rolls = [collect(self.policy, share, self.steps, self.settings) for share in self.shares]
+        rolled_s = time.process_time() - began
+        found = [valued(roll, ppo) for roll in rolls]
+        seen = [flat(roll.seen) for roll in rolls]
+        every = Seen(*(torch.cat(parts) for parts in zip(*seen, strict=True)))
+        advantage = torch.from_numpy(np.concatenate([each.reshape(-1) for each, _ in found]))
+        returns = torch.from_numpy(np.concatenate([each.reshape(-1, 1) for _, each in found]))
+        action = torch.from_numpy(np.concatenate([roll.action.reshape(-1, 3) for roll in rolls]))
+        entropy = _between(ppo.entropy, ppo.entropy_end, done)
+        upper = self._upper(every, action, rolls, advantage, returns, entropy)
+        figures = {f"ppo/{name}": float(value) for name, value in upper._asdict().items()}
+        if not self.settings.ablation.no_lower:
+            lower = self._lower(every, action, rolls, advantage, entropy)
+            figures |= {f"lower/{name}": float(value) for name, value in lower._asdict().items()}
+        self.updates += 1
+        decisions = self._summed(float(sum(roll.decisions for roll in rolls)))
+        figures |= self._means(rolls, returns, decisions)
+        figures["decisions_per_cpu_s_rolling"] = sum(roll.decisions for roll in rolls) / max(1e-9, rolled_s)
+        return Learned(figures, int(decisions), time.process_time() - began)
+
+    def state(self) -> tuple[Sequence[float], list[Any]]:
+        """For a checkpoint."""
+        return [float(self.updates)], [share.state() for share in self.shares]
+
+    def restore(self, multipliers: Sequence[float], shares: Sequence[Any]) -> None:
+        """From a checkpoint."""
+        self.updates = int(multipliers[0])
+        for share, state in zip(self.shares, shares, strict=True):
+            share.restore(state)
+
+    def _upper(
+        self, seen: Seen, action: Tensor, rolls: Sequence[Roll], advantage: Tensor, returns: Tensor, entropy: float
+    ) -> Losses:
+        log_prob = torch.from_numpy(np.concatenate([roll.upper.reshape(-1) for roll in rolls]))
+        together = self.place.together
+        batch = Batch(seen, action, log_prob, normalised(advantage, together), returns)
+        order = self._order([roll.decisions for roll in rolls])
+        network, warm = self.policy.upper, self.updates < self.settings.run.value_updates
+        for name, each in network.named_parameters():  # the value first: what it says means nothing yet
+            each.requires_grad_(not warm or name.startswith("value"))
+        return update(
+            network.evaluate,
+            self.optimizer,
+            batch,
+            settings=self.settings.ppo,
+            order=order,
+            entropy=entropy,
+            together=together,
+        )
+
+    def _lower(self, seen: Seen, action: Tensor, rolls: Sequence[Roll], advantage: Tensor, entropy: float) -> Losses:
+        """PPO of the lower agent where it was asked."""
+        together = self.place.together
+        rows = torch.nonzero(seen.may_shape.any(1))[:, 0]
+        seen, chosen = take(seen, rows), action[rows, 2]
+        log_prob = torch.from_numpy(np.concatenate([roll.lower.reshape(-1) for roll in rolls]))[rows]
+        terms = self.settings.lower
+        with torch.no_grad():
+            likely = choice(self.policy.lower.scores(seen.shapes), seen.may_shape)[0].exp()
+            reward = own_reward(seen.shapes, terms)
+            own = reward.gather(1, chosen[:, None])[:, 0] - (likely * reward).sum(1)
+        mixed = normalised(advantage[rows], together) * terms.shared + own
+        batch = Batch(seen, chosen, log_prob, normalised(mixed, together), torch.zeros(len(rows), 1))
+        order = self._order([len(rows)], self.shares[:1])
+        return update(
+            self.policy.lower.evaluate,
+            self.optimizer,
+            batch,
+            settings=replace(self.settings.ppo, value=0.0),
+            order=order,
+            entropy=entropy,
+            together=together,
+        )
+
+    def _order(self, lengths: list[int], shares: Sequence[Share] | None = None) -> Any:
+        ppo = self.settings.ppo
+        part = replace(ppo, minibatch=max(1, ppo.minibatch // self.place.size))
+        return minibatches(lengths, part, [share.rng for share in shares or self.shares])
+
+    def _means(self, rolls: Sequence[Roll], returns: Tensor, decisions: float) -> dict[str, float]:
+        """What is paid per epoch, how well values say what comes, how often nobody is chosen."""
+        epochs = self._summed(float(sum(roll.epochs.sum() for roll in rolls)))
+        paid = self._summed(float(sum(-roll.rewards.sum(dtype=np.float64) for roll in rolls)))
+        values = np.concatenate([roll.values[:-1].reshape(-1) for roll in rolls])
+        explained = 1.0 - float(np.var(returns[:, 0].numpy() - values)) / max(1e-12, float(returns.var()))
+        nobody = self._summed(float(sum((roll.action[..., 0] == JOBS).sum() for roll in rolls)))
+        ended = [each for share in self.shares for each in share.batch.ended[-32:]]
+        figures = {"paid": paid / max(epochs, 1e-9), "explained": explained, "nobody": nobody / decisions}
+        return figures | ({"of_rule": float(np.mean(ended))} if ended else {})
+
+    def _summed(self, value: float) -> float:
+        return float(self.place.together.mean(torch.tensor(value, dtype=torch.float64))) * self.place.size
+
+
+def _between(first: float, last: float, done: float) -> float:
+    return first + (last - first) * min(max(done, 0.0), 1.0)

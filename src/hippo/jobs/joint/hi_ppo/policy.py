@@ -1,0 +1,177 @@
+"""The trained agents as a scheduler: what ``network`` computes, in numpy, on what the agents see.
+
+Letters: J jobs, P places, V shapes, K domains, M parts, H units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.jobs.engine import observe
+from hippo.jobs.engine.observe import Sight, sight
+from hippo.jobs.joint.env import JOBS, MOST_ANSWERS, PLACES, carry_out, prices
+from hippo.jobs.joint.moment import Moment
+from hippo.learn.serving import linear, relu
+from hippo.learn.weights import Form
+
+Floats = NDArray[np.float32]
+Network = Mapping[str, Floats]
+
+START = np.float32(2.0)
+"""How strongly the lower agent begins as the rule that it is to improve."""
+FORM = Form(
+    "policy for the jobs of a site",
+    {
+        "numbers": [
+            observe.SITE_NUMBERS,
+            observe.DOMAIN_NUMBERS,
+            observe.LINK_NUMBERS,
+            observe.JOB_NUMBERS,
+            observe.PLACE_NUMBERS,
+            observe.SHAPE_NUMBERS,
+        ]
+    },
+    "train one: hippo train --config world",
+)
+SHIPPED = "world.npz"
+
+
+# -------------------------------------------------------------------------------------------------------------- network
+def _two(network: Network, name: str, values: Floats) -> Floats:
+    return linear(network, f"{name}.2", relu(linear(network, f"{name}.0", values)))
+
+
+def think(network: Network, seen: Sight) -> tuple[Floats, Floats, Floats]:
+    """Domains (K + 1, H), jobs (J, H) and the whole moment (2 H,); see ``UpperNetwork.think``."""
+    nodes = relu(linear(network, "domain_in", seen.domains))
+    edges = np.concatenate([seen.links, seen.links.swapaxes(0, 1)], axis=-1)
+    layer = 0
+    while f"update.{layer}.weight" in network:
+        sent = linear(network, f"message_node.{layer}", nodes)[None] + linear(network, f"message_edge.{layer}", edges)
+        heard = relu(sent).mean(axis=1)
+        nodes = relu(linear(network, f"update.{layer}", np.concatenate([nodes, heard], axis=-1)))
+        layer += 1
+    there = seen.jobs[:, -1] > 0
+    wide = np.broadcast_to(seen.site, (len(seen.jobs), len(seen.site)))
+    rows = _two(network, "job_in", np.concatenate([seen.jobs, wide], axis=-1))
+    rows = rows + _attention(network, rows, there)
+    rows = (rows + _two(network, "job_next", rows)) * there[:, None]
+    around = np.concatenate([nodes.mean(axis=0), rows.sum(axis=0) / max(1, int(there.sum()))])
+    return np.concatenate([nodes, np.zeros_like(nodes[:1])]), rows, around
+
+
+def _attention(network: Network, rows: Floats, there: NDArray[np.bool_]) -> Floats:
+    """Attention of all jobs to those that are there (Vaswani et al. 2017), as ``torch.nn.MultiheadAttention``."""
+    hidden, heads = rows.shape[1], int(network["heads"])
+    made = rows @ network["attention.in_proj_weight"].T + network["attention.in_proj_bias"]
+    asked, keys, values = (each.reshape(len(rows), heads, -1).swapaxes(0, 1) for each in np.split(made, 3, axis=1))
+    scores = asked @ keys.swapaxes(1, 2) / np.float32(np.sqrt(hidden / heads))
+    if there.any():
+        scores = np.where(there[None, None], scores, np.float32(-np.inf))
+    shares = np.exp(scores - scores.max(axis=2, keepdims=True))
+    mixed = (shares / shares.sum(axis=2, keepdims=True)) @ values
+    return linear(network, "attention.out_proj", mixed.swapaxes(0, 1).reshape(len(rows), -1))
+
+
+def whom(network: Network, rows: Floats, around: Floats) -> Floats:
+    """Logits (J + 1,) of jobs, the last: nobody."""
+    jobs = relu(linear(network, "job_own", rows) + linear(network, "job_around", around[None]))
+    return np.append(linear(network, "job_out", jobs)[:, 0], _two(network, "none_out", around[None])[0, 0])
+
+
+def whither(network: Network, nodes: Floats, job: Floats, around: Floats, places: Floats, where: Any) -> Floats:
+    """Logits (P,) of places."""
+    parts = linear(network, "place_parts", nodes)[where].sum(axis=1)
+    common = linear(network, "place_job", np.concatenate([job, around])[None])
+    inner = relu(linear(network, "place_own", places) + common + parts)
+    return _two(network, "place_out", inner)[:, 0]
+
+
+def how(network: Network, shapes: Floats) -> Floats:
+    """Logits (V,) of shapes."""
+    inner = relu(linear(network, "out.2", relu(linear(network, "out.0", shapes))))
+    start = START * (20.0 * (shapes[:, 0] - 1.0) - 0.5 * shapes[:, 6])
+    found: Floats = linear(network, "out.4", inner)[:, 0] + start
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------- policy
+@dataclass(frozen=True, eq=False)
+class Agents:
+    """Both networks' arrays."""
+
+    upper: Network
+    lower: Network
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]]) -> Agents:
+        """From the arrays of a file, named ``upper.`` and ``lower.``."""
+        parts: dict[str, dict[str, Floats]] = {"upper": {}, "lower": {}}
+        for name, array in arrays.items():
+            agent, _, own = name.partition(".")
+            parts[agent][own] = array
+        return cls(parts["upper"], parts["lower"])
+
+    def answer(self, moment: Moment, seen: Sight) -> tuple[int, int, int] | None:
+        """Slot, place and shape that are likeliest; None: nobody."""
+        nodes, rows, around = think(self.upper, seen)
+        scores = whom(self.upper, rows, around)
+        scores[:-1] = np.where(seen.job >= 0, scores[:-1], -np.inf)
+        slot = int(scores.argmax())
+        if slot == len(seen.job):
+            return None
+        count = int(observe.places(moment.world, seen, slot))
+        if not count:
+            return None
+        where = seen.where[:count]
+        place = int(whither(self.upper, nodes, rows[slot], around, seen.places[:count], where).argmax())
+        shapes = int(observe.shapes(moment.world, seen, slot, place))
+        return slot, place, int(how(self.lower, seen.shapes[:shapes]).argmax()) if shapes else -1
+
+
+@cache
+def shipped() -> Agents:
+    """The agents that ship."""
+    content = (files("hippo.jobs.joint.hi_ppo") / SHIPPED).read_bytes()
+    return Agents.of(FORM.unpacked(content, SHIPPED)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class HiPpoScheduler:
+    """The policy, bare: whatever it says is done."""
+
+    name: str = "hi_ppo"
+    summary: str = "an upper agent chooses jobs and places, lower agents shapes and devices; learned by PPO"
+    source: str = ""
+    knows: str = "durations"
+    preempts: bool = True
+    learns: bool = True
+    agents: Agents | None = None  # None: those that ship
+    sights: dict[int, Sight] = field(default_factory=dict, repr=False)
+
+    def decide(self, moment: Moment) -> None:
+        """One answer after another, until nobody is chosen."""
+        agents, seen = self.agents or shipped(), self._sight(moment)
+        for _ in range(MOST_ANSWERS):
+            if observe.look(moment.world, seen) == 0:
+                break
+            found = agents.answer(moment, seen)
+            if found is None:
+                break
+            carry_out(moment.world, seen, *found)
+
+    def _sight(self, moment: Moment) -> Sight:
+        if id(moment) not in self.sights:
+            self.sights.clear()
+            price = prices(moment)
+            self.sights[id(moment)] = sight(
+                moment.workload, moment.site, moment.offers, jobs=JOBS, places=PLACES, price=price
+            )
+        return self.sights[id(moment)]

@@ -1,0 +1,165 @@
+"""The learning configuration of the agents that share out a site, ``configs/algo/world.yaml``.
+
+The documents' own file (``ppo`` with ``lr``, ``clip_range`` .., and ``gnn``) loads as it stands: ``DOCUMENTS`` says
+what its keys are called here. No torch here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from hippo.jobs.traces.elastic import FAMILIES
+from hippo.learn.settings import Checked, Ppo, one_of, parse_as, within
+
+DOCUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "ppo": MappingProxyType(
+            {
+                "lr": "learning_rate",
+                "clip_range": "clip",
+                "entropy_coef": "entropy",
+                "value_coef": "value",
+                "num_steps": "steps_per_update",
+                "update_epochs": "passes",
+                "minibatch_size": "minibatch",
+            }
+        ),
+        "gnn": MappingProxyType(
+            {
+                "type": "encoder",
+                "num_layers": "layers",
+                "hidden_dim": "hidden",
+                "out_dim": "out",
+                "aggregation": "gather",
+            }
+        ),
+    }
+)
+"""Keys of the documents' file by section, and what they are called here; a rate or an entropy that is given alone stays
+to the end."""
+
+
+@dataclass(frozen=True)
+class AgentNetwork(Checked):
+    """The networks of both agents."""
+
+    encoder: str = one_of("sage", "sage", "GraphSAGE", "none")
+    gather: str = one_of("mean", "mean")  # of messages
+    layers: int = within(2, 1, 8)
+    hidden: int = within(32, 4, 1024)
+    out: int = within(0, 0, 1024)  # of the graph network, 0: as hidden
+    heads: int = within(2, 1, 16)  # of the attention over jobs
+
+
+@dataclass(frozen=True)
+class LowerTerms(Checked):
+    """What the lower agent is rewarded for."""
+
+    fragmentation: float = within(1.0, 0.0, 1e3)  # lambda 1: share of the domain that is free, but in broken nodes
+    inside: float = within(1.0, 0.0, 1e3)  # lambda 2: share of the step that is communication inside
+    shared: float = within(1.0, 0.0, 1e3)  # of what the upper agent's advantage says of the whole answer
+
+
+@dataclass(frozen=True)
+class DrawnWorlds(Checked):
+    """The worlds to learn in, drawn one after another."""
+
+    cluster: str = "four-hubs"  # name or file: domains, whose nodes and links vary from world to world
+    models: tuple[str, ...] = ("llama-3.2-1b", "llama-3-8b", "qwen2.5-32b", "llama-3-70b")  # that elastic jobs train
+    families: tuple[str, ...] = tuple(FAMILIES)
+    jobs: int = within(80, 2, 100_000)  # of one world
+    loads: tuple[float, ...] = within((0.7, 0.9, 1.1, 1.3), 0.01, 100.0)
+    moving: float = within(0.7, 0.0, 1.0)  # share of the worlds whose links move
+    failing: float = within(0.5, 0.0, 1.0)  # share in which nodes fail
+    tenants: float = within(0.5, 0.0, 1.0)  # share in which others use devices, too
+    epoch_s: float = within(300.0, 1.0, 1e6)  # unit of the discount
+    validation: int = within(24, 0, 100_000)  # other numbers: looked at, never learned from
+
+
+@dataclass(frozen=True)
+class Imitation(Checked):
+    """The start: both agents first do as a rule does; 0 rounds: from nothing."""
+
+    rounds: int = within(12, 0, 10_000)
+    steps: int = within(96, 1, 100_000)  # answers in each world and round
+    passes: int = within(3, 1, 1000)
+    learning_rate: float = within(2e-3, 1e-7, 1.0)
+
+
+@dataclass(frozen=True)
+class WorldRun(Checked):
+    """How long, how wide, how often it looks up."""
+
+    seed: int = within(0, 0, 2**31)
+    minutes: float = within(80.0, 0.0, 1e6)  # of wall clock; 0: no limit
+    updates: int = within(200, 0, 10_000_000)
+    value_updates: int = within(5, 0, 1000)  # first, in which only values are learned
+    parallel: int = within(64, 1, 1_000_000)  # worlds that run at once, of all shares together
+    shares: int = within(2, 1, 1024)
+    checkpoint_every: int = within(10, 1, 1_000_000)
+    validate_every: int = within(10, 1, 1_000_000)
+
+
+@dataclass(frozen=True)
+class WorldAblation(Checked):
+    """What is left out, to see what it was worth."""
+
+    no_gnn: bool = False
+    no_lower: bool = False  # the quickest shape, in the fullest nodes
+
+
+def _ppo() -> Ppo:
+    return Ppo(
+        learning_rate=5e-4,
+        learning_rate_end=5e-5,
+        gamma=0.99,
+        gae_lambda=0.97,
+        clip=0.2,
+        entropy=0.002,
+        entropy_end=0.0,
+        value=0.5,
+        max_grad_norm=0.5,
+        target_kl=0.02,
+        steps_per_update=8192,
+        passes=2,
+        minibatch=1024,
+    )
+
+
+@dataclass(frozen=True)
+class WorldLearning:
+    """The whole configuration."""
+
+    ppo: Ppo = field(default_factory=_ppo)
+    network: AgentNetwork = field(default_factory=AgentNetwork)
+    lower: LowerTerms = field(default_factory=LowerTerms)
+    worlds: DrawnWorlds = field(default_factory=DrawnWorlds)
+    imitation: Imitation = field(default_factory=Imitation)
+    run: WorldRun = field(default_factory=WorldRun)
+    ablation: WorldAblation = field(default_factory=WorldAblation)
+
+
+def parse_settings(document: Any, *, source: str | None = None) -> WorldLearning:
+    """A configuration from nested mappings, the documents' names among them; ``InputError`` for an unknown key, a value
+    of the wrong kind or out of range."""
+    found: WorldLearning = parse_as(WorldLearning, _renamed(document), source)
+    return found
+
+
+def _renamed(document: Any) -> Any:
+    """The documents' keys by the names they have here."""
+    if not isinstance(document, Mapping):
+        return document
+    found: dict[str, Any] = {}
+    for section, content in document.items():
+        names = DOCUMENTS.get(section)
+        if names and isinstance(content, Mapping):
+            content = {names.get(key, key): value for key, value in content.items()}
+            for key in ("learning_rate", "entropy"):
+                if names.get({"learning_rate": "lr", "entropy": "entropy_coef"}[key]) and key in content:
+                    content.setdefault(f"{key}_end", content[key])
+        found["network" if section == "gnn" else section] = content
+    return found

@@ -1,0 +1,226 @@
+"""``hippo train`` for the agents that share out a site: imitation of a rule first, then both learn together.
+
+Every update depends on the seed and its number alone, so a resumed run is the same run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hippo.files import write_whole
+from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
+from hippo.jobs.joint.env import JOBS
+from hippo.jobs.joint.hi_ppo.learner import HiPpo, Share, WorldLearner, decide, flat, keep, room
+from hippo.jobs.joint.hi_ppo.policy import FORM
+from hippo.jobs.joint.hi_ppo.settings import WorldLearning
+from hippo.jobs.joint.hi_ppo.teacher import teach
+from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch, by_rule
+from hippo.jobs.placement.offer_plans import offer_table
+from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.site import JobSite
+from hippo.jobs.traces.elastic import usual_trainings
+from hippo.learn.checkpoint import earlier_run, must_match
+from hippo.learn.distributed import Place, connected
+from hippo.learn.ppo import take
+from hippo.learn.session import Outcome, Session
+from hippo.planners.base import Progress
+from hippo.problem.cluster import Cluster
+from hippo.problem.load import load_cluster
+
+FREE = ("run.minutes", "run.updates", "run.checkpoint_every")
+"""Settings that a resumed run may change."""
+HELD_OUT = 1_000_000_007
+"""Added to the seed: worlds to look at, of other numbers than those that are learned from."""
+TAUGHT = 32
+"""Worlds side by side in which the rule is imitated."""
+POLICY, CURVE = "world.npz", "curve.jsonl"
+TURNS = 60
+"""Answers a job in a world that is looked at; who needs more goes round in circles."""
+WORST = 3.0
+"""What counts for such a world: times the rule's price."""
+
+
+def imitate(policy: HiPpo, share: Share, settings: WorldLearning, progress: Progress) -> None:
+    """Teach the upper agent the rule's answers (Ross et al. 2011, DAgger): after a third of the rounds it plays half of
+    the answers itself, so that it learns from where it gets."""
+    own, rng = settings.imitation, share.rng
+    optimizer = torch.optim.Adam(policy.upper.parameters(), lr=own.learning_rate, eps=1e-5)
+    for number in range(own.rounds):
+        seen, action = shown(policy, share, own.steps, mixed=number >= own.rounds // 3)
+        every, rule = flat(seen), torch.from_numpy(action.reshape(-1, 3))
+        for _ in range(own.passes):
+            order = torch.from_numpy(rng.permutation(len(rule)))
+            for rows in torch.split(order, 512):
+                loss = -policy.upper.evaluate(take(every, rows), rule[rows]).log_prob.mean()
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+        progress(f"imitation {number + 1}/{own.rounds}", (number + 1) / own.rounds)
+
+
+def shown(policy: HiPpo, share: Share, steps: int, *, mixed: bool) -> tuple[Sights, Any]:
+    """What was seen, and what the rule answers there, (T, W, 3). ``mixed``: half of the answers are the policy's."""
+    batch, rng = share.batch, share.rng
+    seen = room(batch, steps)
+    rule = np.zeros((steps, batch.worlds, 3), np.int64)
+    found = np.zeros(2, np.int64)
+    for step in range(steps):
+        taken = decide(policy, batch, rng).action if mixed else rule[step]
+        for each, env in enumerate(batch.envs):
+            teach(env.world, env.sight, found)
+            rule[step, each, :2] = JOBS if found[0] < 0 else found[0], found[1]
+        batch.ask(rule[step, :, 0])
+        keep(seen, batch, step)
+        action = rule[step].copy()
+        if mixed:
+            own = rng.random(batch.worlds) < 0.5
+            action[own] = taken[own]
+            batch.ask(action[:, 0])
+        batch.hand_down(action[:, 0], action[:, 1])
+        batch.answer(action)
+    return seen, rule
+
+
+class Looks:
+    """The policy's best answers on worlds that are not learned from, held against the rule that it began as."""
+
+    def __init__(self, scenes: DrawnScenes, count: int, domains: int) -> None:
+        self.scenes, self.count, self.domains = scenes, count, domains
+        self.rule_s = np.array([by_rule(scenes.scene(number)).total_s for number in range(count)])
+
+    def __call__(self, policy: nn.Module) -> dict[str, float]:
+        """Priced time over the rule's, mean of the worlds."""
+        assert isinstance(policy, HiPpo)
+        paid_s = played(policy, self.scenes, self.count, self.domains)
+        return {"validation/of_rule": float(np.mean(np.minimum(WORST, paid_s / self.rule_s)))}
+
+
+def played(policy: HiPpo, scenes: Any, count: int, domains: int, *, lower: bool = True) -> Any:
+    """(count,) priced seconds of worlds 0, 1, .. under the policy's likeliest answers; inf: it did not come to an
+    end."""
+    batch = WorldBatch(scenes, count, domains, endless=False)
+    for _ in range(TURNS * len(batch.envs[0].price)):
+        if batch.over:
+            break
+        batch.answer(decide(policy, batch, None, lower=lower).action)
+    return np.array([paid if env.done else np.inf for paid, env in zip(batch.paid, batch.envs, strict=True)])
+
+
+def train(
+    settings: WorldLearning,
+    *,
+    out: Path,
+    resume: bool = False,
+    progress: Progress = lambda phase, share: None,
+    say: Callable[[str], None] = lambda words: None,
+) -> dict[str, Any]:
+    """Train both agents; writes policy, curve and checkpoints into ``out``.
+
+    Returns
+    -------
+    dict
+        ``policy``, ``curve`` (paths), ``updates``, ``seconds``, ``of_rule`` (priced time in the system over that of the
+        rule that the agents begin as, on worlds that were not learned from; None: nobody looked), ``start`` (the same
+        after imitation), ``words`` (a sentence).
+
+    Raises
+    ------
+    InputError
+        No such cluster or model; ``resume`` without a checkpoint or with other settings.
+    """
+    torch.set_num_threads(1)
+    cluster, kinds = load_cluster(settings.worlds.cluster), usual_trainings(settings.worlds.models)
+    say(f"what the planner offers {len(kinds)} kinds of training on {cluster.name}")
+    table = offer_table(cluster, kinds, progress=progress)
+    with connected() as place:
+        found = learned(settings, table, out, cluster=cluster, resume=resume, place=place, progress=progress)
+        if not place.first:
+            return {}
+    seen = (
+        ""
+        if found.best is None
+        else (f"; {found.best:.4f} of the rule's priced time on other worlds (after imitation {found.first:.4f})")
+    )
+    return {
+        "policy": str(out / POLICY),
+        "curve": str(out / CURVE),
+        "updates": found.updates,
+        "seconds": found.seconds,
+        "of_rule": found.best,
+        "start": found.first,
+        "words": f"{found.updates} updates, {found.count:,} decisions, {found.seconds / 60:.1f} minutes{seen}\n"
+        f"policy {out / POLICY}, curve {out / CURVE}",
+    }
+
+
+def learned(
+    settings: WorldLearning,
+    table: OfferTable,
+    out: Path,
+    *,
+    cluster: Cluster,
+    resume: bool = False,
+    place: Place | None = None,
+    progress: Progress = lambda phase, share: None,
+) -> Outcome:
+    """A whole run over a table of offers."""
+    place = place or Place()
+    before = earlier_run(out, resume=resume)
+    if before is not None:
+        must_match(before, settings, free=FREE)
+    began = time.monotonic()
+    drawn, run = settings.worlds, settings.run
+    site = JobSite.of(cluster)
+    domains = len(site.domains)
+    terms = WorldTerms(site, drawn.families, drawn.jobs, drawn.loads, drawn.moving, drawn.failing, drawn.tenants)
+    scenes, held = DrawnScenes(terms, table, run.seed), DrawnScenes(terms, table, run.seed + HELD_OUT)
+    torch.manual_seed(run.seed)
+    policy = HiPpo(settings)
+    every = max(1, run.parallel // run.shares)
+    shares = [
+        Share(WorldBatch(scenes, every, domains, number, run.shares, regret=True), _generator(run.seed, number))
+        for number in place.own(run.shares)
+    ]
+    if before is None and settings.imitation.rounds:
+        taught = WorldBatch(scenes, TAUGHT, domains, 10**9)
+        imitate(policy, Share(taught, _generator(run.seed, -1)), settings, progress)
+    learner = WorldLearner(policy, shares, settings, place)
+    session = Session(
+        learner=learner,
+        settings=settings,
+        folder=out,
+        words=_words,
+        counted="decisions",
+        look=Looks(held, drawn.validation, domains) if drawn.validation and place.first else None,
+        best_by="validation/of_rule",
+        least=True,
+        write=lambda best: write_whole(out / POLICY, packed(best, settings)),
+        free=FREE,
+        progress=progress,
+    )
+    return session.run(before, prepared_s=time.monotonic() - began)
+
+
+def _generator(seed: int, number: int) -> np.random.Generator:
+    return np.random.default_rng([seed, 1 + number])
+
+
+def _words(figures: Mapping[str, float], notes: Mapping[str, Any]) -> str:
+    """An update, for people."""
+    best = "" if notes["best"] is None else f", best {notes['best']:.4f} of the rule at update {notes['best_update']}"
+    now = f"{figures['of_rule']:.4f} of the rule's priced time where it learns, " if "of_rule" in figures else ""
+    return f"{now}KL {figures['ppo/kl']:.3f}, {figures['decisions_per_cpu_s']:,.0f} decisions per CPU second{best}"
+
+
+def packed(policy: nn.Module, settings: WorldLearning) -> bytes:
+    """Both agents as they are served."""
+    arrays = {name: array.numpy() for name, array in policy.state_dict().items()}
+    return FORM.packed({**arrays, "upper.heads": np.array(settings.network.heads)}, settings=asdict(settings))

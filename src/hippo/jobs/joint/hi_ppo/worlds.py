@@ -1,0 +1,227 @@
+"""Worlds side by side: what is seen of all of them lies in common arrays, and each is followed by another when it ends.
+
+Letters: W worlds, K domains, J jobs, P places, M parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.observe import (
+    DOMAIN_NUMBERS,
+    JOB_NUMBERS,
+    LINK_NUMBERS,
+    PLACE_NUMBERS,
+    SHAPE_NUMBERS,
+    SHAPES,
+    SITE_NUMBERS,
+)
+from hippo.jobs.joint.env import JOBS, PLACES, WorldEnv, WorldScene, prices
+from hippo.jobs.joint.hi_ppo.teacher import teach
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Masks = NDArray[np.bool_]
+
+
+class Sights(NamedTuple):
+    """Common arrays, in the order of ``network.Seen``."""
+
+    site: Floats  # (W, SITE_NUMBERS)
+    domains: Floats  # (W, K, DOMAIN_NUMBERS)
+    links: Floats  # (W, K, K, LINK_NUMBERS)
+    jobs: Floats  # (W, J, JOB_NUMBERS)
+    may: Masks  # (W, J + 1)
+    places: Floats  # (W, P, PLACE_NUMBERS)
+    where: Ints  # (W, P, M)
+    may_place: Masks  # (W, P)
+    shapes: Floats  # (W, V, SHAPE_NUMBERS)
+    may_shape: Masks  # (W, V)
+
+    @classmethod
+    def of(cls, worlds: int, domains: int) -> Sights:
+        """Room for so many worlds."""
+        return cls(
+            np.zeros((worlds, SITE_NUMBERS), np.float32),
+            np.zeros((worlds, domains, DOMAIN_NUMBERS), np.float32),
+            np.zeros((worlds, domains, domains, LINK_NUMBERS), np.float32),
+            np.zeros((worlds, JOBS, JOB_NUMBERS), np.float32),
+            np.zeros((worlds, JOBS + 1), bool),
+            np.zeros((worlds, PLACES, PLACE_NUMBERS), np.float32),
+            np.full((worlds, PLACES, c.MOST_PARTS), -1, np.int64),
+            np.zeros((worlds, PLACES), bool),
+            np.zeros((worlds, SHAPES, SHAPE_NUMBERS), np.float32),
+            np.zeros((worlds, SHAPES), bool),
+        )
+
+
+class Scenes(Protocol):
+    """Worlds by their number: equal numbers, equal worlds."""
+
+    def scene(self, number: int) -> WorldScene:
+        """What is played under that number."""
+        ...
+
+
+class Curve(NamedTuple):
+    """What the rule has paid in a world by when."""
+
+    time_s: NDArray[np.float64]  # (A,) ascending
+    paid_s: NDArray[np.float64]  # (A,) priced seconds up to then
+
+    @property
+    def total_s(self) -> float:
+        """Of the whole world."""
+        return float(self.paid_s[-1])
+
+    def between(self, begin_s: float, end_s: float) -> float:
+        """Priced seconds of a stretch; after its last job the rule pays nothing."""
+        low, high = np.interp((begin_s, end_s), self.time_s, self.paid_s)
+        return float(high - low)
+
+
+def by_rule(scene: WorldScene) -> Curve:
+    """A world under the rule that the agents begin as."""
+    env, found = WorldEnv(scene, prices(scene)), np.zeros(2, np.int64)
+    rows = [(float(env.world.clock[c.STARTED_AT]), 0.0), (float(env.world.clock[c.NOW]), env.paid_s)]
+    while not env.done:
+        teach(env.world, env.sight, found)
+        reward = env.answer(int(found[0]), int(found[1]))
+        rows.append((float(env.world.clock[c.NOW]), rows[-1][1] - reward))
+    time_s, paid_s = np.array(rows).T
+    return Curve(time_s, paid_s)
+
+
+@dataclass(eq=False)
+class WorldBatch:
+    """W worlds of K domains, and numbers for those that follow: ``first``, then every ``step``-th.
+
+    ``regret``: rewards are told beside what the rule pays meanwhile in the same world, in shares of what it pays for a
+    job there. The rule's play hangs on nothing that is chosen, so this takes off what chance brought, and no more (an
+    input-dependent baseline, Mao et al. 2019).
+    """
+
+    scenes: Scenes
+    worlds: int
+    domains: int
+    first: int = 0
+    step: int = 1
+    regret: bool = False
+    endless: bool = True  # False: a world that has ended stays, and nobody is shown in it
+    sights: Sights = field(init=False)
+    envs: list[WorldEnv] = field(init=False)
+    number: list[int] = field(init=False)  # of each world
+    answers: list[list[tuple[int, int, int]]] = field(init=False)  # in each world, from its beginning on
+    paid: NDArray[np.float64] = field(init=False)  # priced seconds of each world, from its beginning on
+    curve: list[Curve | None] = field(init=False)
+    ended: list[float] = field(default_factory=list)  # priced seconds of those that ended, over the rule's
+
+    def __post_init__(self) -> None:
+        self.sights = Sights.of(self.worlds, self.domains)
+        self.paid = np.zeros(self.worlds)
+        self.envs, self.number, self.answers, self.curve = [], [], [], [None] * self.worlds
+        for each in range(self.worlds):
+            self.envs.append(self._opened(each, self._next()))
+            self.answers.append([])
+
+    def _next(self) -> int:
+        number = self.first
+        self.first += self.step
+        return number
+
+    def _opened(self, each: int, number: int) -> WorldEnv:
+        scene = self.scenes.scene(number)
+        env = WorldEnv(scene, prices(scene))
+        names = ("site", "domains", "links", "jobs", "places", "where", "shapes")
+        into = {name: getattr(self.sights, name)[each] for name in names}
+        for name, array in into.items():
+            array[:] = getattr(env.sight, name)
+        env.sight = env.sight._replace(**into)
+        self.paid[each] = env.paid_s
+        self.number[each : each + 1] = [number]
+        self.curve[each] = by_rule(scene) if self.regret else None
+        self._allow(each, env)
+        return env
+
+    def _allow(self, each: int, env: WorldEnv) -> None:
+        may = self.sights.may[each]
+        np.greater_equal(env.sight.job, 0, out=may[:-1])
+        may[:-1] &= not env.done
+        may[-1] = True
+
+    def ask(self, slots: Ints) -> None:
+        """Fill in where the chosen jobs (W,) could go."""
+        for each, slot in enumerate(slots.tolist()):
+            count = self.envs[each].places(slot) if slot < JOBS else 0
+            self.sights.may_place[each] = False
+            self.sights.may_place[each, :count] = True
+            self.sights.places[each, count:] = 0.0
+            self.sights.where[each, count:] = -1
+
+    def hand_down(self, slots: Ints, places: Ints) -> None:
+        """Fill in in which shapes the chosen places (W,) could be taken."""
+        for each, (slot, place) in enumerate(zip(slots.tolist(), places.tolist(), strict=True)):
+            asks = slot < JOBS and self.sights.may_place[each, place]
+            count = self.envs[each].shapes(slot, place) if asks else 0
+            self.sights.may_shape[each] = False
+            self.sights.may_shape[each, :count] = True
+            self.sights.shapes[each, count:] = 0.0
+
+    def answer(self, action: Ints) -> tuple[Floats, NDArray[np.float64], Masks]:
+        """Carry out answers (W, 3) for which was asked and handed down: rewards (W,) in priced seconds (or as
+        ``regret`` says), seconds that passed (W,), and which worlds ended (W,)."""
+        reward, passed, done = np.zeros(self.worlds, np.float32), np.zeros(self.worlds), np.zeros(self.worlds, bool)
+        for each, (slot, place, shape) in enumerate(action.tolist()):
+            env = self.envs[each]
+            if env.done:
+                continue
+            before_s = env.world.clock[c.NOW]
+            if slot >= JOBS or not self.sights.may_place[each].any():
+                slot = -1
+            taken = (slot, place, shape if self.sights.may_shape[each].any() else -1)
+            reward[each] = env.answer(*taken)
+            self.answers[each].append(taken)
+            passed[each], done[each] = env.world.clock[c.NOW] - before_s, env.done
+            self.paid[each] -= reward[each]
+            curve = self.curve[each]
+            if curve is not None:
+                reward[each] += curve.between(before_s, env.world.clock[c.NOW] if not env.done else np.inf)
+                reward[each] *= len(env.price) / curve.total_s
+                if env.done:
+                    self.ended.append(float(self.paid[each]) / curve.total_s)
+            if env.done and self.endless:
+                self.envs[each], self.answers[each] = self._opened(each, self._next()), []
+            else:
+                self._allow(each, env)
+        return reward, passed, done
+
+    @property
+    def over(self) -> bool:
+        """Whether every world has ended."""
+        return all(env.done for env in self.envs)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that what comes depends on: which worlds, and what was answered in them."""
+        answers = [np.array(each, np.int64).reshape(-1, 3) for each in self.answers]
+        return {"first": self.first, "number": list(self.number), "answers": answers}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The way back: every world is played again up to where it was."""
+        for each, (number, answers) in enumerate(zip(state["number"], state["answers"], strict=True)):
+            env = self.envs[each] = self._opened(each, int(number))
+            self.answers[each] = []
+            for slot, place, shape in np.asarray(answers).tolist():
+                if slot >= 0:
+                    env.places(slot)
+                if shape >= 0:
+                    env.shapes(slot, place)
+                self.paid[each] -= env.answer(slot, place, shape)
+                self.answers[each].append((slot, place, shape))
+            self._allow(each, env)
+        self.first = int(state["first"])
