@@ -18,6 +18,7 @@ from hippo.report.frame import frame, template
 from hippo.report.jobs_charts import Axes, ChartLine, Floats, chart, distribution, sample, span, stacked
 from hippo.report.jobs_terminal import COLUMNS, cells_of, columns_of, headline, verdict
 from hippo.report.text import NOTHING, unbroken, usd
+from hippo.report.world_html import world_panels
 
 X_LABEL = "time since the first arrival"
 DASHES = ("", "9 4", "2 3", "9 3 2 3")
@@ -25,6 +26,10 @@ DASHES = ("", "9 4", "2 3", "9 3 2 3")
 MOST_USERS, MOST_WAITED, MOST_REASONS = 12, 12, 12
 TITLES = {
     "mean": "Mean",
+    "weighted": "Weighted",
+    "goodput": "Goodput",
+    "frag.": "Frag.",
+    "stopped": "Stopped",
     "queueing": "Queueing",
     "makespan": "Makespan",
     "busy": "Busy",
@@ -49,9 +54,11 @@ class BarRow:
 
 def jobs_html(account: ReplayAccount) -> str:
     """The page: a whole document."""
-    page = template("jobs.html.j2")
+    page, recorded = template("jobs.html.j2"), account.ran and account.first.record is not None
     return page.render(
-        **frame(),
+        **frame(*(("jobs.js",) if recorded else ())),
+        world=recorded,
+        **(world_panels(account, account.first.record) if recorded else {}),
         trace=Path(account.source).name,
         cluster=account.cluster.name,
         question=tied(f"{headline(account)}. {_rules(account)}"),
