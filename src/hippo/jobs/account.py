@@ -149,9 +149,7 @@ def played(
     else:
         assert not isinstance(policy, QueuePolicy), "elastic jobs are scheduled"
         recorder = Recorder()
-        ledger = play_jointly(
-            *asked, policy, account.settings, offers=account.offers, recorder=recorder, watch=watch
-        )
+        ledger = play_jointly(*asked, policy, account.settings, offers=account.offers, recorder=recorder, watch=watch)
         record = recorder.record()
         world = world_figures(record, ledger, *asked, account.offers)
         needed = replace(

@@ -54,11 +54,11 @@ class BarRow:
 
 def jobs_html(account: ReplayAccount) -> str:
     """The page: a whole document."""
-    page, recorded = template("jobs.html.j2"), account.ran and account.first.record is not None
+    page, record = template("jobs.html.j2"), account.first.record if account.ran else None
     return page.render(
-        **frame(*(("jobs.js",) if recorded else ())),
-        world=recorded,
-        **(world_panels(account, account.first.record) if recorded else {}),
+        **frame(*(() if record is None else ("jobs.js",))),
+        world=record is not None,
+        **({} if record is None else world_panels(account, record)),
         trace=Path(account.source).name,
         cluster=account.cluster.name,
         question=tied(f"{headline(account)}. {_rules(account)}"),
@@ -155,7 +155,8 @@ def _panels(account: ReplayAccount) -> dict[str, object]:
 
 def _shown(account: ReplayAccount) -> list[tuple[str, bool]]:
     """Heads of the columns of the table of policies, and whether they are figures."""
-    return [(TITLES.get(name, name), name != "knows") for name in columns_of(account)[1:]]
+    less = () if account.offers is None else ("p50", "p99", "queueing", "makespan")
+    return [(TITLES.get(name, name), name != "knows") for name in columns_of(account)[1:] if name not in less]
 
 
 def _policies(account: ReplayAccount) -> list[BarRow]:

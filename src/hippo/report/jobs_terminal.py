@@ -19,7 +19,16 @@ COLUMNS = (
 )
 RANKS = {
     **{"late": 1, "queueing": 2, "p95": 3, "busy": 4, "knows": 5, "p50": 6, "p99": 7},
-    **{"fairness": 8, "stops": 9, "makespan": 10, "egress": 11, "weighted": 12, "goodput": 13, "frag.": 14, "stopped": 15},
+    **{
+        "fairness": 8,
+        "stops": 9,
+        "makespan": 10,
+        "egress": 11,
+        "weighted": 12,
+        "goodput": 13,
+        "frag.": 14,
+        "stopped": 15,
+    },
 }
 WORLD_RANKS = {
     **{"late": 1, "p95": 2, "weighted": 3, "busy": 4, "egress": 5, "stops": 6, "goodput": 7, "frag.": 8, "stopped": 9},

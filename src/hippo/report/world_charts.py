@@ -35,6 +35,11 @@ class Span:
     left: float = LEFT
     right: float = WIDTH - RIGHT
 
+    @property
+    def wide(self) -> float:
+        """Its width."""
+        return self.right - self.left
+
     def x(self, time_s: float) -> float:
         """Where a time stands, held inside."""
         share = (time_s - self.begin_s) / (self.end_s - self.begin_s)
@@ -43,10 +48,10 @@ class Span:
     def axis(self, top: float, bottom: float, label: str = "") -> list[str]:
         """Lines and words of the time axis."""
         drawn = []
-        for time_s, words in time_marks(self.begin_s, self.end_s, 12 if self.right - self.left > 500 else 4):
+        for time_s, words in time_marks(self.begin_s, self.end_s, 12 if self.wide > 500 else 4):
             x = self.x(time_s)
             drawn.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>')
-            anchor = "end" if x > self.right - 14 else "middle"
+            anchor = "end" if x > self.right - 14 else "start" if x < 14 else "middle"
             drawn.append(f'<text class="small" x="{x:.1f}" y="{bottom + 14:.1f}" text-anchor="{anchor}">{words}</text>')
         if label:
             drawn.append(f'<text class="small" x="{self.left}" y="{bottom + 32:.1f}">{escape(label)}</text>')
@@ -77,16 +82,21 @@ def device_map(site: JobSite, blocks: Sequence[Block], span: Span, domains: Sequ
     for at in domains:
         size = sum(nodes[node][1] for node in held[at])
         base = top + size * scale
-        lines.append(f'<rect x="{span.left}" y="{top:.1f}" width="{span.right - span.left}" height="{size * scale:.1f}" style="fill:var(--idle)"/>')
-        lines.append(f'<text x="{span.left - 8}" y="{top + 13:.1f}" text-anchor="end" class="bold">{escape(site.domains[at])}</text>')
-        lines.append(f'<text class="small" x="{span.left - 8}" y="{top + 28:.1f}" text-anchor="end">{size:,}</text>')
+        lines.append(
+            f'<rect class="free" x="{span.left}" y="{top:.1f}" width="{span.wide}" height="{size * scale:.1f}"/>'
+        )
+        words = f'x="{span.left - 8}" text-anchor="end"'
+        lines.append(
+            f'<text {words} y="{top + 13:.1f}" class="bold">{escape(_short(site.domains[at], span.left))}</text>'
+        )
+        lines.append(f'<text {words} y="{top + 28:.1f}" class="small">{size:,}</text>')
         for node in held[at]:
             base -= nodes[node][1] * scale
             place[node] = base
         top += size * scale + GAP
     bottom = top - GAP
     height = bottom + FOOT
-    drawn = [f'<svg class="chart" id="map" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="Jobs on devices over time">']
+    drawn = [f'<svg class="chart" id="map" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="Jobs on devices">']
     drawn.append(
         '<defs><pattern id="hatching" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<rect width="5" height="5" style="fill:var(--idle);stroke:none" opacity=".55"/>'
@@ -94,7 +104,7 @@ def device_map(site: JobSite, blocks: Sequence[Block], span: Span, domains: Sequ
     )
     drawn += [*lines, *span.axis(8.0, bottom, "time since the first arrival")]
     lanes = _lanes(blocks, nodes)
-    joined, words = [], []
+    joined, names = [], []
     for block, rects in zip(blocks, lanes, strict=True):
         left, right = span.x(block.begin_s), span.x(block.end_s)
         shown = [(place[node] + first * scale, devices * scale) for node, first, devices in rects if node in place]
@@ -106,19 +116,22 @@ def device_map(site: JobSite, blocks: Sequence[Block], span: Span, domains: Sequ
         style = f' style="fill:{block.colour}"' if block.colour else ' class="away"'
         body = []
         for y, tall in merged:
-            body.append(f'<rect{cut} x="{left:.1f}" y="{y:.1f}" width="{right - left:.1f}" height="{tall:.1f}"{style}/>')
+            there = f'x="{left:.1f}" y="{y:.1f}" height="{tall:.1f}"'
+            body.append(f'<rect{cut} {there} width="{right - left:.1f}"{style}/>')
             waits = span.x(block.computes_s) - left
             if waits > LEAST_WIDTH:
-                body.append(f'<rect class="idle" x="{left:.1f}" y="{y:.1f}" width="{waits:.1f}" height="{tall:.1f}"/>')
+                body.append(f'<rect class="idle" {there} width="{waits:.1f}"/>')
             if tall >= 12 and right - left > LETTER * len(block.name) + 6 and block.job >= 0:
-                words.append(f'<text class="in" x="{(left + right) / 2:.1f}" y="{y + tall / 2 + 4:.1f}" text-anchor="middle">{escape(block.name)}</text>')
+                middle = f'x="{(left + right) / 2:.1f}" y="{y + tall / 2 + 4:.1f}" text-anchor="middle"'
+                names.append(f'<text class="in" {middle}>{escape(block.name)}</text>')
         tag = f' data-job="{block.job}"' if block.job >= 0 else ""
         drawn.append(f'<g{tag} data-tip="{escape(block.tip)}">{"".join(body)}</g>')
         if cut:
             tops = [y + tall / 2 for y, tall in merged]
             dots = "".join(f'<circle cx="{left:.1f}" cy="{y:.1f}" r="2.4"/>' for y in tops)
-            joined.append(f'<g class="joins" data-job="{block.job}"><path d="M{left:.1f} {min(tops):.1f}V{max(tops):.1f}"/>{dots}</g>')
-    return "".join([*drawn, *joined, *words, "</svg>"])
+            line = f'<path d="M{left:.1f} {min(tops):.1f}V{max(tops):.1f}"/>'
+            joined.append(f'<g class="joins" data-job="{block.job}">{line}{dots}</g>')
+    return "".join([*drawn, *joined, *names, "</svg>"])
 
 
 def _lanes(blocks: Sequence[Block], nodes: Sequence[tuple[str, int]]) -> list[list[tuple[int, int, int]]]:
@@ -126,8 +139,9 @@ def _lanes(blocks: Sequence[Block], nodes: Sequence[tuple[str, int]]) -> list[li
     free = [list(range(size)) for _, size in nodes]
     found: list[list[tuple[int, int, int]]] = [[] for _ in blocks]
     taken: dict[int, list[tuple[int, list[int]]]] = {}
-    times = [(block.end_s, 0, at) for at, block in enumerate(blocks)] + [(block.begin_s, 1, at) for at, block in enumerate(blocks)]
-    for _, begins, at in sorted(times):
+    ends = [(block.end_s, False, at) for at, block in enumerate(blocks)]
+    starts = [(block.begin_s, True, at) for at, block in enumerate(blocks)]
+    for _, begins, at in sorted([*ends, *starts]):
         if not begins:
             for node, slots in taken.pop(at, ()):
                 free[node] = sorted(free[node] + slots)
@@ -177,14 +191,15 @@ def link_chart(title: str, edges: Floats, parts: Sequence[tuple[str, Floats]], c
             found += [f"{span.x(edges[at]):.1f},{y:.1f}", f"{span.x(edges[at + 1]):.1f},{y:.1f}"]
         return found
 
-    drawn = [f'<svg viewBox="0 0 {LINK_WIDTH} {LINK_HEIGHT}" role="img" aria-label="{escape(title)}">', *span.axis(6, bottom)]
+    drawn = [f'<svg viewBox="0 0 {LINK_WIDTH} {LINK_HEIGHT}" role="img" aria-label="{escape(title)}">']
+    drawn += span.axis(6, bottom)
     base = np.zeros(len(edges) - 1)
     for colour, values in parts:
         if values.any():
             around = " ".join([*stairs(base + values), *reversed(stairs(base))])
             drawn.append(f'<polygon points="{around}" style="fill:{colour}"/>')
         base = base + values
-    drawn.append(f'<polyline points="{" ".join(stairs(capacity))}" fill="none" style="stroke:var(--ink)" stroke-width="1.2"/>')
+    drawn.append(f'<polyline class="capacity" points="{" ".join(stairs(capacity))}"/>')
     return "".join([*drawn, "</svg>"])
 
 
@@ -214,26 +229,26 @@ def job_lanes(lanes: Sequence[Lane], span: Span) -> str:
     """A row per job."""
     wide = Span(span.begin_s, span.end_s, NAME, span.right)
     bottom = 8 + LANE * len(lanes)
-    drawn = [f'<svg class="chart" viewBox="0 0 {WIDTH} {bottom + FOOT}" role="img" aria-label="What single jobs went through">']
+    drawn = [f'<svg class="chart" viewBox="0 0 {WIDTH} {bottom + FOOT}" role="img" aria-label="Job by job">']
     drawn += wide.axis(8, bottom, "time since the first arrival")
     for at, lane in enumerate(lanes):
         y = 8 + LANE * at
-        drawn.append(f'<text class="small" x="{NAME - 8}" y="{y + 12}" text-anchor="end">{escape(_short(lane.name))}</text>')
+        words = escape(_short(lane.name, NAME))
+        drawn.append(f'<text class="small" x="{NAME - 8}" y="{y + 12}" text-anchor="end">{words}</text>')
         for each in lane.stretches:
             left, right = wide.x(each.begin_s), wide.x(each.end_s)
             if right - left >= LEAST_WIDTH:
-                drawn.append(
-                    f'<rect data-job="{lane.job}" data-tip="{escape(each.tip)}" x="{left:.1f}" y="{y + 2}" width="{right - left:.1f}" height="{LANE - 4}" '
-                    f'style="fill:{each.colour}" opacity="{each.strength:.2f}"/>'
-                )
+                where = f'x="{left:.1f}" y="{y + 2}" width="{right - left:.1f}" height="{LANE - 4}"'
+                told = f'data-job="{lane.job}" data-tip="{escape(each.tip)}"'
+                drawn.append(f'<rect {told} {where} style="fill:{each.colour}" fill-opacity="{each.strength:.2f}"/>')
         if wide.begin_s <= lane.deadline_s <= wide.end_s:
             x, colour = wide.x(lane.deadline_s), "var(--bad)" if lane.late else "var(--good)"
             drawn.append(f'<path d="M{x:.1f} {y}V{y + LANE}" style="stroke:{colour}" stroke-width="2.5"/>')
     return "".join([*drawn, "</svg>"])
 
 
-def _short(name: str) -> str:
-    most = int((NAME - 10) / LETTER)
+def _short(name: str, room: float) -> str:
+    most = int((room - 10) / LETTER)
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 

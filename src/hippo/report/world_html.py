@@ -12,9 +12,9 @@ from hippo.decide.wording import count, listed, number, percent
 from hippo.jobs.account import ReplayAccount
 from hippo.jobs.job import KINDS
 from hippo.jobs.joint.figures import interruptions_s, stopped_s
-from hippo.jobs.joint.record import DONE, EVICTED, FAILED, LEFT, PAUSED, SCATTERED, TOO_FEW, Run, WorldRecord
-from hippo.report.jobs_charts import Axes, ChartLine, Floats, chart, span, stacked, swatch
-from hippo.report.text import NOTHING, usd
+from hippo.jobs.joint.record import DONE, EVICTED, FAILED, LEFT, PAUSED, SCATTERED, TOO_FEW, LinkState, Run, WorldRecord
+from hippo.report.jobs_charts import Axes, ChartLine, Floats, chart, span, stacked
+from hippo.report.text import NOTHING, unbroken, usd
 from hippo.report.world_charts import (
     Block,
     Lane,
@@ -29,11 +29,30 @@ from hippo.report.world_charts import (
 
 MOST_DOMAINS, MOST_LINKS, MOST_LANES, MOST_STOPS = 8, 12, 30, 14
 BINS = 160
+MOST = 0.95  # of the device time in use, which a picture shows where the rest takes long
 WHYS = ((TOO_FEW, "var(--m3)"), (SCATTERED, "var(--m4)"), (LEFT, "var(--m5)"))
+WHILE = {
+    TOO_FEW: "while too few devices were free",
+    SCATTERED: "while enough were free, but not together",
+    LEFT: "though they could have begun",
+}
 IDLE = "on devices, but restarting or waiting for data or state", "var(--k4)"
-FLOWS = (("exchange of jobs over several domains", "var(--d0)"), ("data", "var(--m2)"), ("state of jobs that move", "var(--d1)"))
+FLOWS = (
+    ("exchange of jobs over several domains", "var(--d0)"),
+    ("data", "var(--m2)"),
+    ("state of jobs that move", "var(--d1)"),
+)
+HATCHED = "not computing yet", "repeating-linear-gradient(45deg, var(--idle) 0 3px, var(--k4) 3px 4.5px)"
+AWAY = "a broken node, other tenants", "color-mix(in srgb, var(--bad) 40%, var(--idle))"
+FRAMED = "a part of a job over several domains", "var(--idle);outline:2px solid var(--ink);outline-offset:-2px"
 GANGS = {"train": "gangs", "preprocess": "preparation", "predict": "prediction", "deploy": "serving"}
-ENDED = {PAUSED: "stopped by the scheduler", EVICTED: "put out by other tenants", FAILED: "stopped by a failure", DONE: "done"}
+BY = {PAUSED: "by the scheduler", EVICTED: "by other tenants", FAILED: "by a broken node"}
+ENDED = {
+    PAUSED: "stopped by the scheduler",
+    EVICTED: "put out by other tenants",
+    FAILED: "stopped by a failure",
+    DONE: "done",
+}
 
 
 def world_panels(account: ReplayAccount, record: WorldRecord) -> dict[str, object]:
@@ -41,18 +60,18 @@ def world_panels(account: ReplayAccount, record: WorldRecord) -> dict[str, objec
     told = _Telling(account, record)
     return {
         "devices": Markup(told.devices()),
-        "devices_lead": told.devices_lead(),
-        "devices_legend": [(name, Markup(_patch(colour))) for name, colour in told.colours.items()],
+        "devices_lead": unbroken(told.devices_lead()),
+        "devices_legend": [(name, Markup(_patch(colour))) for name, colour in told.kinds()],
         "links": told.links(),
-        "links_lead": told.links_lead(),
+        "links_lead": unbroken(told.links_lead()),
         "links_legend": [(name, Markup(_patch(colour))) for name, colour in FLOWS],
         "waits": Markup(told.waits()),
-        "waits_lead": told.waits_lead(),
+        "waits_lead": unbroken(told.waits_lead()),
         "waits_legend": [(name, Markup(_patch(colour))) for name, colour in (*WHYS, IDLE)],
         "lanes": Markup(told.lanes()),
-        "lanes_lead": told.lanes_lead(),
+        "lanes_lead": unbroken(told.lanes_lead()),
         "stops": told.stops(),
-        "stops_lead": told.stops_lead(),
+        "stops_lead": unbroken(told.stops_lead()),
     }
 
 
@@ -75,16 +94,27 @@ class _Telling:
             weight[self.kind[run.job]] += int(_gpus(run) * (run.end_s - run.begin_s))
         gangs = [name for name in GANGS.values() if name in weight]
         models = sorted((name for name in weight if name not in gangs), key=lambda name: -weight[name])
-        self.colours = {**palette(models), **dict(zip(gangs, ("var(--m5)", "var(--m1)", "var(--d7)", "var(--m3)"), strict=False))}
+        self.colours = {
+            **palette(models),
+            **dict(zip(gangs, ("var(--m5)", "var(--m1)", "var(--d7)", "var(--m3)"), strict=False)),
+        }
         begin_s = float(self.jobs.arrival_s[0])
         last_s = max(each.end_s for each in record.runs)
-        busy_s = 1.1 * max([float(self.jobs.arrival_s[-1]), *(each.end_s for each in record.waits)])
-        self.span = Span(begin_s, busy_s if busy_s < 0.7 * last_s else last_s)
+        busy_s = 1.02 * max(
+            [float(self.jobs.arrival_s[-1]), *(each.end_s for each in record.waits), self._most_done_s()]
+        )
+        self.span = Span(begin_s, busy_s if busy_s < 0.8 * last_s else last_s)
         self.cut_off = sum(each.end_s > self.span.end_s for each in record.runs)
 
     def _kind(self, job: int) -> str:
         jobs = self.jobs
         return jobs.models[jobs.model[job]] if jobs.elastic[job] else GANGS[KINDS[jobs.kind[job]]]
+
+    def _most_done_s(self) -> float:
+        """When ``MOST`` of the device time in use is over."""
+        runs = sorted(self.record.runs, key=lambda each: each.end_s)
+        used = np.cumsum([_gpus(run) * (run.end_s - run.begin_s) for run in runs])
+        return runs[int(np.searchsorted(used, MOST * used[-1]))].end_s
 
     # --------------------------------------------------------------------------------------------------------- devices
     def devices(self) -> str:
@@ -103,7 +133,15 @@ class _Telling:
             for run in self.record.runs
         ]
         away = [
-            Block(each.begin_s, each.begin_s, each.end_s, ((each.node, each.devices),), "", "", "a broken node" if each.broken else "other tenants")
+            Block(
+                each.begin_s,
+                each.begin_s,
+                each.end_s,
+                ((each.node, each.devices),),
+                "",
+                "",
+                "a broken node" if each.broken else "other tenants",
+            )
             for each in self.record.absences
         ]
         return device_map(self.account.site, [*runs, *away], self.span, self._shown())
@@ -116,20 +154,22 @@ class _Telling:
                 used[domain] += devices * (run.end_s - run.begin_s)
         return sorted(np.argsort(-used, kind="stable")[:MOST_DOMAINS].tolist())
 
+    def kinds(self) -> list[tuple[str, str]]:
+        """What the colours of the map mean."""
+        broken = [AWAY] if self.record.absences else []
+        return [*self.colours.items(), HATCHED, FRAMED, *broken]
+
     def devices_lead(self) -> str:
         """How to read it, and what is left out."""
         runs = [run for run in self.record.runs if len(run.gpus) > 1]
         all_s = sum(_gpus(run) * (run.end_s - run.begin_s) for run in self.record.runs)
         over_s = sum(_gpus(run) * (run.end_s - run.begin_s) for run in runs)
-        told = (
-            f"Under {self.first.policy.name}: a row per node, a block per job and stretch of time, coloured by what runs. "
-            "Hatched: on devices, but not computing yet. "
-        )
+        told = f"Under {self.first.policy.name}: a row per node, a block per job and stretch of time, coloured by job. "
         if runs:
             jobs = count(len({run.job for run in runs}), "job")
             told += (
-                f"{jobs} ran over several domains, in {percent(over_s / all_s)} of the device time in use: framed, and its "
-                "parts are joined by a line where they begin. "
+                f"{jobs} ran over several domains, in {percent(over_s / all_s)} of the device time in use; the parts "
+                "are joined by a line where they begin. "
             )
         else:
             told += "No job ran over several domains. "
@@ -168,15 +208,15 @@ class _Telling:
         return ENDED[run.ended] + (f"; {self.jobs.name(run.for_job)} takes its devices" if run.for_job >= 0 else "")
 
     # ----------------------------------------------------------------------------------------------------------- links
-    def links(self) -> list[dict[str, object]]:
+    def links(self) -> list[dict[str, str]]:
         """The links that carried most, each with its picture."""
         edges = np.linspace(self.span.begin_s, self.span.end_s, BINS + 1)
         gb = self.first.ledger.link_gb
-        rows: dict[tuple[int, int], list[tuple[float, ...]]] = {}
+        states: dict[tuple[int, int], list[LinkState]] = {}
         for each in self.record.links:
-            rows.setdefault((each.source, each.destination), []).append((each.time_s, each.capacity, each.exchange, each.data, each.state))
-        found, shown = [], sorted(rows, key=lambda link: -gb[link])[:MOST_LINKS]
-        means = {link: [binned(*(list(column) for column in pair), edges) for pair in _columns(rows[link])] for link in shown}
+            states.setdefault((each.source, each.destination), []).append(each)
+        found, shown = [], sorted(states, key=lambda link: -gb[link])[:MOST_LINKS]
+        means = {link: _means(states[link], edges) for link in shown}
         top = max((float(capacity.max()) for capacity, *_ in means.values()), default=1.0)
         for link in shown:
             capacity, *parts = means[link]
@@ -186,7 +226,14 @@ class _Telling:
             svg = link_chart(name, edges, coloured, capacity, 1.05 * top)
             least, most = float(capacity.min()) * 8e-9, float(capacity.max()) * 8e-9
             carries = f"{number(most)} Gbit/s" if least > 0.99 * most else f"{number(least)} to {number(most)} Gbit/s"
-            found.append({"name": name, "carried": f"{_volume(float(gb[link]))}, {percent(used)} used", "capacity": carries, "svg": Markup(svg)})
+            found.append(
+                {
+                    "name": name,
+                    "carried": f"{_volume(float(gb[link]))}, {percent(used)} used",
+                    "capacity": carries,
+                    "svg": Markup(svg),
+                }
+            )
         return found
 
     def links_lead(self) -> str:
@@ -197,10 +244,12 @@ class _Telling:
         gb = self.first.ledger.link_gb
         paid = f", for {usd(self.first.egress_usd)} of egress" if self.first.egress_usd else ""
         more = int((gb > 0).sum()) - MOST_LINKS
+        parts = [f"{_volume(world.exchanged_gb)} that jobs over several domains exchanged"]
+        parts += [f"{_volume(state_gb)} of state of jobs that moved"] if state_gb else []
+        parts += [f"{_volume(figures.moved_gb - state_gb)} of data"] if figures.moved_gb > 1.001 * state_gb else []
         told = (
-            f"{_volume(figures.egress_gb)} crossed between domains{paid}: {_volume(world.exchanged_gb)} that jobs over several "
-            f"domains exchanged, {_volume(state_gb)} of state of jobs that moved, {_volume(max(0.0, figures.moved_gb - state_gb))} "
-            "of data. The line is what the link can carry; exchanges come in bursts, their mean is drawn. All charts have one scale."
+            f"{_volume(figures.egress_gb)} crossed between domains{paid}: {listed(parts)}. The line is what a link can "
+            "carry; exchanges come in bursts, their mean is drawn. All charts have one scale."
         )
         return told + (f" {count(more, 'link')} that carried less are not drawn." if more > 0 else "")
 
@@ -208,28 +257,43 @@ class _Telling:
     def waits(self) -> str:
         """How many jobs wait, by reason."""
         edges = np.linspace(self.span.begin_s, self.span.end_s, BINS + 1)
-        stretches = [(why, colour, [(each.begin_s, each.end_s) for each in self.record.waits if each.why == why]) for why, colour in WHYS]
+        stretches = [
+            (why, colour, [(each.begin_s, each.end_s) for each in self.record.waits if each.why == why])
+            for why, colour in WHYS
+        ]
         idle = [(run.begin_s, run.end_s if np.isnan(run.computes_s) else run.computes_s) for run in self.record.runs]
         stretches.append((*IDLE, [(begin_s, end_s) for begin_s, end_s in idle if end_s > begin_s]))
         means = [_counts(each, edges) for _, _, each in stretches]
-        lines = [ChartLine(why, edges, np.append(mean[:1], mean), css=colour) for (why, colour, _), mean in zip(stretches, means, strict=True)]
-        return chart(stacked(lines), Axes(220, "time since the first arrival", until=self.span.end_s), title="Jobs that wait, by reason")
+        lines = [
+            ChartLine(why, edges, np.append(mean[:1], mean), css=colour)
+            for (why, colour, _), mean in zip(stretches, means, strict=True)
+        ]
+        return chart(
+            stacked(lines),
+            Axes(220, "time since the first arrival", until=self.span.end_s),
+            title="Jobs that wait, by reason",
+        )
 
     def waits_lead(self) -> str:
         """How much of the waiting each reason is."""
-        seconds = {why: sum(each.end_s - each.begin_s for each in self.record.waits if each.why == why) for why, _ in WHYS}
+        seconds = {
+            why: sum(each.end_s - each.begin_s for each in self.record.waits if each.why == why) for why, _ in WHYS
+        }
         all_s = sum(seconds.values())
         if not all_s:
             return "Nobody waited."
-        told = listed([f"{percent(seconds[why] / all_s)} {why}" for why, _ in WHYS if seconds[why] > 0])
+        told = listed(
+            [f"{percent(each / all_s)} {WHILE[why]}" for why, each in seconds.items() if each > 0.0005 * all_s]
+        )
         world = self.first.world
         assert world is not None, "recorded"
-        frag = (
-            ""
-            if np.isnan(world.fragmentation)
-            else f" Meanwhile a job of this trace could not use {percent(world.fragmentation)} of the devices that were free, on average (fragmentation)."
-        )
-        return f"Of {span(all_s)} of waiting in all: {told}.{frag}"
+        frag = ""
+        if not np.isnan(world.fragmentation):
+            share = percent(world.fragmentation)
+            frag = (
+                f" Meanwhile a job of this trace could not use {share} of the free devices, on average (fragmentation)."
+            )
+        return f"Jobs waited for {span(all_s)} in all: {told}.{frag}"
 
     def lanes(self) -> str:
         """What those jobs went through that waited or were stopped for longest."""
@@ -237,7 +301,7 @@ class _Telling:
         for each in self.record.waits:
             if not each.stopped:
                 lost[each.job] += each.end_s - each.begin_s
-        chosen = sorted(np.argsort(-lost, kind="stable")[:MOST_LANES].tolist())
+        chosen = sorted(job for job in np.argsort(-lost, kind="stable")[:MOST_LANES].tolist() if lost[job] > 0)
         rates: dict[int, list[tuple[float, float]]] = {}
         for time_s, job, rate in self.record.rates:
             rates.setdefault(job, []).append((time_s, rate))
@@ -249,7 +313,9 @@ class _Telling:
         for wait in self.record.waits:
             if wait.job == job:
                 after = " after a stop" if wait.stopped else ""
-                tip = f"{name} waits{after}: {wait.why}\nfrom {span(wait.begin_s)} for {span(wait.end_s - wait.begin_s)}"
+                tip = (
+                    f"{name} waits{after}: {wait.why}\nfrom {span(wait.begin_s)} for {span(wait.end_s - wait.begin_s)}"
+                )
                 found.append(Stretch(wait.begin_s, wait.end_s, why_colour[wait.why], tip, 0.55))
         for run in self.record.runs:
             if run.job != job:
@@ -257,8 +323,8 @@ class _Telling:
             computes_s = run.end_s if np.isnan(run.computes_s) else run.computes_s
             found.append(Stretch(run.begin_s, computes_s, IDLE[1], self._told(run)))
             changes = [(time_s, rate) for time_s, rate in rates if computes_s <= time_s < run.end_s]
-            ends = [*(time_s for time_s, _ in changes), run.end_s]
-            for (begin_s, end_s), (_, rate) in zip(pairwise(ends), changes, strict=True):
+            ends = [computes_s, *(time_s for time_s, _ in changes[1:]), run.end_s]  # of a gang it is seen only later
+            for (begin_s, end_s), (_, rate) in zip(pairwise(ends), changes, strict=False):
                 share = rate / float(self.best[job])
                 tip = f"{self._told(run)}\nhere {percent(share)} of the rate on its most devices in one domain"
                 found.append(Stretch(begin_s, end_s, colour, tip, 0.3 + 0.7 * min(1.0, share)))
@@ -270,13 +336,13 @@ class _Telling:
         told = "A row per job, by arrival: waiting, then on devices, the fuller the colour the quicker. "
         if np.isfinite(self.jobs.deadline_s).any():
             told += "A green bar is a deadline that was kept, a red one was missed. "
-        return told + (f"The {MOST_LANES} that lost most time." if len(self.jobs) > MOST_LANES else "")
+        return f"{told}Those that waited or were stopped, the {MOST_LANES} that lost most time at most."
 
     # ----------------------------------------------------------------------------------------------------------- stops
     def stops(self) -> list[tuple[str, ...]]:
         """Those that cost most time."""
         costly = sorted(self.record.stops, key=lambda pair: -stopped_s(*pair))[:MOST_STOPS]
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for before, after in sorted(costly, key=lambda pair: pair[0].end_s):
             taker = before.for_job
             why = "goes on otherwise" if taker == before.job else ENDED[before.ended]
@@ -302,15 +368,18 @@ class _Telling:
         if not self.record.stops:
             return "No job was stopped."
         ways = Counter(before.ended for before, _ in self.record.stops)
-        told = listed([f"{number:,} {ENDED[way]}" for way, number in ways.most_common()])
+        told = listed([f"{number:,} {BY[way]}" for way, number in ways.most_common()])
+        at_once = int(self.first.ledger.preemptions.sum() + self.first.ledger.failures.sum()) - len(self.record.stops)
+        if at_once > 0:
+            told += f" ({at_once:,} more in the moment in which the job had begun)"
         world = self.first.world
         assert world is not None, "recorded"
         paid = sum(run.state_usd for run in self.record.runs)
         moved = sum(run.state_gb for run in self.record.runs)
+        state = f"{_volume(moved)} of state moved{f' for {usd(paid)}' if paid else ''}; " if moved else ""
         return (
-            f"{count(len(self.record.stops), 'stop')}: {told}; {world.moves:,} went on on other devices or under another plan. "
-            f"{_volume(moved)} of state moved{f' for {usd(paid)}' if paid else ''}; a job was stopped for {span(world.interruption_s)} on average. "
-            "The costliest, in order of time:"
+            f"{count(len(self.record.stops), 'stop')}: {told}; {world.moves:,} went on on other devices or by another "
+            f"plan; {state}a job was stopped for {span(world.interruption_s)} on average. The costliest, by time:"
         )
 
 
@@ -326,9 +395,10 @@ def _volume(gb: float) -> str:
     return f"{number(gb / 1e3)} TB" if gb >= 1000 else f"{number(gb)} GB"
 
 
-def _columns(rows: list[tuple[float, ...]]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
-    time_s, *columns = zip(*rows, strict=True)
-    return [(time_s, column) for column in columns]
+def _means(states: list[LinkState], edges: Floats) -> list[Floats]:
+    """Capacity, exchange, data and state between the edges."""
+    times = [each.time_s for each in states]
+    return [binned(times, column, edges) for column in list(zip(*states, strict=True))[3:]]
 
 
 def _counts(stretches: list[tuple[float, float]], edges: Floats) -> Floats:

@@ -1,16 +1,16 @@
-"""The figures of a world: work done while jobs come, links, interruptions, and free devices that nobody can use.
+"""The figures of a world: work done while jobs come, links, interruptions, and free devices that jobs cannot use.
 
-*Goodput*: device-seconds of work done until the last job came, each counted 1 + its job's priority times (0 if it is negative), a second and
-device of the site; work of an elastic job is counted at its reference (``OfferTable.device_s``), so 1 is a site busy
-with jobs of priority 0 that are as quick for their devices as the reference. Lost work is not counted.
+*Goodput*: device-seconds of work done until the last job came, each counted 1 + its job's priority times (negative ones
+as 0), a second and device of the site; work of an elastic job is counted at its reference (``OfferTable.device_s``), so
+1 is a site busy with jobs of priority 0 that are as quick for their devices as the reference. Lost work is not counted.
 
 *Interruption*: seconds in which a job that has begun does not compute because it was stopped: from the end of a run to
 when the next one computes (its processes restarted, its state there).
 
-*Fragmentation*: of the devices that are free while somebody waits, the share that a job of the workload cannot use where
-they lie, in the mean of its jobs (``Recorder``), weighted by free devices and time: the measure of Weng et al., Beware of
-Fragmentation (USENIX ATC 2023), with offers in place of single tasks. With those who wait as the jobs it would be 1 under
-everybody who lets nobody wait for what it could use.
+*Fragmentation*: of the devices that are free while somebody waits, the share that a job of the workload cannot use
+where they lie, in the mean of its jobs (``Recorder``), weighted by free devices and time: the measure of Weng et al.,
+Beware of Fragmentation (USENIX ATC 2023), with offers in place of single tasks. With those who wait as the jobs it
+would be 1 under everybody who lets nobody wait for what it could use.
 """
 
 from __future__ import annotations
@@ -45,17 +45,16 @@ def world_figures(
 ) -> WorldFigures:
     """The figures of a replay that was recorded."""
     lasts_s = record.work_until_s - float(workload.arrival_s[0]) if len(workload) else 0.0
-    share = record.work_s / workload.duration_s
-    work = float(((1.0 + np.maximum(workload.priority, 0)) * np.where(share > 0, share, 0.0) * offers.device_s(workload)).sum())
+    weight = (1.0 + np.maximum(workload.priority, 0)) * np.nan_to_num(offers.device_s(workload) / workload.duration_s)
     waited = record.waiting[:-1] > 0
-    weight = (np.diff(record.time_s) * record.free[:-1])[waited]
+    space = (np.diff(record.time_s) * record.free[:-1])[waited]
     usable = (np.diff(record.time_s) * record.usable[:-1])[waited]
     stopped = interruptions_s(record, len(workload))[ledger.ran]
     crossed = ledger.link_gb.sum() - np.trace(ledger.link_gb)
     return WorldFigures(
-        goodput=work / (lasts_s * site.devices) if lasts_s > 0 else float("nan"),
+        goodput=float(weight @ record.work_s) / (lasts_s * site.devices) if lasts_s > 0 else float("nan"),
         interruption_s=float(stopped.mean()) if len(stopped) else float("nan"),
-        fragmentation=1.0 - float(usable.sum() / weight.sum()) if weight.sum() > 0 else float("nan"),
+        fragmentation=1.0 - float(usable.sum() / space.sum()) if space.sum() > 0 else float("nan"),
         exchanged_gb=max(0.0, float(crossed - ledger.moved_gb.sum())),
         moves=sum(before.nodes != after.nodes or before.offer != after.offer for before, after in record.stops),
     )

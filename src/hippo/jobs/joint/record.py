@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 DONE, PAUSED, EVICTED, FAILED = "done", "paused", "evicted", "failed"
 """How a run ends: by its work, the scheduler, other tenants, a broken node."""
 
-TOO_FEW, SCATTERED, LEFT = "too few GPUs are free", "GPUs are free, but not together", "left waiting by the scheduler"
+TOO_FEW, SCATTERED, LEFT = "too few devices are free", "enough are free, but not together", "could begin, but is left"
 """Why a job waits."""
 
 
@@ -35,12 +35,12 @@ class Run(NamedTuple):
     begin_s: float
     computes_s: float  # when it is restarted, and data and state that it waits for are there; nan: it never was
     end_s: float
-    ended: str
+    ended: str  # DONE, ..
     for_job: int  # of one that is paused: who took most of its devices in that moment, itself if it moved; -1: nobody
     gpus: tuple[tuple[int, int], ...]  # domain, devices; the largest part first
     nodes: tuple[tuple[int, int], ...]  # node (counted through all pools), devices
     state_from: int  # domain from which its state came, -1: it had none, or was there
-    state_gb: float
+    state_gb: float  # that was sent; a job that stops before it computes gives the rest up
     state_usd: float
 
 
@@ -117,6 +117,8 @@ class Recorder:
     work_until_s: float = np.nan
     _running: dict[int, tuple[int, Run]] = field(default_factory=dict)  # job -> stops before it, the run so far
     _failed: dict[int, int] = field(default_factory=dict)  # how often, when its run began
+    _moved_gb: dict[int, float] = field(default_factory=dict)  # of a job, when its run had begun
+    _unsent_gb: dict[int, float] = field(default_factory=dict)  # of its state, at this moment
     _waiting: dict[int, Wait] = field(default_factory=dict)
     _away: dict[tuple[int, bool], Absence] = field(default_factory=dict)
     _rate: dict[int, float] = field(default_factory=dict)
@@ -126,11 +128,17 @@ class Recorder:
     def came(self, moment: Moment) -> None:
         """What has happened by itself at a moment."""
         self._close(moment, decided=False)
-        world = moment.world
-        if np.isnan(self.work_until_s) and world.tally[c.ARRIVED] == len(world.job):
-            first_s = float(world.job[0, c.ARRIVAL])
-            if moment.now_s > first_s:
-                self._note_work(moment)
+        world, links = moment.world, moment.world.links
+        self._unsent_gb = {}
+        for transfer in links.active[: links.tally[c.TRANSFERS]].tolist():
+            row, sent = links.transfer[transfer], links.bytes[transfer]
+            if row[c.SENT_WHAT] == c.STATE and row[c.SENT_PHASE] == c.SENDING and sent[c.BYTES_RATE] < np.inf:
+                left = sent[c.BYTES_LEFT] - sent[c.BYTES_RATE] * (moment.now_s - sent[c.BYTES_AS_OF])
+                job = int(row[c.SENT_FOR])
+                self._unsent_gb[job] = self._unsent_gb.get(job, 0.0) + 1e-9 * max(0.0, float(left))
+        first_s, last_s = world.job[[0, -1], c.ARRIVAL].tolist()
+        if np.isnan(self.work_until_s) and moment.now_s >= last_s > first_s:
+            self._note_work(moment)
 
     def decided(self, moment: Moment) -> None:
         """What the scheduler has made of it."""
@@ -195,6 +203,10 @@ class Recorder:
                 ended = FAILED if self._failed[job] != mark[c.FAILED] else EVICTED
             computes_s = run.computes_s if run.computes_s <= moment.now_s else np.nan
             run = run._replace(end_s=moment.now_s, ended=ended, computes_s=computes_s)
+            if np.isnan(computes_s) and run.state_gb > 0.0:
+                unsent_gb = self._unsent_gb.get(job, 0.0) if decided else self._moved_gb[job] - world.job[job, c.MOVED]
+                sent = 1.0 - unsent_gb / run.state_gb
+                run = run._replace(state_gb=sent * run.state_gb, state_usd=sent * run.state_usd)
             del self._running[job]
             found.append((len(self.runs), run))
             self.runs.append(run)
@@ -236,7 +248,7 @@ class Recorder:
                 *(tuple(held.items()), tuple(sorted(nodes.items())), state_from, state_gb, state_usd),
             )
             self._running[job] = int(mark[c.STOPS] + mark[c.FAILED]), run
-            self._failed[job] = int(mark[c.FAILED])
+            self._failed[job], self._moved_gb[job] = int(mark[c.FAILED]), float(world.job[job, c.MOVED])
             found.append(run)
         return found
 
@@ -268,7 +280,9 @@ class Recorder:
     def _note_absences(self, moment: Moment) -> None:
         """Nodes that are broken, devices that other tenants have."""
         node = moment.world.bin
-        now = {(each, False): int(node[each, c.BIN_TENANTS]) for each in np.flatnonzero(node[:, c.BIN_TENANTS]).tolist()}
+        now = {
+            (each, False): int(node[each, c.BIN_TENANTS]) for each in np.flatnonzero(node[:, c.BIN_TENANTS]).tolist()
+        }
         now |= {(each, True): int(node[each, c.BIN_SIZE]) for each in np.flatnonzero(node[:, c.BIN_UP] == 0).tolist()}
         for key, away in list(self._away.items()):
             if now.get(key) != away.devices:
@@ -307,6 +321,7 @@ class Recorder:
         row, rate = links.transfer[active], links.bytes[active, c.BYTES_RATE]
         for kind, what in ((2, c.DATA), (3, c.STATE)):
             sends = (row[:, c.SENT_WHAT] == what) & (row[:, c.SENT_PHASE] == c.SENDING)
+            sends &= np.isfinite(rate)  # what takes no time
             np.add.at(flow[kind], (row[sends, c.SENT_FROM], row[sends, c.SENT_TO]), rate[sends])
         if not len(self._flow):
             self._flow = np.full_like(flow, np.nan)
