@@ -102,8 +102,14 @@ JOB_SCHEDULERS: Mapping[str, str] = {
     "separate": "hippo.jobs.joint.rules:SEPARATE",
     "mast": "hippo.jobs.joint.rules:MAST",
     "sailor": "hippo.jobs.joint.rules:SAILOR",
+    "crosspipe": "hippo.jobs.joint.rules:CROSSPIPE",
     "goodput": "hippo.jobs.joint.rules:GOODPUT",
+    "crux": "hippo.jobs.joint.rules:CRUX",
+    "hyperion": "hippo.jobs.joint.rules:HYPERION",
+    "sla_morl": "hippo.jobs.joint.rules:SLA_MORL",
     "shortest": "hippo.jobs.joint.rules:SHORTEST",
+    "srpt": "hippo.jobs.joint.rules:SRPT",
+    "receding_horizon": "hippo.jobs.joint.receding_horizon:RECEDING_HORIZON",
 }
 """Who decides for elastic jobs, sizes, places and shapes together: values of ``jobs.joint.moment.Scheduler``."""
 

@@ -6,7 +6,6 @@ here stands in its docstring.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,99 +13,61 @@ import numpy as np
 from hippo.errors import MissingExtraError
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.moment import JobPlace, Moment
+from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, LEFT, PRICED, RankTerms, begin_best, decide_ranked, rank_room
 
 MOST_WORK = 0.2  # of the solver in a round, in its own seconds, which do not hang on the machine
-
-Rank = Callable[[Moment, int], float]
-
-
-# --------------------------------------------------------------------------------------------------------------- ranks
-def by_arrival(moment: Moment, job: int) -> float:
-    """First come, first served."""
-    return float(moment.workload.arrival_s[job])
-
-
-def by_attained(moment: Moment, job: int) -> float:
-    """Least GPU time had, in powers of four: Tiresias' queues, with more of them."""
-    gpu_s = moment.attained_s(job) * float(moment.workload.devices[job])
-    return float(np.floor(np.log(max(gpu_s, 1000.0)) / np.log(4.0)))
-
-
-def by_remaining(moment: Moment, job: int) -> float:
-    """Least GPU time left at the job's quickest: who tells its tokens tells that."""
-    return moment.remaining_s(job) * float(moment.workload.devices[job])
 
 
 # ---------------------------------------------------------------------------------------------------- one after another
 @dataclass(frozen=True)
 class Ranked:
-    """Jobs in order of priority and rank; each begins where it is quickest on what is free.
-
-    ``preempts``: for a job that does not fit, those that rank behind it stop, last first, if it then fits.
-    ``replans``: a running job goes over to a place that ends it sooner by a tenth, its stop included.
-    """
+    """Jobs in order of priority and rank; each begins where it costs least on what is free (``ranked``)."""
 
     name: str
     summary: str
-    rank: Rank
     source: str = ""
     knows: str = "nothing"
+    rank: int = ARRIVED
+    by_priority: bool = True
+    """Whether jobs of more priority go first, whatever their rank."""
     preempts: bool = False
-    replans: bool = False
+    """For a job that does not fit, those that rank behind it stop, last first, if it then fits."""
+    ahead: float = 0.0
+    """They must rank behind by more than this share of its rank (0 or more)."""
+    margin: float = 1.0
+    """A running job goes over to a place that costs it less by this share, its stop included; 1: never."""
     most_parts: int = c.MOST_PARTS
+    """Domains that one job may span (1 to 4)."""
+    slack: float = 0.02
+    """A place that costs more by so much is taken if it has fewer GPUs."""
+    crowd: float = 0.0
+    """What its GPUs cost those who wait counts so many times."""
+    thrift: float = 0.0
+    """What all of a job's GPUs cost, in its own prices, while its deadline is far."""
+    urgency: float = 0.0
+    """By how much a job's price rises as its deadline comes."""
+    regions: bool = False
+    """Each job waits for the domain where it would end first by what is left there."""
+    levels: int = 1
+    """Levels of weights of links, by GPU time per byte; 1: all alike."""
+    times: float = 8.0
+    """A level's weight over that of the one below."""
     learns: bool = False
 
+    @property
+    def terms(self) -> RankTerms:
+        """For the kernel."""
+        return RankTerms(**{name: getattr(self, name) for name in RankTerms._fields})
+
     def decide(self, moment: Moment) -> None:
-        """Begin who can, by force if need be; then look at those who run."""
-        for job in self._ordered(moment, moment.waiting.tolist()):
-            if not begin(moment, job, self.most_parts) and self.preempts:
-                self._by_force(moment, job)
-        if self.replans:
-            for job in self._ordered(moment, moment.running.tolist()):
-                self._replan(moment, job)
-
-    def _ordered(self, moment: Moment, jobs: list[int]) -> list[int]:
-        return sorted(jobs, key=lambda job: self._key(moment, job))
-
-    def _key(self, moment: Moment, job: int) -> tuple[float, float, int]:
-        return -float(moment.workload.priority[job]), self.rank(moment, job), job
-
-    def _by_force(self, moment: Moment, job: int) -> None:
-        """Stop jobs that rank behind, last first, until this one fits; nobody if it would not fit even then."""
-        mine = self._key(moment, job)[:2]
-        behind = [each for each in self._ordered(moment, moment.running.tolist()) if self._key(moment, each)[:2] > mine]
-        held = sum(int(moment.world.mark[each, c.HOLDS]) for each in behind)
-        least = int(moment.world.mark[job, c.LEAST]) or int(moment.workload.devices[job])
-        if held + moment.free_gpus < least:
-            return
-        for each in reversed(behind):
-            moment.pause(each)
-            if begin(moment, job, self.most_parts):
-                break
-        for each in behind:  # who was stopped for nothing goes on
-            if moment.world.mark[each, c.STATUS] == c.WAITING:
-                begin(moment, each, self.most_parts)
-
-    def _replan(self, moment: Moment, job: int) -> None:
-        if moment.world.mark[job, c.ELASTIC] == 0:
-            return
-        here, left = moment.running_at(job), moment.remaining_s(job)
-        best: tuple[float, JobPlace] | None = None
-        for place in moment.places(job, self.most_parts):
-            ends = moment.stop_s(job, place) + left / place.rate
-            if best is None or ends < best[0]:
-                best = ends, place
-        if best is not None and best[0] < 0.9 * left / max(here.rate, 1e-12):
-            moment.resize(job, best[1])
+        """Begin who can, by force if need be; look at those who run; weigh their flows."""
+        room = rank_room(len(moment.workload), len(moment.site.domains))
+        decide_ranked(moment.world, moment.sight, self.terms, room)
 
 
 def begin(moment: Moment, job: int, most_parts: int = c.MOST_PARTS) -> bool:
     """Begin a job where it is quickest now, on the fewest GPUs that are within 2 % of it; False: nowhere."""
-    if moment.world.mark[job, c.ELASTIC] == 0:
-        return moment.start(job)
-    places = moment.places(job, most_parts)
-    close = [each for each in places if each.rate >= 0.98 * places[0].rate]
-    return bool(close) and moment.begin(job, min(close, key=lambda each: (each.gpus, -round(each.rate, 9), each.free)))
+    return bool(begin_best(moment.world, moment.sight, Ranked("", "", most_parts=most_parts).terms, job, -1))
 
 
 # -------------------------------------------------------------------------------------------------------- all at once
@@ -116,7 +77,7 @@ class GoodputProgram:
 
     It maximises the sum of priorities times goodput, relative to what a job has on its least GPUs (Sia, SOSP 2023,
     section 3.4), with the share of a round that a change costs taken off. Jobs lie in one domain each: Sia's
-    configurations. Every ``round_s`` seconds; who comes in between waits.
+    configurations. Every ``round_s`` seconds; who comes in between waits, unless nobody runs.
     """
 
     name: str = "goodput"
@@ -132,7 +93,7 @@ class GoodputProgram:
         for job in moment.waiting.tolist():
             if moment.world.mark[job, c.ELASTIC] == 0:
                 moment.start(job)
-        if not moment.round_is_over(self.round_s):
+        if not moment.round_is_over(self.round_s) and len(moment.running):
             return
         jobs = [job for job in np.concatenate([moment.running, moment.waiting]) if moment.world.mark[job, c.ELASTIC]]
         configurations = [
@@ -219,18 +180,89 @@ class GoodputProgram:
 
 
 SEPARATE = Ranked(
-    "separate", "a queue that knows nothing (Tiresias), each job planned on what is free", by_attained, preempts=True
+    "separate",
+    "a queue that knows nothing (Tiresias), each job planned on what is free",
+    rank=ATTAINED,
+    preempts=True,
 )
 MAST = Ranked(
-    "mast", "whole jobs to regions, first come first served, data moved there (MAST)", by_arrival, most_parts=1
+    "mast",
+    "whole jobs to regions, first come first served, data moved there (MAST)",
+    source="Choudhury et al., MAST, OSDI 2024",
+    most_parts=1,
 )
-SAILOR = Ranked("sailor", "each job re-planned on what is free at every change (Sailor)", by_arrival, replans=True)
+"""Every region is tried for every job, with the time that its data take to come; jobs stay where they are."""
+SAILOR = Ranked(
+    "sailor",
+    "each job re-planned on what is free at every change (Sailor)",
+    source="Strati et al., Sailor, SOSP 2025",
+    margin=0.1,
+)
+"""Sailor plans one job on what there is, anew when that changes; who comes first is first here."""
+CROSSPIPE = Ranked(
+    "crosspipe",
+    "each job cut over domains as their links allow, re-planned at every change (CrossPipe)",
+    source="Chen et al., CrossPipe, ATC 2025, arXiv 2507.00217",
+    margin=0.1,
+    slack=0.0,
+)
+"""CrossPipe schedules one pipeline around the latency and bandwidth of links: the offers' step times know them. As the
+quickest place of a footprint is seen, some of its jobs are replicas over domains, which the paper leaves to others."""
+CRUX = Ranked(
+    "crux",
+    "links go to the jobs with most GPU work per byte (Crux), places as under sailor",
+    source="Cao et al., Crux, SIGCOMM 2024",
+    margin=0.1,
+    levels=4,
+)
+"""Crux ranks flows by GPU intensity, work of GPUs over time on the contested link, and compresses ranks to the few
+priorities that switches have, so as to hurt least. Here levels hold as many jobs each and are weights, as links know no
+strict priority; paths are given, and so is where jobs run: Crux says neither who runs nor where."""
+HYPERION = Ranked(
+    "hyperion",
+    "a region for each job by what is left there, then the quickest shape inside (Hyperion's form)",
+    source="Ma et al., Hyperion, arXiv 2511.14450",
+    knows="durations",
+    regions=True,
+)
+"""Hyperion serves inference over tiers of devices: it partitions a model ahead of time (here the offers do) and then
+sends each task where queue over capacity is least. So the upper rule knows of each domain its devices and the GPU time
+that is left there, the lower one what is free. Only its form can be had for training: regions are chosen anew at every
+moment, a job that runs stays; gangs go where the engine puts them."""
+SLA_MORL = Ranked(
+    "sla_morl",
+    "time, cost and deadlines, weighed job by job by how near its deadline is (SLA-MORL's form)",
+    source="Mostafa et al., SLA-MORL, arXiv 2508.03509",
+    knows="durations",
+    rank=PRICED,
+    by_priority=False,
+    preempts=True,
+    margin=0.1,
+    thrift=1.0,
+    urgency=4.0,
+)
+"""SLA-MORL's reward is a weighted sum whose weights go from cost to time as a job's state goes from kept to broken;
+what it learns is left out. Weights go with the slack of each job; without a deadline a job is never pressed."""
 SHORTEST = Ranked(
     "shortest",
     "least GPU time left first, who ranks behind stops",
-    by_remaining,
+    source="Schrage and Miller, 1966",
     knows="durations",
+    rank=LEFT,
     preempts=True,
-    replans=True,
+    margin=0.1,
 )
+SRPT = Ranked(
+    "srpt",
+    "most price per GPU time left first, smaller jobs in a crowd",
+    source="Schrage and Miller, 1966; Berg et al., heSRPT, 2020",
+    knows="durations",
+    rank=PRICED,
+    by_priority=False,
+    preempts=True,
+    margin=0.1,
+    crowd=1.0,
+)
+"""Smith's rule over GPU time left, as in SRPT, with sizes by what GPUs cost those who wait: heSRPT's optimum is for one
+law of speedup, all jobs known and any share of the servers."""
 GOODPUT = GoodputProgram()

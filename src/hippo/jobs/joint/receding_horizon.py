@@ -1,0 +1,226 @@
+"""Joint decisions tried ahead: what each rule would do now, and single jobs moved, resized or stopped, are played to
+the end in a copy of the world, and the cheapest is carried out (roll-out: Bertsekas, Tsitsiklis and Wu, 1997).
+
+The copy knows what is known now: who has come, what runs where, links as they are, nodes that are being repaired. It
+knows of no arrival, failure, tenant or movement of links that is to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.compiling import kernel
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.heaps import set_due
+from hippo.jobs.engine.keys import remaining
+from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.joint.moment import JobPlace, Moment
+from hippo.jobs.joint.play import step
+from hippo.jobs.joint.ranked import RankRoom, decide_ranked, price_of, rank_room
+from hippo.jobs.joint.rules import SAILOR, SHORTEST, SRPT, Ranked
+
+NEVER_S = 1e7
+"""A job that no rule ever begins counts for so long: longer than any other outcome."""
+
+
+class Change(NamedTuple):
+    """One job goes to a place; none: it stops."""
+
+    job: int
+    place: JobPlace | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A joint decision: a change, if there is one, and then whatever a rule does."""
+
+    rule: Ranked
+    change: Change | None = None
+
+    def carry_out(self, moment: Moment) -> None:
+        """At a moment, or at its copy."""
+        if self.change is not None:
+            job, place = self.change
+            if place is None:
+                moment.pause(job)
+            elif moment.world.mark[job, c.STATUS] == c.RUNNING:
+                moment.resize(job, place)
+            else:
+                moment.begin(job, place)
+        self.rule.decide(moment)
+
+
+FILL = replace(SRPT, preempts=False, margin=1.0)
+"""What goes on beside a change: nobody is stopped for it."""
+
+
+@dataclass(frozen=True)
+class JointHorizon:
+    """Roll-out over joint decisions under a base rule, whose own decision is the first candidate."""
+
+    name: str = "receding_horizon"
+    summary: str = "what rules and single changes would lead to, played ahead; the cheapest is done"
+    source: str = "Bertsekas, Tsitsiklis and Wu, 1997"
+    knows: str = "durations"
+    preempts: bool = True
+    learns: bool = False
+    base: Ranked = SRPT
+    """Decides in what is played ahead."""
+    rules: tuple[Ranked, ...] = (replace(SRPT, crowd=0.0), replace(SRPT, ahead=1.0), FILL, SHORTEST, SAILOR)
+    """Whose decisions are candidates, beside the base's."""
+    changes: int = 12
+    """Single changes that are tried (0 or more): plays are at most 1 + rules + changes, about a millisecond each."""
+    horizon_s: float = np.inf
+    """So far is played (above 0); what is left then counts as if undisturbed."""
+    lead: float = 0.001
+    """A candidate must cost less than the base's decision by more than this share."""
+
+    def decide(self, moment: Moment) -> None:
+        """Try candidates in copies of the world; carry out the cheapest."""
+        if not len(moment.waiting) and not len(moment.running):
+            return
+        ahead = Ahead.of(moment)
+        best, least = Candidate(self.base), np.inf
+        for candidate in self._candidates(moment):
+            cost = ahead.cost(candidate, self.base, self.horizon_s)
+            if cost < least * (1.0 - (self.lead if candidate.rule is not self.base else 0.0)):
+                best, least = candidate, cost
+        best.carry_out(moment)
+
+    def _candidates(self, moment: Moment) -> Iterator[Candidate]:
+        yield Candidate(self.base)
+        for rule in self.rules:
+            yield Candidate(rule)
+        for count, change in enumerate(_changes(moment)):
+            if count == self.changes:
+                return
+            yield Candidate(FILL, change)
+
+
+def _changes(moment: Moment) -> Iterator[Change]:
+    """Of who waits and who runs the six that weigh most: the quickest and the leanest place of one that waits; half as
+    many GPUs, none and more for one that runs."""
+    price = {job: float(price_of(moment.world, moment.sight, job)) for job in (*moment.waiting, *moment.running)}
+    waiting = sorted(moment.waiting.tolist(), key=lambda job: (-price[job], job))
+    running = [job for job in moment.running.tolist() if moment.workload.elastic[job]]
+    running.sort(key=lambda job: (-moment.remaining_s(job) * moment.running_at(job).gpus, job))
+    lists = [list(_of_waiting(moment, job)) for job in waiting[:6]] + [
+        list(_of_running(moment, job)) for job in running[:6]
+    ]
+    for turn in range(max(map(len, lists), default=0)):
+        yield from (each[turn] for each in lists if turn < len(each))
+
+
+def _of_waiting(moment: Moment, job: int) -> Iterator[Change]:
+    places = moment.places(job) if moment.workload.elastic[job] else []
+    if places:
+        yield Change(job, places[0])
+        yield Change(job, max(places, key=lambda each: each.rate / each.gpus))
+
+
+def _of_running(moment: Moment, job: int) -> Iterator[Change]:
+    here, places = moment.running_at(job), moment.places(job)
+    fewer = [each for each in places if each.gpus <= here.gpus // 2]
+    more = [each for each in places if each.gpus > here.gpus]
+    if fewer:
+        yield Change(job, fewer[0])
+    yield Change(job, None)
+    if more:
+        yield Change(job, more[0])
+
+
+RECEDING_HORIZON = JointHorizon()
+
+
+# ---------------------------------------------------------------------------------------------------- what is to come
+STILL = {"weights", "levels", "order", "shape", "allowed", "partly", "sets", "speed", "offers", "tenant", "tenant_s"}
+STILL |= {"factor", "usd_per_s", "reach", "learned", "time_s", "history", "latency", "usd_per_byte"}
+"""Fields of a world that never change."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """A world that holds what is known at a moment, and a copy of it in which candidates are played."""
+
+    known: QueueWorld
+    trial: Moment
+    room: RankRoom
+    pairs: list[tuple[NDArray[Any], NDArray[Any]]] = field(repr=False)  # of the trial, of what is known
+
+    @classmethod
+    def of(cls, moment: Moment) -> Ahead:
+        """At a moment."""
+        known = _copy(moment.world)._replace(mtbf_s=np.inf)
+        _hide(known)
+        trial = _copy(known)
+        room = rank_room(len(moment.workload), len(moment.site.domains))
+        there = Moment(trial, moment.workload, moment.site, moment.offers, moment.sight)
+        return cls(known, there, room, list(_pairs(trial, known)))
+
+    def cost(self, candidate: Candidate, base: Ranked, horizon_s: float) -> float:
+        """What all known jobs cost from now on if a candidate is carried out and ``base`` decides later."""
+        for ours, known in self.pairs:
+            np.copyto(ours, known)
+        candidate.carry_out(self.trial)
+        trial = self.trial
+        return float(_play(trial.world, trial.sight, base.terms, self.room, trial.now_s + horizon_s))
+
+
+def _copy(world: Any) -> Any:
+    """A world of its own arrays, but for those that stand still and what is written down for people."""
+    own = {}
+    for name, value in zip(world._fields, world, strict=True):
+        if name in ("segment", "segment_s"):
+            own[name] = value[:0]
+        elif hasattr(value, "_fields") and name not in STILL:
+            own[name] = _copy(value)
+        else:
+            own[name] = value.copy() if isinstance(value, np.ndarray) and name not in STILL else value
+    return type(world)(**own)
+
+
+def _pairs(world: Any, other: Any) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    for name, value, known in zip(world._fields, world, other, strict=True):
+        if hasattr(value, "_fields") and name not in STILL:
+            yield from _pairs(value, known)
+        elif isinstance(value, np.ndarray) and name not in STILL and value.size:
+            yield value, known
+
+
+@kernel(lean=True)
+def _hide(w):  # type: ignore[no-untyped-def]
+    """Forget who comes, and when nodes fail, links move and tenants change."""
+    for job in range(w.tally[c.ARRIVED], len(w.job)):
+        w.job[job, c.ARRIVAL] = np.inf
+    height, first = w.tally[c.HEAP : c.HEAP + 1], len(w.job)
+    for node in range(len(w.bin)):
+        if w.bin[node, c.BIN_UP] == 1:
+            set_due(w.heap, w.due, w.place, height, first + node, np.inf)
+    for item in (c.NETWORK, c.TENANTS):
+        set_due(w.heap, w.due, w.place, height, first + len(w.bin) + item, np.inf)
+
+
+@kernel(lean=True)
+def _play(w, s, r, room, until):  # type: ignore[no-untyped-def]
+    """Price of the time that jobs are in the system from now on, under a rule."""
+    paid, comes = 0.0, True
+    while comes and w.clock[c.NOW] < until:
+        before, each = w.clock[c.NOW], 0.0
+        for job in range(w.tally[c.ARRIVED]):
+            if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
+                each += price_of(w, s, job)
+        comes = step(w)
+        paid += each * (w.clock[c.NOW] - before)
+        if comes:
+            decide_ranked(w, s, r, room)
+    for job in range(w.tally[c.ARRIVED]):
+        if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
+            left = remaining(w, job, w.clock[c.NOW])
+            rate = w.job[job, c.RATE] if w.mark[job, c.STATUS] == c.RUNNING else s.quickest[job]
+            paid += price_of(w, s, job) * (NEVER_S if not comes else min(NEVER_S, left / max(1e-12, rate)))
+    return paid

@@ -1,0 +1,164 @@
+"""Jobs one after another as ``hippo.jobs.joint.ranked`` says it, written for reading: it judges the compiled rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hippo.jobs.engine import world as c
+from hippo.jobs.joint.moment import JobPlace, Moment
+from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, PRICED
+from hippo.jobs.joint.rules import Ranked
+
+
+@dataclass(frozen=True)
+class Clear:
+    """A rule without regions and weights of links, in Python."""
+
+    rule: Ranked
+
+    @property
+    def name(self) -> str:
+        return self.rule.name
+
+    def decide(self, moment: Moment) -> None:
+        self._begin_all(moment, by_force=self.rule.preempts)
+        if self.rule.margin < 1.0:
+            for job in self._ordered(moment, moment.running.tolist()):
+                if self._replan(moment, job):
+                    self._begin_all(moment, by_force=False)
+
+    def _begin_all(self, moment: Moment, *, by_force: bool) -> None:
+        for job in self._ordered(moment, moment.waiting.tolist()):
+            if not self._begin(moment, job) and by_force:
+                self._by_force(moment, job)
+
+    def _ordered(self, moment: Moment, jobs: list[int]) -> list[int]:
+        return sorted(jobs, key=lambda job: (*self._key(moment, job), job))
+
+    def _key(self, moment: Moment, job: int) -> tuple[float, float]:
+        rule, work = self.rule, moment.workload
+        gpus_at_best = float(work.devices[job]) / float(moment.sight.quickest[job])
+        left = moment.remaining_s(job) * gpus_at_best
+        if rule.rank == ARRIVED:
+            rank = float(work.arrival_s[job])
+        elif rule.rank == ATTAINED:
+            rank = math.floor(math.log(max(moment.attained_s(job) * gpus_at_best, 1000.0)) / math.log(4.0))
+        else:
+            rank = left / self._price(moment, job) if rule.rank == PRICED else left
+        return -float(work.priority[job]) if rule.by_priority else 0.0, rank
+
+    def _plain_price(self, moment: Moment, job: int) -> float:
+        work = moment.workload
+        at_best_s = float(work.duration_s[job] / moment.sight.quickest[job])
+        return (1.0 + float(work.priority[job])) / (3600.0 + at_best_s)
+
+    def _price(self, moment: Moment, job: int) -> float:
+        return self._plain_price(moment, job) * (1.0 + self.rule.urgency * (1.0 - self._ease(moment, job)))
+
+    def _ease(self, moment: Moment, job: int) -> float:
+        left_s = moment.remaining_s(job) / float(moment.sight.quickest[job])
+        slack_s = float(moment.workload.deadline_s[job]) - moment.now_s - left_s
+        return 1.0 if math.isinf(slack_s) else min(1.0, max(0.0, slack_s / (3600.0 + left_s)))
+
+    def _gpu_price(self, moment: Moment, job: int) -> float:
+        waiting = sum(self._price(moment, other) for other in moment.waiting.tolist() if other != job)
+        thrift = self.rule.thrift * self._ease(moment, job) * self._plain_price(moment, job)
+        devices = sum(pool.devices for pool in moment.site.pools)
+        return self.rule.crowd * waiting / devices + thrift / float(moment.workload.devices[job])
+
+    def _cost(self, moment: Moment, job: int, place: JobPlace) -> float:
+        world, work = moment.world, moment.workload
+        begins = moment.stop_s(job, place)
+        if world.mark[job, c.STOPS] + world.mark[job, c.FAILED] > 0:
+            begins = max(begins, world.restart_s)
+        data = 0.0
+        for domain in place.domains:
+            home, gb = int(world.mark[job, c.HOME]), float(work.data_gb[job]) / len(place.domains)
+            if home >= 0 and home != domain and gb > 0.0:
+                lacks = max(0.0, gb - float(world.there[job, domain, 0]))
+                data = max(data, 1e9 * lacks / max(1.0, float(world.links.capacity[home, domain])))
+        ends = max(data, begins + moment.remaining_s(job) / place.rate)
+        return (self._price(moment, job) + self._gpu_price(moment, job) * place.gpus) * ends
+
+    def _best(self, moment: Moment, job: int) -> tuple[JobPlace, float] | None:
+        costs = [(self._cost(moment, job, each), each) for each in moment.places(job, self.rule.most_parts)]
+        if not costs:
+            return None
+        least = min(cost for cost, _ in costs)
+        close = [
+            (place.gpus, cost, place.free, place) for cost, place in costs if cost <= least * (1 + self.rule.slack)
+        ]
+        _, cost, _, place = min(close, key=lambda each: each[:3])
+        return place, cost
+
+    def _begin(self, moment: Moment, job: int) -> bool:
+        if not moment.workload.elastic[job]:
+            return moment.start(job)
+        best = self._best(moment, job)
+        return best is not None and moment.begin(job, best[0])
+
+    def _needs(self, moment: Moment, job: int) -> int:
+        table, most = moment.offers, int(moment.workload.devices[job])
+        if not moment.workload.elastic[job]:
+            return most
+        sizes = table.gpus.sum(axis=1)
+        usable = (table.kind == moment.world.mark[job, c.ROW]) & (sizes >= moment.workload.least[job]) & (sizes <= most)
+        return int(sizes[usable].min(initial=most))
+
+    def _by_force(self, moment: Moment, job: int) -> None:
+        """In the domain where the best of those who must stop ranks last; else, if it may span, anywhere."""
+        running = self._ordered(moment, moment.running.tolist())
+        behind = [other for other in running if self._is_far_behind(moment, job, other)]
+        needs, found = self._needs(moment, job), list[tuple[int, int]]()
+        for domain in range(len(moment.site.domains)):
+            free = _free(moment, domain)
+            for count in range(len(behind) + 1):
+                if free + sum(_held(moment, other, domain) for other in behind[len(behind) - count :]) >= needs:
+                    found.append((count, domain))
+                    break
+        if not found and not (self.rule.most_parts > 1 and moment.workload.elastic[job]):
+            return
+        domain = min(found)[1] if found else -1
+        free, stopped = _free(moment, domain), list[int]()
+        for other in reversed(behind):
+            stopped.append(other)
+            held = _held(moment, other, domain)
+            if held:
+                moment.pause(other)
+                free += held
+                if free >= needs and self._begin(moment, job):
+                    break
+        for other in reversed(stopped):
+            if moment.world.mark[other, c.STATUS] == c.WAITING:
+                self._begin(moment, other)
+
+    def _is_far_behind(self, moment: Moment, job: int, other: int) -> bool:
+        mine, its = self._key(moment, job), self._key(moment, other)
+        return its[0] > mine[0] or (its[0] == mine[0] and its[1] > mine[1] + self.rule.ahead * abs(mine[1]))
+
+    def _replan(self, moment: Moment, job: int) -> bool:
+        row = moment.world.job[job]
+        if moment.world.mark[job, c.STATUS] != c.RUNNING or not moment.workload.elastic[job]:
+            return False
+        if math.isinf(row[c.READY]) or row[c.LEFT] <= 0.0:
+            return False
+        best, here = self._best(moment, job), moment.running_at(job)
+        stays_s = max(0.0, float(row[c.READY]) - moment.now_s) + moment.remaining_s(job) / max(1e-12, here.rate)
+        stays = (self._price(moment, job) + self._gpu_price(moment, job) * here.gpus) * stays_s
+        return best is not None and best[1] < (1.0 - self.rule.margin) * stays and moment.resize(job, best[0])
+
+
+def _free(moment: Moment, domain: int) -> int:
+    rows = [row for row in moment.world.pool if domain < 0 or row[c.POOL_DOMAIN] == domain]
+    return int(sum(row[c.POOL_FREE] for row in rows))
+
+
+def _held(moment: Moment, job: int, domain: int) -> int:
+    world, piece, found = moment.world, int(moment.world.mark[job, c.PIECE]), 0
+    while piece >= 0:
+        row = world.piece[piece]
+        if domain < 0 or world.pool[world.bin[row[c.PIECE_BIN], c.BIN_POOL], c.POOL_DOMAIN] == domain:
+            found += int(row[c.PIECE_DEVICES])
+        piece = int(row[c.PIECE_OF_JOB])
+    return found

@@ -1,0 +1,201 @@
+"""Rules on worlds where their papers say what happens, and what holds for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hippo.jobs.engine import world as c
+from hippo.jobs.job import Job
+from hippo.jobs.joint import rules
+from hippo.jobs.joint.moment import Moment, Scheduler
+from hippo.jobs.joint.play import opened, play_jointly, step
+from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, LEFT, PRICED
+from hippo.jobs.joint.rules import Ranked
+from hippo.jobs.ledger import Ledger
+from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.workload import JobWorkload
+from hippo.registry import JOB_SCHEDULERS, load
+
+from .clear_rank import Clear
+from .test_against_twin import drawn
+from .test_play import KIND, TWO, offers
+
+EVERYONE: tuple[Scheduler, ...] = tuple(load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
+
+
+# ------------------------------------------------------------------------------------------------------ all of them
+@pytest.mark.parametrize("scheduler", EVERYONE, ids=lambda each: each.name)
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), domains=st.integers(2, 4), jobs=st.integers(3, 12))
+def test_nobody_who_fits_alone_waits_on_an_empty_site(scheduler: Scheduler, seed: int, domains: int, jobs: int):
+    made = drawn(seed, domains, jobs)
+    world = opened(made.workload, made.site, made.rules, offers=made.offers, tenants=made.tenants).world
+    moment = Moment.of(world, made.workload, made.site, made.offers)
+    while step(world):
+        scheduler.decide(moment)
+        if not len(moment.running):
+            for job in moment.waiting.tolist():
+                assert not moment.places(job, 1) if made.workload.elastic[job] else not moment.start(job)
+
+
+@pytest.mark.parametrize("scheduler", EVERYONE, ids=lambda each: each.name)
+def test_it_says_what_it_is(scheduler: Scheduler):
+    assert load(JOB_SCHEDULERS, "policy", scheduler.name) is scheduler
+    assert scheduler.summary
+    assert scheduler.source or scheduler.name in ("separate", "shortest")
+    assert scheduler.knows in ("nothing", "durations")
+
+
+RULES = st.builds(
+    Ranked,
+    name=st.just("drawn"),
+    summary=st.just(""),
+    rank=st.sampled_from([ARRIVED, ATTAINED, LEFT, PRICED]),
+    by_priority=st.booleans(),
+    preempts=st.booleans(),
+    ahead=st.sampled_from([0.0, 0.3]),
+    margin=st.sampled_from([0.1, 0.3, 1.0]),
+    most_parts=st.integers(1, 4),
+    slack=st.sampled_from([0.0, 0.02, 0.2]),
+    crowd=st.sampled_from([0.0, 1.0]),
+    thrift=st.sampled_from([0.0, 1.0]),
+    urgency=st.sampled_from([0.0, 4.0]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rule=RULES, seed=st.integers(0, 2**32 - 1), domains=st.integers(2, 4), jobs=st.integers(3, 12))
+def test_the_compiled_rule_does_what_the_clear_one_does(rule: Ranked, seed: int, domains: int, jobs: int):
+    world = drawn(seed, domains, jobs)
+    rest = {"offers": world.offers, "tenants": world.tenants}
+    quick, clear = (play_jointly(world.workload, world.site, each, world.rules, **rest) for each in (rule, Clear(rule)))
+    np.testing.assert_allclose(quick.finish_s, clear.finish_s, rtol=1e-9)
+    assert quick.preemptions.tolist() == clear.preemptions.tolist()
+
+
+# --------------------------------------------------------------------------------------------------- worlds by hand
+def sized(rate: dict[tuple[int, ...], float], hop_gb: float = 1.0) -> OfferTable:
+    """Offers of whole GPUs by the GPUs of their parts; those of two parts as quick wherever links give 1 GB/s."""
+    table, count = offers(), len(rate)
+    parts = np.array([len(gpus) for gpus in rate])
+    found = replace(
+        table,
+        kind=np.zeros(count, np.int64),
+        parts=parts,
+        gpus=np.array([gpus + (0,) * (4 - len(gpus)) for gpus in rate]),
+        block=np.ones(count, np.int64),
+        ring=np.zeros(count, np.bool_),
+        layout=np.ones((count, 3), np.int64),
+        rate=np.stack([np.full((2, 2), [0.1 * each if len(gpus) > 1 else each, each]) for gpus, each in rate.items()]),
+        hop_bytes=np.where(parts > 1, hop_gb * 1e9, 0.0),
+        memory_left=np.zeros(count),
+        inside_comm=np.zeros(count),
+        state_share=np.empty(0),
+    )
+    found.check()
+    return found
+
+
+def job(name: str, work_s: float, arrival_s: float = 0.0, least: int = 1, most: int = 4, **more: object) -> Job:
+    terms = {"model": KIND.model, "batch": KIND.batch, "seq": KIND.seq, "tokens": 1.0, "least": least, "most": most}
+    return Job(name, arrival_s, work_s, devices=most, **terms, **more)  # type: ignore[arg-type]
+
+
+def ended(scheduler: Scheduler, jobs: list[Job], table: OfferTable) -> Ledger:
+    return play_jointly(JobWorkload.of(jobs), TWO, scheduler, offers=table)
+
+
+LINEAR = sized({(1,): 0.25, (2,): 0.5, (4,): 1.0})
+CONCAVE = sized({(1,): 0.5, (2,): 0.8, (4,): 1.0})
+
+
+def test_mast_takes_a_job_to_the_region_where_it_ends_first_its_data_included():
+    """50 GB take 50 s to the other domain, the work 20."""
+    one = job("a", 20, data_gb=50, data_at="d1")
+    assert ended(rules.MAST, [one], LINEAR).finish_s.tolist() == [20]
+
+
+def test_mast_never_spans_regions():
+    """On one GPU of each region and three busy ones a broad job waits for 100 s."""
+    busy = [job("a", 75, least=3, most=3), job("b", 75, least=3, most=3)]
+    table = sized({(3,): 0.75, (2,): 0.5, (1, 1): 0.5, (4,): 1.0})
+    broad = job("c", 50, least=2, most=2)
+    assert ended(rules.MAST, [*busy, broad], table).first_start_s.tolist() == [0, 0, 100]
+    assert ended(rules.SAILOR, [*busy, broad], table).first_start_s.tolist() == [0, 0, 0]
+
+
+def test_sailor_saves_gpus_that_crosspipe_uses():
+    """All eight GPUs are a hundredth quicker than four."""
+    table = sized({(4,): 1.0, (4, 4): 1.01})
+    assert ended(rules.SAILOR, [job("a", 101, most=8)], table).finish_s.tolist() == [101]
+    assert ended(rules.CROSSPIPE, [job("a", 101, most=8)], table).finish_s.tolist() == pytest.approx([100])
+
+
+def test_sailor_plans_anew_when_room_comes():
+    """At 25 s b has 200 s of its work left; four GPUs do it in 50 s and its 30 s of restart, one in 200 s."""
+    jobs = [job("a", 1000, least=4), job("b", 75 / 4, least=3, most=3), job("c", 225 / 4)]
+    table = sized({(1,): 0.25, (3,): 0.75, (4,): 1.0})
+    assert ended(rules.SAILOR, jobs, table).finish_s.tolist() == pytest.approx([1000, 25, 25 + 30 + 50])
+
+
+def test_crux_gives_links_to_who_works_most_per_byte():
+    """Both span; a does ten times the work per byte, so its part of the links is the larger one."""
+    table = sized({(2, 2): 1.0, (1, 1): 0.5})
+    table = replace(table, hop_bytes=np.array([1e9, 1e10]))
+    jobs = [job("a", 80, least=4), job("b", 10, least=2, most=2)]
+    fair = ended(rules.SAILOR, jobs, table).finish_s
+    weighed = ended(rules.CRUX, jobs, table).finish_s
+    assert weighed[0] < fair[0]
+
+
+def test_hyperion_sends_a_job_where_least_is_left():
+    """a leaves 400 GPU seconds in its domain, b 40: c waits 10 s for b's, though a GPU of a's is free."""
+    jobs = [job("a", 75, least=3, most=3), job("b", 10, least=4), job("c", 100)]
+    table = sized({(1,): 0.25, (3,): 0.75, (4,): 1.0})
+    assert ended(rules.HYPERION, jobs, table).first_start_s.tolist() == [0, 0, 10]
+    assert ended(rules.MAST, jobs, table).first_start_s.tolist() == [0, 0, 0]
+
+
+def test_sla_morl_stops_a_job_for_one_whose_deadline_comes():
+    """Alike but for the deadline, c goes first once it is near, though it came last."""
+    jobs = [job("a", 4000, least=4), job("b", 4000, least=4), job("c", 4000, arrival_s=1.0, least=4, deadline_s=4100.0)]
+    assert ended(rules.SLA_MORL, jobs, LINEAR).finish_s[2] == 4001
+    assert ended(replace(rules.SLA_MORL, urgency=0.0), jobs, LINEAR).finish_s[2] == 8000
+
+
+def test_the_shortest_goes_first():
+    jobs = [job("a", 100, least=4), job("b", 100, least=4), job("c", 10, arrival_s=50.0, least=4)]
+    assert ended(rules.SHORTEST, jobs, LINEAR).finish_s[2] == 60
+
+
+def test_srpt_shares_gpus_in_a_crowd_where_more_gpus_help_less_and_less():
+    """Eight jobs on eight GPUs that do half of the work of four each: all begin at once."""
+    crowd = [job(str(number), 100) for number in range(8)]
+    alone = ended(rules.SRPT, crowd[:1], CONCAVE)
+    assert alone.finish_s.tolist() == [100]
+    calm = ended(replace(rules.SRPT, margin=1.0), crowd, CONCAVE)
+    greedy = ended(replace(rules.SRPT, crowd=0.0, margin=1.0), crowd, CONCAVE)
+    assert calm.finish_s.mean() < 0.9 * greedy.finish_s.mean()
+
+
+def test_goodput_begins_who_comes_within_a_round_when_nobody_runs():
+    jobs = [job("a", 10), job("b", 10, arrival_s=50.0)]
+    assert ended(rules.GOODPUT, jobs, LINEAR).first_start_s.tolist() == [0, 50]
+
+
+def test_only_who_makes_room_is_stopped():
+    """c needs four GPUs: a gives them; g ranks last, but h, which ranks before c, holds the others of its domain."""
+    jobs = [job("a", 1000, least=4), Job("g", 0.0, 5000, devices=2), Job("h", 0.0, 9000, devices=2, priority=1)]
+    ledger = ended(rules.SHORTEST, [*jobs, job("c", 50, arrival_s=0.5, least=4)], LINEAR)
+    assert ledger.preemptions.tolist() == [1, 0, 0, 0]
+
+
+def test_every_field_of_a_rule_but_what_it_is_called_goes_to_the_kernel():
+    said = {"name", "summary", "source", "knows", "learns"}
+    assert {each.name for each in fields(Ranked)} - said == set(rules.SRPT.terms._fields)
+    assert rules.SRPT.most_parts == c.MOST_PARTS
