@@ -11,7 +11,7 @@ from markupsafe import Markup
 from hippo.decide.wording import count, listed, number, percent
 from hippo.jobs.account import ReplayAccount
 from hippo.jobs.job import KINDS
-from hippo.jobs.joint.figures import interruptions_s, stopped_s
+from hippo.jobs.joint.figures import stopped_s
 from hippo.jobs.joint.record import DONE, EVICTED, FAILED, LEFT, PAUSED, SCATTERED, TOO_FEW, LinkState, Run, WorldRecord
 from hippo.report.jobs_charts import Axes, ChartLine, Floats, chart, span, stacked
 from hippo.report.text import NOTHING, unbroken, usd
@@ -46,6 +46,7 @@ HATCHED = "not computing yet", "repeating-linear-gradient(45deg, var(--idle) 0 3
 AWAY = "a broken node, other tenants", "color-mix(in srgb, var(--bad) 40%, var(--idle))"
 FRAMED = "a part of a job over several domains", "var(--idle);outline:2px solid var(--ink);outline-offset:-2px"
 GANGS = {"train": "gangs", "preprocess": "preparation", "predict": "prediction", "deploy": "serving"}
+GANG_COLOURS = dict(zip(GANGS.values(), ("var(--m5)", "var(--m3)", "var(--d8)", "var(--d7)"), strict=True))
 BY = {PAUSED: "by the scheduler", EVICTED: "by other tenants", FAILED: "by a broken node"}
 ENDED = {
     PAUSED: "stopped by the scheduler",
@@ -94,10 +95,7 @@ class _Telling:
             weight[self.kind[run.job]] += int(_gpus(run) * (run.end_s - run.begin_s))
         gangs = [name for name in GANGS.values() if name in weight]
         models = sorted((name for name in weight if name not in gangs), key=lambda name: -weight[name])
-        self.colours = {
-            **palette(models),
-            **dict(zip(gangs, ("var(--m5)", "var(--m1)", "var(--d7)", "var(--m3)"), strict=False)),
-        }
+        self.colours = {**palette(models), **{name: GANG_COLOURS[name] for name in gangs}}
         begin_s = float(self.jobs.arrival_s[0])
         last_s = max(each.end_s for each in record.runs)
         busy_s = 1.02 * max(
@@ -296,12 +294,10 @@ class _Telling:
         return f"Jobs waited for {span(all_s)} in all: {told}.{frag}"
 
     def lanes(self) -> str:
-        """What those jobs went through that waited or were stopped for longest."""
-        lost = interruptions_s(self.record, len(self.jobs))
-        for each in self.record.waits:
-            if not each.stopped:
-                lost[each.job] += each.end_s - each.begin_s
-        chosen = sorted(job for job in np.argsort(-lost, kind="stable")[:MOST_LANES].tolist() if lost[job] > 0)
+        """What those jobs went through that took longest beyond what they would alone."""
+        took_s = self.first.ledger.finish_s - self.jobs.arrival_s
+        lost_s = np.nan_to_num(took_s - self.jobs.duration_s / self.best)
+        chosen = sorted(np.argsort(-lost_s, kind="stable")[:MOST_LANES].tolist())
         rates: dict[int, list[tuple[float, float]]] = {}
         for time_s, job, rate in self.record.rates:
             rates.setdefault(job, []).append((time_s, rate))
@@ -336,7 +332,9 @@ class _Telling:
         told = "A row per job, by arrival: waiting, then on devices, the fuller the colour the quicker. "
         if np.isfinite(self.jobs.deadline_s).any():
             told += "A green bar is a deadline that was kept, a red one was missed. "
-        return f"{told}Those that waited or were stopped, the {MOST_LANES} that lost most time at most."
+        if len(self.jobs) > MOST_LANES:
+            told += f"The {MOST_LANES} that took longest beyond what they would alone in one domain."
+        return told.rstrip()
 
     # ----------------------------------------------------------------------------------------------------------- stops
     def stops(self) -> list[tuple[str, ...]]:
