@@ -28,7 +28,7 @@ STATES = {
 POLICIES = ("flat_ppo.policy", "no_gnn.policy", "no_masks.policy", "no_multipliers.policy")
 LEARNED = {
     "src/hippo/network/hi_ppo/hi_ppo.policy",
-    "src/hippo/network/dynamics/gru.npz",
+    "src/hippo/dynamics/gru.npz",
     "src/hippo/dispatch/dispatch.npz",
     "src/hippo/jobs/learned/jobs.npz",
     "src/hippo/jobs/learned/deadlines.npz",
