@@ -312,11 +312,12 @@ class Recorder:
         flow[0] = links.capacity
         for job in links.spanning[: links.tally[c.SPANNING]].tolist():
             offer = int(world.mark[job, c.OFFER])
-            parts, rate = int(moment.offers.parts[offer]), float(world.job[job, c.RATE])
-            hops = parts if moment.offers.ring[offer] else parts - 1
-            for hop in range(hops):
+            _, parts, _, ring = world.offers.form[offer].tolist()
+            sent = float(world.job[job, c.RATE] * world.offers.hop_bytes[offer])
+            for hop in range(parts if ring else parts - 1):
                 here, there = int(world.part[job, hop]), int(world.part[job, (hop + 1) % parts])
-                flow[1, [here, there], [there, here]] += rate * float(moment.offers.hop_bytes[offer])
+                flow[1, here, there] += sent
+                flow[1, there, here] += sent if ring != c.ONE_WAY else 0.0
         active = links.active[: links.tally[c.TRANSFERS]]
         row, rate = links.transfer[active], links.bytes[active, c.BYTES_RATE]
         for kind, what in ((2, c.DATA), (3, c.STATE)):
