@@ -15,8 +15,8 @@ from typing import Any
 
 from hippo import first_use
 from hippo.arguments import check_fields
+from hippo.dynamics.forecast import FORECASTS
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
-from hippo.network.dynamics.forecast import FORECASTS
 from hippo.network.evaluate.entrants import Entrant, StaticLevers, compete, held, hi_ppo, named
 from hippo.network.evaluate.evidence import evidence, figures_asked
 from hippo.network.evaluate.figures import world_document
