@@ -24,6 +24,7 @@ STATES = {
     "Alternatives",
     "Sweep",
     "WorldEnv",
+    "Recorder",
 }  # what grows during a run is no noun: one per run, never shared
 POLICIES = ("flat_ppo.policy", "no_gnn.policy", "no_masks.policy", "no_multipliers.policy")
 LEARNED = {

@@ -21,7 +21,7 @@ def world_view(document: Mapping[str, Any]) -> RenderableType:
     without that first."""
     world, plain = document["world"], document.get("without_compression")
     parts: list[RenderableType] = []
-    parts += [Text(f"{world['model']} on {world['cluster']}", style="bold"), Text(f"{under_words(document)}\n")]
+    parts += [Text(f"{world['model']} on {world['cluster']}", style="bold"), Text(under_words(document)), Text()]
     if plain is not None:
         parts += [Text("Without compression", style="bold"), *_world_parts(plain), Text()]
     if "compression_worth" in document:

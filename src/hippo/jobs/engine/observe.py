@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.elastic import has_room
-from hippo.jobs.engine.flows import hops, rate_of
+from hippo.jobs.engine.flows import farther, hops, narrower, rate_of, sends_back
 from hippo.jobs.engine.keys import attained, remaining
 from hippo.jobs.engine.running import find_pool
 from hippo.jobs.placement.offers import OfferTable
@@ -437,8 +437,8 @@ def _rate_in_chain(w, s, offer):  # type: ignore[no-untyped-def]
     least, slowest = np.inf, 0.0
     for hop in range(hops(w.offers, offer)):
         here, there = s.chain[hop], s.chain[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
-        least = min(least, s.left[here, there], s.left[there, here])
-        slowest = max(slowest, w.links.latency[here, there], w.links.latency[there, here])
+        least = narrower(w, offer, s.left, here, there, least)
+        slowest = farther(w, offer, here, there, slowest)
     return rate_of(w.offers, offer, least, slowest) if least > 0.0 else 0.0
 
 
@@ -553,7 +553,9 @@ def _place(w, s, job, at, top):  # type: ignore[no-untyped-def]
     usd = 0.0
     for hop in range(hops(w.offers, offer)):
         here, there = s.where[at, hop], s.where[at, (hop + 1) % parts]
-        usd += w.links.usd_per_byte[here, there] + w.links.usd_per_byte[there, here]
+        usd += w.links.usd_per_byte[here, there]
+        if sends_back(w.offers, offer):
+            usd += w.links.usd_per_byte[there, here]
     numbers[14] = np.log(1.0 + usd * w.offers.hop_bytes[offer] * s.rate[at] * 3600.0) / 5.0
 
 

@@ -106,7 +106,7 @@ def _dots(
     """Dots with the labels that find room, those of the front first."""
     points = (*front, *beaten)
     places = [(_x(s.step_time_s, ranges[0]), _y(s.egress_usd_per_step, ranges[1])) for _, s in points]
-    axis = Box(0.0, HEIGHT - BOTTOM + 2, WIDTH, HEIGHT)  # whose marks no label may cover
+    axis = Box(0.0, HEIGHT - BOTTOM + 8, WIDTH, HEIGHT)  # whose marks no label may cover
     frame = Labels([axis, *(Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in places)])
     dots, names = [], _finders(story)
     for index, ((plan, score), (x, y)) in enumerate(zip(points, places, strict=True)):
