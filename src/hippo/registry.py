@@ -74,6 +74,7 @@ TRAINING: Mapping[str, str] = {
     "hi_ppo": "hippo.network.train.train:train",
     "dispatch": "hippo.dispatch.train.train:train",
     "jobs": "hippo.jobs.train.train:train",
+    "world": "hippo.jobs.joint.hi_ppo.train:train",
 }
 """What ``hippo train`` runs, by the ``learner`` of its configuration. By name, because it alone needs torch."""
 
@@ -81,6 +82,7 @@ LEARNING: Mapping[str, str] = {
     "hi_ppo": "hippo.network.train.settings:parse_settings",
     "dispatch": "hippo.dispatch.train.settings:parse_settings",
     "jobs": "hippo.jobs.train.settings:parse_settings",
+    "world": "hippo.jobs.joint.hi_ppo.settings:parse_settings",
 }
 """What makes settings of a learner's configuration."""
 

@@ -26,7 +26,7 @@ class Choice:
 
     config: Annotated[
         Path | None,
-        typer.Option(metavar="NAME|FILE.yaml", help="Learning configuration: hi_ppo, dispatch, jobs or a file."),
+        typer.Option(metavar="NAME|FILE.yaml", help="Learning configuration: hi_ppo, world, dispatch, jobs or a file."),
     ] = None
     print_config: Annotated[
         bool,

@@ -41,6 +41,7 @@ class Sight(NamedTuple):
     places: Floats  # (P, PLACE_NUMBERS) of the job that was asked about
     shapes: Floats  # (V, SHAPE_NUMBERS) of the place that was asked about
     job: NDArray[np.int64]  # (J,) which job, -1: none
+    may: NDArray[np.bool_]  # (J,) whether it could go somewhere, as far as one domain can tell
     offer: NDArray[np.int64]  # (P,) -1: stop; -2: a gang starts
     where: NDArray[np.int64]  # (P, M) domains, -1: no such part
     rate: NDArray[np.float64]  # (P,)
@@ -81,6 +82,7 @@ def sight(
         places=np.zeros((places, PLACE_NUMBERS), np.float32),
         shapes=np.zeros((SHAPES, SHAPE_NUMBERS), np.float32),
         job=np.full(jobs, -1, np.int64),
+        may=np.zeros(jobs, np.bool_),
         offer=np.zeros(places, np.int64),
         where=np.full((places, c.MOST_PARTS), -1, np.int64),
         rate=np.zeros(places),
@@ -114,7 +116,7 @@ def look(w, s):  # type: ignore[no-untyped-def]
         if at < count:
             _job(w, s, at, count)
         else:
-            s.job[at] = -1
+            s.job[at], s.may[at] = -1, False
             for number in range(JOB_NUMBERS):
                 s.jobs[at, number] = 0.0
     return count
@@ -301,6 +303,7 @@ def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
     numbers[16] = np.log(1.0 + (now - row[c.BEGAN])) / 10.0 if runs else 0.0
     best = _best_rate(w, s, job) if elastic else 0.0
     numbers[17] = best / quick
+    s.may[at] = _may(w, s, at, best)
     numbers[18] = min(2.0, best / row[c.RATE]) - 1.0 if runs and row[c.RATE] > 0.0 else 0.0
     numbers[19] = np.log(s.price[job] + 1e-3)
     numbers[20] = np.log(abs(s.key[at]) + 1e-4) / 4.0
@@ -309,6 +312,34 @@ def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
         ahead += abs(s.key[other]) > abs(s.key[at])
     numbers[21] = ahead / shown
     numbers[22] = 1.0
+
+
+@kernel(lean=True)
+def _may(w, s, at, best):  # type: ignore[no-untyped-def]
+    """Whether a job that is shown could go somewhere; ``best``: the quickest it could be inside one domain. One for which
+    no domain alone has room may have a place over several, as long as the site has its least."""
+    job = s.job[at]
+    if w.mark[job, c.STATUS] == c.RUNNING:
+        return free_to_change(w, s, at)
+    if w.mark[job, c.ELASTIC] == 0:
+        return find_pool(w, job) >= 0
+    free = 0
+    for domain in range(len(s.free)):
+        free += s.free[domain, 0] * s.size[0]
+    return best > 0.0 or free >= w.mark[job, c.LEAST]
+
+
+@kernel(lean=True)
+def free_to_change(w, s, at):  # type: ignore[no-untyped-def]
+    """Whether a running job that is shown may stop or change its place: for one that is more urgent, or where it has
+    computed for ``DWELL_S``."""
+    return is_passed(w, s, at) or w.clock[c.NOW] - w.job[s.job[at], c.READY] >= DWELL_S
+
+
+@kernel(lean=True)
+def is_passed(w, s, at):  # type: ignore[no-untyped-def]
+    """Whether somebody who waits is more urgent than a job that is shown."""
+    return w.mark[s.job[0], c.STATUS] == c.WAITING and -s.key[0] > s.key[at]
 
 
 @kernel(lean=True)
@@ -374,12 +405,10 @@ def places(w, s, at):  # type: ignore[no-untyped-def]
     job = s.job[at]
     if w.mark[job, c.STATUS] == c.WAITING:
         return _places(w, s, job)
-    first = s.job[0]
-    more_urgent = w.mark[first, c.STATUS] == c.WAITING and -s.key[0] > s.key[at]
-    if not more_urgent and w.clock[c.NOW] - w.job[job, c.READY] < DWELL_S:
+    if not free_to_change(w, s, at):
         return 0
     count = _places(w, s, job)
-    if more_urgent:
+    if is_passed(w, s, at):
         return count
     count -= 1  # the last takes the place of the stop
     s.offer[0], s.rate[0] = s.offer[count], s.rate[count]

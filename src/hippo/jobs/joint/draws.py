@@ -99,9 +99,10 @@ def _moving(site: JobSite, span_s: float, rng: np.random.Generator) -> JobSite:
     factor = 1.0 + swing_path(dynamics, time_s, k * k, rng)
     factor *= daily_factor(time_s, dynamics.diurnal_peak_to_trough, rng.uniform(0.0, 86400.0, k * k))
     factor *= links_up(dynamics, time_s, k * k, rng)
-    carried = np.where(np.eye(k, dtype=bool), np.inf, rate * factor.reshape(-1, k, k).clip(0.0))
-    history = LinkHistory(time_s, np.where(np.isnan(carried), np.inf, carried))
-    return replace(site, history=history)
+    carried = np.repeat(rate[None], len(time_s), axis=0)
+    apart = ~np.eye(k, dtype=bool)
+    carried[:, apart] *= factor.reshape(-1, k, k)[:, apart].clip(0.0)
+    return replace(site, history=LinkHistory(time_s, carried))
 
 
 def _tenants(site: JobSite, span_s: float, rng: np.random.Generator) -> Tenants:

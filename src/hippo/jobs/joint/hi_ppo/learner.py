@@ -41,7 +41,8 @@ class HiPpo(nn.Module):
     def __init__(self, settings: WorldLearning) -> None:
         super().__init__()
         own = settings.network
-        self.upper = UpperNetwork(own.hidden, own.layers, own.heads, graph=own.encoder != "none")
+        graph = own.encoder != "none" and not settings.ablation.no_gnn
+        self.upper = UpperNetwork(own.hidden, own.layers, own.heads, out=own.out, graph=graph)
         self.lower = LowerNetwork(own.hidden)
 
 
@@ -153,12 +154,12 @@ def collect(policy: HiPpo, share: Share, steps: int, settings: WorldLearning) ->
 def keep(seen: Sights, batch: WorldBatch, step: int) -> None:
     """Note what is seen now."""
     for kept, now in zip(seen, batch.sights, strict=True):
-        np.copyto(kept[step], now)  # type: ignore[call-overload]
+        kept[step] = now
 
 
 def room(batch: WorldBatch, steps: int) -> Sights:
     """For what is seen in so many decisions, (T, W, ...)."""
-    return Sights(*(np.zeros((steps, *each.shape), each.dtype) for each in batch.sights))  # type: ignore[arg-type]
+    return Sights(*(np.zeros((steps, *each.shape), each.dtype) for each in batch.sights))
 
 
 def flat(sights: Sights) -> Seen:

@@ -4,7 +4,7 @@ on which devices.
 
 The value is a sum over jobs, as what is to be paid is: each job in the light of all, and what the site says.
 
-Letters: N decisions, K domains, J jobs, P places, V shapes, M parts, H units.
+Letters: N decisions, K domains, J jobs, P places, V shapes, M parts, H units, O of them of a domain.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from hippo.jobs.engine.observe import (
     SHAPE_NUMBERS,
     SITE_NUMBERS,
 )
+from hippo.jobs.joint.hi_ppo.settings import START
 from hippo.learn.ppo import Evaluated, choice
 
 
@@ -43,31 +44,35 @@ class Seen(NamedTuple):
 class Thought(NamedTuple):
     """What the network makes of a moment before it chooses."""
 
-    domains: Tensor  # (N, K + 1, H), the last zero
+    domains: Tensor  # (N, K + 1, O), the last zero
     jobs: Tensor  # (N, J, H), zero for nobody
-    around: Tensor  # (N, 2 H) of the whole moment
+    around: Tensor  # (N, O + H) of the whole moment
 
 
 class UpperNetwork(nn.Module):
     """Scores jobs, then places of the chosen one; values the moment."""
 
-    def __init__(self, hidden: int = 32, layers: int = 2, heads: int = 2, *, graph: bool = True) -> None:
+    def __init__(self, hidden: int = 32, layers: int = 2, heads: int = 2, *, out: int = 0, graph: bool = True) -> None:
         super().__init__()
-        self.graph = graph
+        layers = layers if graph else 0
+        made = out or hidden if layers else hidden  # units of a domain
         self.domain_in = nn.Linear(DOMAIN_NUMBERS, hidden)
         self.message_node = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(layers))
         self.message_edge = nn.ModuleList(nn.Linear(2 * LINK_NUMBERS, hidden) for _ in range(layers))
-        self.update = nn.ModuleList(nn.Linear(2 * hidden, hidden) for _ in range(layers))
+        self.update = nn.ModuleList(
+            nn.Linear(2 * hidden, made if layer == layers - 1 else hidden) for layer in range(layers)
+        )
         self.job_in = _two(JOB_NUMBERS + SITE_NUMBERS, hidden, hidden)
         self.attention = nn.MultiheadAttention(hidden, heads, batch_first=True)
         self.job_next = _two(hidden, hidden, hidden)
-        self.job_own, self.job_around = nn.Linear(hidden, hidden), nn.Linear(2 * hidden, hidden)
+        self.job_own, self.job_around = nn.Linear(hidden, hidden), nn.Linear(made + hidden, hidden)
         self.job_out = nn.Linear(hidden, 1)
-        self.none_out = _two(2 * hidden, hidden, 1)
-        self.place_own, self.place_job = nn.Linear(PLACE_NUMBERS, hidden), nn.Linear(3 * hidden, hidden)
-        self.place_parts = nn.Linear(hidden, hidden)
+        self.none_out = _two(made + hidden, hidden, 1)
+        self.place_own, self.place_job = nn.Linear(PLACE_NUMBERS, hidden), nn.Linear(made + 2 * hidden, hidden)
+        self.place_parts = nn.Linear(made, hidden)
         self.place_out = _two(hidden, hidden, 1)
-        self.value_job, self.value_site = _two(3 * hidden, hidden, 1), _two(2 * hidden + SITE_NUMBERS, hidden, 1)
+        self.value_job = _two(made + 2 * hidden, hidden, 1)
+        self.value_site = _two(made + hidden + SITE_NUMBERS, hidden, 1)
         for last in (self.job_out, self.none_out[-1], self.place_out[-1]):
             nn.init.zeros_(last.weight)  # type: ignore[arg-type]
             nn.init.zeros_(last.bias)  # type: ignore[arg-type]
@@ -75,11 +80,10 @@ class UpperNetwork(nn.Module):
     def think(self, seen: Seen) -> Thought:
         """Embed moments."""
         nodes = torch.relu(self.domain_in(seen.domains))
-        if self.graph:
-            edges = torch.cat([seen.links, seen.links.transpose(1, 2)], dim=-1)
-            for of_node, of_edge, update in zip(self.message_node, self.message_edge, self.update, strict=True):
-                sent = torch.relu(of_node(nodes)[:, None] + of_edge(edges)).mean(2)
-                nodes = torch.relu(update(torch.cat([nodes, sent], dim=-1)))
+        edges = torch.cat([seen.links, seen.links.transpose(1, 2)], dim=-1)
+        for of_node, of_edge, update in zip(self.message_node, self.message_edge, self.update, strict=True):
+            sent = torch.relu(of_node(nodes)[:, None] + of_edge(edges)).mean(2)
+            nodes = torch.relu(update(torch.cat([nodes, sent], dim=-1)))
         there = seen.jobs[..., -1] > 0
         wide = seen.site[:, None].expand(-1, seen.jobs.shape[1], -1)
         rows = self.job_in(torch.cat([seen.jobs, wide], dim=-1))
@@ -144,10 +148,6 @@ class LowerNetwork(nn.Module):
         """How likely shapes (N,) are now."""
         log_probs, chaos = choice(self.scores(seen.shapes), seen.may_shape)
         return Evaluated(log_probs.gather(1, action[:, None])[:, 0], chaos, torch.zeros(len(action), 1))
-
-
-START = 2.0
-"""How strongly the lower agent begins as the rule that it is to improve."""
 
 
 def _two(given: int, hidden: int, made: int) -> nn.Sequential:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hippo.jobs.engine import observe
 from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.joint.env import JOBS, MOST_ANSWERS, PLACES, carry_out, prices
+from hippo.jobs.joint.hi_ppo.settings import START
 from hippo.jobs.joint.moment import Moment
 from hippo.learn.serving import linear, relu
 from hippo.learn.weights import Form
@@ -24,8 +25,6 @@ from hippo.learn.weights import Form
 Floats = NDArray[np.float32]
 Network = Mapping[str, Floats]
 
-START = np.float32(2.0)
-"""How strongly the lower agent begins as the rule that it is to improve."""
 FORM = Form(
     "policy for the jobs of a site",
     {
@@ -97,7 +96,7 @@ def whither(network: Network, nodes: Floats, job: Floats, around: Floats, places
 def how(network: Network, shapes: Floats) -> Floats:
     """Logits (V,) of shapes."""
     inner = relu(linear(network, "out.2", relu(linear(network, "out.0", shapes))))
-    start = START * (20.0 * (shapes[:, 0] - 1.0) - 0.5 * shapes[:, 6])
+    start = np.float32(START) * (20.0 * (shapes[:, 0] - 1.0) - 0.5 * shapes[:, 6])
     found: Floats = linear(network, "out.4", inner)[:, 0] + start
     return found
 
@@ -123,7 +122,7 @@ class Agents:
         """Slot, place and shape that are likeliest; None: nobody."""
         nodes, rows, around = think(self.upper, seen)
         scores = whom(self.upper, rows, around)
-        scores[:-1] = np.where(seen.job >= 0, scores[:-1], -np.inf)
+        scores[:-1] = np.where(seen.may, scores[:-1], -np.inf)
         slot = int(scores.argmax())
         if slot == len(seen.job):
             return None

@@ -42,6 +42,10 @@ DOCUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 to the end."""
 
 
+START = 2.0
+"""How strongly the lower agent begins as the rule that it is to improve: the quickest shape, in the fullest nodes."""
+
+
 @dataclass(frozen=True)
 class AgentNetwork(Checked):
     """The networks of both agents."""
@@ -83,7 +87,7 @@ class DrawnWorlds(Checked):
 class Imitation(Checked):
     """The start: both agents first do as a rule does; 0 rounds: from nothing."""
 
-    rounds: int = within(12, 0, 10_000)
+    rounds: int = within(24, 0, 10_000)
     steps: int = within(96, 1, 100_000)  # answers in each world and round
     passes: int = within(3, 1, 1000)
     learning_rate: float = within(2e-3, 1e-7, 1.0)
@@ -96,7 +100,7 @@ class WorldRun(Checked):
     seed: int = within(0, 0, 2**31)
     minutes: float = within(80.0, 0.0, 1e6)  # of wall clock; 0: no limit
     updates: int = within(200, 0, 10_000_000)
-    value_updates: int = within(5, 0, 1000)  # first, in which only values are learned
+    value_updates: int = within(6, 0, 1000)  # first, in which only values are learned
     parallel: int = within(64, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)
     checkpoint_every: int = within(10, 1, 1_000_000)
@@ -113,17 +117,17 @@ class WorldAblation(Checked):
 
 def _ppo() -> Ppo:
     return Ppo(
-        learning_rate=5e-4,
-        learning_rate_end=5e-5,
-        gamma=0.99,
+        learning_rate=2e-4,
+        learning_rate_end=2e-5,
+        gamma=0.997,
         gae_lambda=0.97,
         clip=0.2,
-        entropy=0.002,
+        entropy=0.0005,
         entropy_end=0.0,
         value=0.5,
         max_grad_norm=0.5,
         target_kl=0.02,
-        steps_per_update=8192,
+        steps_per_update=16384,
         passes=2,
         minibatch=1024,
     )

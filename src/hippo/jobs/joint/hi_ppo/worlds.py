@@ -151,8 +151,7 @@ class WorldBatch:
 
     def _allow(self, each: int, env: WorldEnv) -> None:
         may = self.sights.may[each]
-        np.greater_equal(env.sight.job, 0, out=may[:-1])
-        may[:-1] &= not env.done
+        np.logical_and(env.sight.may, not env.done, out=may[:-1])
         may[-1] = True
 
     def ask(self, slots: Ints) -> None:
@@ -187,15 +186,16 @@ class WorldBatch:
             taken = (slot, place, shape if self.sights.may_shape[each].any() else -1)
             reward[each] = env.answer(*taken)
             self.answers[each].append(taken)
-            passed[each], done[each] = env.world.clock[c.NOW] - before_s, env.done
+            over = self.envs[each].done
+            passed[each], done[each] = env.world.clock[c.NOW] - before_s, over
             self.paid[each] -= reward[each]
             curve = self.curve[each]
             if curve is not None:
-                reward[each] += curve.between(before_s, env.world.clock[c.NOW] if not env.done else np.inf)
+                reward[each] += curve.between(before_s, np.inf if over else env.world.clock[c.NOW])
                 reward[each] *= len(env.price) / curve.total_s
-                if env.done:
+                if over:
                     self.ended.append(float(self.paid[each]) / curve.total_s)
-            if env.done and self.endless:
+            if over and self.endless:
                 self.envs[each], self.answers[each] = self._opened(each, self._next()), []
             else:
                 self._allow(each, env)
