@@ -306,9 +306,10 @@ class _Telling:
     def _lane(self, job: int, rates: list[tuple[float, float]]) -> Lane:
         colour, name = self.colours.get(self.kind[job], "var(--m5)"), self.jobs.name(job)
         why_colour, found = dict(WHYS), list[Stretch]()
+        stopped = {run.end_s: self._ended(run) for run in self.record.runs if run.job == job}
         for wait in self.record.waits:
             if wait.job == job:
-                after = " after a stop" if wait.stopped else ""
+                after = f" ({stopped[wait.begin_s]})" if wait.begin_s in stopped else ""
                 tip = (
                     f"{name} waits{after}: {wait.why}\nfrom {span(wait.begin_s)} for {span(wait.end_s - wait.begin_s)}"
                 )
