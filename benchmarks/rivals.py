@@ -3,6 +3,7 @@
 Worlds are drawn: families of jobs at loads of 0.7, 1 and 1.2 on four domains of 80 A100, over links that stand still,
 move, or fail with nodes. Every rule plays as many settings on the same training worlds; ``--write`` keeps the best of
 each where the registry reads them (``src/hippo/jobs/joint/settings.json``). Then all play test worlds, of other seeds.
+What jobs can run under was planned once (``data/offers_four_by_eighty.npz``; ``--plan`` plans it anew, minutes of CPU).
 Costs are told over those of ``separate`` with its usual setting in the same world.
 """
 
@@ -24,9 +25,11 @@ from numpy.typing import NDArray
 import hippo.jobs.joint.settings as kept
 from hippo.jobs.joint import rules
 from hippo.jobs.joint.env import WorldScene, prices
+from hippo.jobs.joint.figures import world_figures
 from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.joint.receding_horizon import JointHorizon
+from hippo.jobs.joint.record import Recorder
 from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import Failures, ReplayRules
@@ -39,7 +42,8 @@ from hippo.problem.links import base_bandwidth
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
 
-CLUSTER = Path(__file__).parents[1] / "examples" / "four-by-eighty.yaml"
+TREE = Path(__file__).parents[1]
+CLUSTER, OFFERS = TREE / "examples" / "four-by-eighty.yaml", TREE / "data" / "offers_four_by_eighty.npz"
 MODELS = ("llama-3.2-1b", "llama-3-8b", "qwen2.5-32b", "llama-3-70b")
 LOADS, TRAIN_LOADS = (0.7, 1.0, 1.2), (1.0, 1.2)
 NETWORKS: Mapping[str, tuple[str, ...]] = {"still": (), "moving": ("regimes",), "failing": ("lasting", "outage")}
@@ -103,8 +107,19 @@ def drawn(first_seed: int, loads: tuple[float, ...]) -> list[Drawn]:
 
 @cache
 def planned() -> OfferTable:
-    """Planned once; minutes of CPU, then kept on the disk."""
-    return offer_table(load_cluster(CLUSTER), usual_trainings(MODELS))
+    """What elastic jobs can run under, as the planner said once."""
+    with np.load(OFFERS, allow_pickle=False) as held:
+        columns = {name: held[name] for name in held.files}
+    raised = float(columns.pop("raised"))
+    table = OfferTable(kinds=usual_trainings(MODELS), raised=raised, **columns)
+    table.check()
+    return table
+
+
+def plan() -> None:
+    """Plans the offers anew, minutes of CPU, and keeps them."""
+    table = offer_table(load_cluster(CLUSTER), usual_trainings(MODELS))
+    np.savez_compressed(OFFERS, **{name: value for name, value in vars(table).items() if name != "kinds"})
 
 
 def scene(asked: Drawn) -> WorldScene:
@@ -137,7 +152,7 @@ def _history(cluster: Cluster, movements: tuple[str, ...], rng: np.random.Genera
 
 
 @dataclass(frozen=True)
-class WorldFigures:
+class PlayFigures:
     """Of one play."""
 
     priced: (
@@ -145,29 +160,27 @@ class WorldFigures:
     )
     mean_s: float
     p95_s: float
-    goodput: float  # work by priority that is done when the last job comes, over what the devices could do
+    goodput: float  # see ``joint.figures``
     missed: float  # share of deadlines
     stops: float  # of a job
     cpu_s: float
 
 
-def figures(world: WorldScene, scheduler: Scheduler) -> WorldFigures:
-    """A world played under a scheduler."""
+def figures(world: WorldScene, scheduler: Scheduler, *, all_of_them: bool = True) -> PlayFigures:
+    """A world played under a scheduler; its goodput takes as long as the play of a quick rule."""
+    given, recorder = (world.workload, world.site), Recorder() if all_of_them else None
     began = time.process_time()
-    ledger = play_jointly(world.workload, world.site, scheduler, world.settings, offers=world.offers)
+    ledger = play_jointly(*given, scheduler, world.settings, offers=world.offers, recorder=recorder)
     cpu_s, work = time.process_time() - began, world.workload
     last_s = float(np.nanmax(ledger.finish_s))
     finish_s = np.where(np.isfinite(ledger.finish_s), ledger.finish_s, 2.0 * last_s)
     stays_s = finish_s - work.arrival_s
-    weight, promised = 1.0 + work.priority, np.isfinite(work.deadline_s)
-    came_s = float(work.arrival_s[-1])
-    done = world.offers.device_s(work) * (finish_s <= came_s)
-    devices = sum(pool.devices for pool in world.site.pools)
-    return WorldFigures(
+    promised = np.isfinite(work.deadline_s)
+    return PlayFigures(
         priced=float(np.mean(stays_s * prices(world))),
         mean_s=float(stays_s.mean()),
         p95_s=float(np.quantile(stays_s, 0.95)),
-        goodput=float((weight * done).sum() / weight.mean() / (devices * came_s)),
+        goodput=world_figures(recorder.record(), ledger, *given, world.offers).goodput if recorder else np.nan,
         missed=float((finish_s > work.deadline_s)[promised].mean()) if promised.any() else 0.0,
         stops=float(ledger.preemptions.mean()),
         cpu_s=cpu_s,
@@ -187,13 +200,14 @@ class Task:
 def tried(task: Task) -> dict[str, list[float]]:
     """What each setting costs over ``separate``."""
     world = scene(task.drawn)
-    usual = figures(world, rules.SEPARATE).priced
+    usual = figures(world, rules.SEPARATE, all_of_them=False).priced
     found = {}
     for name in task.names:
         rule = USUAL[name]
         if name == "receding_horizon":
             rule = replace(rule, base=replace(rules.SRPT, **task.base))
-        found[name] = [figures(world, replace(rule, **setting)).priced / usual for setting in PLAYS[name]]
+        plays = (figures(world, replace(rule, **setting), all_of_them=False) for setting in PLAYS[name])
+        found[name] = [each.priced / usual for each in plays]
     return found
 
 
@@ -218,14 +232,14 @@ def searched() -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------------------- worlds
-def all_of(world: Drawn) -> dict[str, WorldFigures]:
+def all_of(world: Drawn) -> dict[str, PlayFigures]:
     """Figures of every scheduler with its setting, and of ``separate`` as it was."""
     made = scene(world)
     everyone = {name: figures(made, load(JOB_SCHEDULERS, "policy", name)) for name in JOB_SCHEDULERS}
     return everyone | {"": figures(made, rules.SEPARATE)}
 
 
-def rows(worlds: list[dict[str, WorldFigures]], loads: list[float]) -> Iterator[str]:
+def rows(worlds: list[dict[str, PlayFigures]], loads: list[float]) -> Iterator[str]:
     """The table: means over the worlds; of the cost over ``separate``'s the half-width of its 95 % interval, too."""
     yield "| rule | cost | " + " | ".join(f"at load {each:g}" for each in LOADS) + " | completion, h | p95, h | goodput"
     yield "|---|---|" + "---|" * (len(LOADS) + 6)
@@ -241,7 +255,8 @@ def rows(worlds: list[dict[str, WorldFigures]], loads: list[float]) -> Iterator[
 
 def main() -> None:
     """Searches settings with ``--write``; prints the table of the test worlds."""
-    planned()
+    if "--plan" in sys.argv:
+        plan()
     if "--write" in sys.argv:
         file = Path(kept.__file__).with_name("settings.json")
         file.write_text(json.dumps(searched(), indent=2) + "\n", encoding="utf-8")
