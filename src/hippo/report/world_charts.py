@@ -8,13 +8,14 @@ have a frame and are joined where they begin; ``jobs.js`` lights up all that bel
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.site import JobSite
+from hippo.report.charts import BOLD
 from hippo.report.jobs_charts import LEFT, RIGHT, WIDTH, time_marks
 
 Floats = NDArray[np.float64]
@@ -75,6 +76,7 @@ class Block:
 def device_map(site: JobSite, blocks: Sequence[Block], span: Span, domains: Sequence[int]) -> str:
     """Blocks upon the devices of these domains, node upon node."""
     nodes = [(pool.domain, pool.per_node) for pool in site.pools for _ in range(pool.nodes)]
+    span = replace(span, left=max(span.left, min(NAME, 14 + BOLD * max(len(site.domains[at]) for at in domains))))
     held = {at: [node for node, (name, _) in enumerate(nodes) if name == site.domains[at]] for at in domains}
     most = max(sum(nodes[node][1] for node in each) for each in held.values())
     scale = max(ROOM / len(domains), LEAST_HEIGHT) / most
@@ -87,7 +89,7 @@ def device_map(site: JobSite, blocks: Sequence[Block], span: Span, domains: Sequ
         )
         words = f'x="{span.left - 8}" text-anchor="end"'
         lines.append(
-            f'<text {words} y="{top + 13:.1f}" class="bold">{escape(_short(site.domains[at], span.left))}</text>'
+            f'<text {words} y="{top + 13:.1f}" class="bold">{escape(_short(site.domains[at], span.left, BOLD))}</text>'
         )
         lines.append(f'<text {words} y="{top + 28:.1f}" class="small">{size:,}</text>')
         for node in held[at]:
@@ -233,7 +235,7 @@ def job_lanes(lanes: Sequence[Lane], span: Span) -> str:
     drawn += wide.axis(8, bottom, "time since the first arrival")
     for at, lane in enumerate(lanes):
         y = 8 + LANE * at
-        words = escape(_short(lane.name, NAME))
+        words = escape(_short(lane.name, NAME, LETTER))
         drawn.append(f'<text class="small" x="{NAME - 8}" y="{y + 12}" text-anchor="end">{words}</text>')
         for each in lane.stretches:
             left, right = wide.x(each.begin_s), wide.x(each.end_s)
@@ -247,8 +249,8 @@ def job_lanes(lanes: Sequence[Lane], span: Span) -> str:
     return "".join([*drawn, "</svg>"])
 
 
-def _short(name: str, room: float) -> str:
-    most = int((room - 10) / LETTER)
+def _short(name: str, room: float, letter: float) -> str:
+    most = int((room - 10) / letter)
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 

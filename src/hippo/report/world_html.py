@@ -29,7 +29,7 @@ from hippo.report.world_charts import (
 
 MOST_DOMAINS, MOST_LINKS, MOST_LANES, MOST_STOPS = 8, 12, 30, 14
 BINS = 160
-MOST = 0.95  # of the device time in use, which a picture shows where the rest takes long
+MOST = 0.8  # of the device time in use, which a picture shows where the rest takes long
 WHYS = ((TOO_FEW, "var(--m3)"), (SCATTERED, "var(--m4)"), (LEFT, "var(--m5)"))
 WHILE = {
     TOO_FEW: "while too few devices were free",
@@ -306,9 +306,10 @@ class _Telling:
     def _lane(self, job: int, rates: list[tuple[float, float]]) -> Lane:
         colour, name = self.colours.get(self.kind[job], "var(--m5)"), self.jobs.name(job)
         why_colour, found = dict(WHYS), list[Stretch]()
+        stopped = {run.end_s: self._ended(run) for run in self.record.runs if run.job == job}
         for wait in self.record.waits:
             if wait.job == job:
-                after = " after a stop" if wait.stopped else ""
+                after = f" ({stopped[wait.begin_s]})" if wait.begin_s in stopped else ""
                 tip = (
                     f"{name} waits{after}: {wait.why}\nfrom {span(wait.begin_s)} for {span(wait.end_s - wait.begin_s)}"
                 )
@@ -369,7 +370,7 @@ class _Telling:
         told = listed([f"{number:,} {BY[way]}" for way, number in ways.most_common()])
         at_once = int(self.first.ledger.preemptions.sum() + self.first.ledger.failures.sum()) - len(self.record.stops)
         if at_once > 0:
-            told += f" ({at_once:,} more in the moment in which the job had begun)"
+            told += f" ({at_once:,} more of runs that lasted no time)"
         world = self.first.world
         assert world is not None, "recorded"
         paid = sum(run.state_usd for run in self.record.runs)

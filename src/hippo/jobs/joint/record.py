@@ -50,8 +50,7 @@ class Wait(NamedTuple):
     job: int
     begin_s: float
     end_s: float
-    why: str
-    stopped: bool  # it has run before
+    why: str  # TOO_FEW, ..
 
 
 class Absence(NamedTuple):
@@ -87,8 +86,8 @@ class WorldRecord:
     rates: tuple[tuple[float, int, float], ...]  # from when on, which job, work per second; 0: it does not compute
     time_s: Floats  # (m,)
     waiting: Ints  # (m,) jobs, from each moment to the next
-    free: Ints  # (m,) devices that count (``figures.counted``)
-    usable: Floats  # (m,) of them by the jobs of the workload, in the mean of all
+    free: Ints  # (m,) devices that count (``figures.counted``) and are free while somebody waits
+    usable: Floats  # (m,) of them by the jobs of the workload, in the mean of all; nan: nobody waits
     work_s: Floats  # (n,) done when the last job came, as ``duration_s`` counts it; all at once: when the last ended
     work_until_s: float
 
@@ -258,8 +257,11 @@ class Recorder:
         world, waiting = moment.world, moment.waiting.tolist()
         if self._wanted is None:
             self._wanted = _Wanted(moment)
-        free, of_want, mean = self._wanted.usable()
-        self.free.append((moment.now_s, len(waiting), free, mean))
+        if waiting:
+            free, of_want, mean = self._wanted.usable()
+            self.free.append((moment.now_s, len(waiting), free, mean))
+        else:
+            self.free.append((moment.now_s, 0, 0, np.nan))
         still = dict[int, Wait]()
         for job in waiting:
             could = of_want[self._wanted.of_job[job]]
@@ -271,8 +273,7 @@ class Recorder:
                 continue
             if before is not None:
                 self.waits.append(before._replace(end_s=moment.now_s))
-            stopped = bool(world.mark[job, c.STOPS] + world.mark[job, c.FAILED] > 0)
-            still[job] = Wait(job, moment.now_s, np.nan, why, stopped)
+            still[job] = Wait(job, moment.now_s, np.nan, why)
         for wait in self._waiting.values():
             self.waits.append(wait._replace(end_s=moment.now_s))
         self._waiting = still
@@ -312,11 +313,12 @@ class Recorder:
         flow[0] = links.capacity
         for job in links.spanning[: links.tally[c.SPANNING]].tolist():
             offer = int(world.mark[job, c.OFFER])
-            parts, rate = int(moment.offers.parts[offer]), float(world.job[job, c.RATE])
-            hops = parts if moment.offers.ring[offer] else parts - 1
-            for hop in range(hops):
+            _, parts, _, ring = world.offers.form[offer].tolist()
+            sent = float(world.job[job, c.RATE] * world.offers.hop_bytes[offer])
+            for hop in range(parts if ring else parts - 1):
                 here, there = int(world.part[job, hop]), int(world.part[job, (hop + 1) % parts])
-                flow[1, [here, there], [there, here]] += rate * float(moment.offers.hop_bytes[offer])
+                flow[1, here, there] += sent
+                flow[1, there, here] += sent if ring != c.ONE_WAY else 0.0
         active = links.active[: links.tally[c.TRANSFERS]]
         row, rate = links.transfer[active], links.bytes[active, c.BYTES_RATE]
         for kind, what in ((2, c.DATA), (3, c.STATE)):
@@ -384,7 +386,8 @@ class _Wanted:
             enough = (holds.sum(axis=0) > np.arange(c.MOST_PARTS)) | (self.blocks == 0)  # (O, M), parts by size
             last = holds[:, np.arange(len(self.offers)), self.offers.parts - 1]
             value = np.where(last & enough.all(axis=1), there * self.offers.block, 0)  # (P, O)
-            found[alike] = np.where(self.fits[alike][:, None, :], value, 0).max(axis=2, initial=0)
+            now = value.any(axis=0)
+            found[alike] = np.where(self.fits[alike][:, None, now], value[:, now], 0).max(axis=2, initial=0)
         gang = ~self.elastic
         found[gang] = np.where(self.may[gang] & (free >= self.most[gang][:, None]), free, 0)
         of_want: Floats = found.sum(axis=1)
