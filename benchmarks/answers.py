@@ -64,7 +64,7 @@ MODELS = (
 EQUAL, CLOSE = 0.005, 0.03
 WITHIN = (0.5, 2.0)  # factors at which "no change" is tried beside those that the sentence names
 EFFORT: dict[ModuleType, dict[str, Any]] = {
-    search: {"PATIENCE": 12, "ORDERED_PATIENCE": 6, "FIRST_WAYS": 24},
+    search: {"PATIENCE": 12, "ORDERED_PATIENCE": 6, "LONG_PATIENCE": 80, "FIRST_WAYS": 24},
     polish: {"OPERATIONS": 60_000, "REACH": 1.1},
     mixed: {"MOST_FAMILIES": 12},
     uniform: {"FEW_RULES": 20},
