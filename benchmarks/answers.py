@@ -134,8 +134,10 @@ class Truth:
 
     @classmethod
     def of(cls, problem: Problem, decision: Decision) -> Truth:
-        """With tables of its own."""
+        """With tables of its own, and with every plan that the answer found, under whatever links."""
         every = [decision.judged, *decision.runners_up]
+        if decision.others is not None:
+            every += [each for sweep in decision.others.sweeps.values() for each in sweep.pool.values()]
         return cls(problem, DomainReplanner.of(replace(problem)), [each.plan for each in every if each is not None])
 
     def best(self, problem: Problem, only: Only | None = None, *, local_sgd: bool = False) -> dict[Way, Judged]:

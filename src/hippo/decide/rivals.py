@@ -101,7 +101,7 @@ class Alternatives:
     searched: set[Way] = field(default_factory=set)  # of ``known``, those that were searched like the answer
     better: Judged | None = None  # that joins domains as the answer does, found since
     _sets: set[Only] = field(default_factory=set)
-    _sweeps: dict[Knob, Sweep] = field(default_factory=dict)
+    sweeps: dict[Knob, Sweep] = field(default_factory=dict)
 
     @cached_property
     def foreign(self) -> tuple[Plan, ...]:
@@ -172,7 +172,7 @@ class Alternatives:
         ways.pop(way_of(answer.plan))
         known = tuple(sorted(ways.values(), key=self._rank))
         whole = {each for each in self._sets if each.groups is not None}
-        return replace(self, answer=answer, known=known, better=None, _sets=whole, _sweeps={})
+        return replace(self, answer=answer, known=known, better=None, _sets=whole, sweeps={})
 
     def over(self, only: Only, *, below: float = inf) -> bool:
         """Searches plans over a set of domains, only what is worth less than ``below``; whether that was done, now or
@@ -254,9 +254,9 @@ class Alternatives:
 
     def sweep(self, knob: Knob) -> Sweep:
         """Whole plans with this knob changed."""
-        if knob not in self._sweeps:
-            self._sweeps[knob] = Sweep(self, knob)
-        return self._sweeps[knob]
+        if knob not in self.sweeps:
+            self.sweeps[knob] = Sweep(self, knob)
+        return self.sweeps[knob]
 
 
 def _value(found: Judged) -> float:
@@ -270,13 +270,13 @@ class Sweep:
     others: Alternatives
     knob: Knob
     points: dict[float, frozenset[Way]] = field(default_factory=dict)  # factor to what its plan does, or any as good
-    _pool: dict[Plan, Judged] = field(default_factory=dict)  # plans found anywhere, under the links of today
+    pool: dict[Plan, Judged] = field(default_factory=dict)  # plans found anywhere, under the links of today
     _times: dict[tuple[Plan, float], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         others = self.others
         self.points[1.0] = frozenset({way_of(others.answer.plan)})
-        self._pool |= {each.plan: each for each in (others.answer, *others.known)}
+        self.pool |= {each.plan: each for each in (others.answer, *others.known)}
 
     def plan(self, factor: float) -> bool:
         """Makes the plan at a factor; False: no plans are left."""
@@ -293,8 +293,8 @@ class Sweep:
         scores = [(evaluate(changed, plan), plan) for plan in close]
         self.points[factor] = best_ways([(score.step_time_s, score.usd_per_step, plan) for score, plan in scores])
         for _, plan in found[:POOLED]:
-            if plan not in self._pool:
-                self._pool[plan] = judge(others.problem, plan)
+            if plan not in self.pool:
+                self.pool[plan] = judge(others.problem, plan)
         return True
 
     def _goes(self, factor: float, way: Way, found: frozenset[Way] | None = None) -> bool:
@@ -373,7 +373,7 @@ class Sweep:
     def _guess(self, factor: float, way: Way) -> bool:
         """``_goes`` by the best of the known plans, as they are."""
         rows = []
-        for plan, game in self._pool.items():
+        for plan, game in self.pool.items():
             if (plan, factor) not in self._times:
                 self._times[plan, factor] = time_with_links(game, **self.knob.factors(game, factor))
             seconds, score = self._times[plan, factor], game.score
