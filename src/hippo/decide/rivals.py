@@ -299,6 +299,7 @@ class Sweep:
         for _, plan in found[:POOLED]:
             if plan not in self.pool:
                 self.pool[plan] = judge(others.problem, plan)
+        self._confirmed((factor,))
         return True
 
     def _close(self, changed: Problem, found: Sequence[tuple[float, Plan]]) -> list[Priced]:
@@ -341,7 +342,7 @@ class Sweep:
         for _ in range(MOST_OF_A_WAY):
             bracket = self._bracket(way, low, high)
             if bracket is not None and abs(log(bracket[1] / bracket[0])) <= log(WIDTH) + 1e-9:
-                if self._confirmed(each for each in bracket if each != 1.0):
+                if self._confirmed(self._tried):
                     return Bracket(*bracket, settled=True, tried=self._tried)
                 continue
             if bracket is None:
