@@ -1,4 +1,4 @@
-"""Learns the recurrent forecast anew and writes ``src/hippo/network/dynamics/gru.npz``; some minutes on one core.
+"""Learns the recurrent forecast anew and writes ``src/hippo/dynamics/gru.npz``; some minutes on one core.
 
 Run from the source tree: ``python benchmarks/_train_forecaster.py``. Only the train split of the worlds is read.
 Loss: negative log likelihood of a normal distribution whose error is weighted by its own deviation to the power of one
@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hippo.dynamics import gru
 from hippo.files import write_whole
-from hippo.network.dynamics import gru
 from hippo.network.worlds.generator import FAMILIES, make_world
 from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from hippo.dynamics.processes import congested_latency
 from hippo.network.construction.observe import LAYOUTS, MOST_ROWS, PLACES, Rows
-from hippo.network.dynamics.processes import congested_latency
 from hippo.network.hi_ppo.constructor import ARRANGE, Served
 from hippo.network.hi_ppo.coordinator import HiPpo
 from hippo.network.hi_ppo.serving import Policy, shipped

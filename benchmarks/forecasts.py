@@ -14,7 +14,7 @@ from time import process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.dynamics.forecast import FORECASTS, HORIZONS, forecaster
+from hippo.dynamics.forecast import FORECASTS, HORIZONS, forecaster
 from hippo.network.worlds.generator import FAMILIES, make_world
 from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth

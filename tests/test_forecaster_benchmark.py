@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from tests.scripts import script  # noqa: E402
 
-from hippo.network.dynamics import gru  # noqa: E402
+from hippo.dynamics import gru  # noqa: E402
 from hippo.network.worlds.generator import make_world  # noqa: E402
 
 made = script("benchmarks/_train_forecaster.py")

@@ -24,11 +24,12 @@ STATES = {
     "Alternatives",
     "Sweep",
     "WorldEnv",
+    "Recorder",
 }  # what grows during a run is no noun: one per run, never shared
 POLICIES = ("flat_ppo.policy", "no_gnn.policy", "no_masks.policy", "no_multipliers.policy")
 LEARNED = {
     "src/hippo/network/hi_ppo/hi_ppo.policy",
-    "src/hippo/network/dynamics/gru.npz",
+    "src/hippo/dynamics/gru.npz",
     "src/hippo/dispatch/dispatch.npz",
     "src/hippo/jobs/learned/jobs.npz",
     "src/hippo/jobs/learned/deadlines.npz",

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from hippo.dispatch import network
+from hippo.dynamics import gru
 from hippo.files import write_whole
 from hippo.jobs.learned import deadline as due
 from hippo.jobs.learned import weights
 from hippo.learn.serving import perceptron
-from hippo.network.dynamics import gru
 from hippo.network.hi_ppo import flat_ppo, serving
 
 SAGE = [f"encoder.layers.{index}.{part}" for index in (0, 1) for part in ("pair", "sender", "heard", "own")]

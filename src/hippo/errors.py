@@ -5,7 +5,7 @@
     |   |-- UnknownNameError           a name that no table holds; lists the names it holds
     |   `-- MissingExtraError          a library of an extra is not installed; says how to install it
     `-- InfeasibleError                no plan satisfies the constraints: exit code 3
-        `-- InexpressibleError          a collective or lever of the plan that the target does not have: exit code 2
+        `-- InexpressibleError          a plan or schedule that its target cannot express: exit code 2
 
 ``assert`` guards our own mistakes; these classes are for the user's.
 """
@@ -115,7 +115,8 @@ class InfeasibleError(HippoError):
 
 
 class InexpressibleError(InfeasibleError):
-    """A plan uses a collective or a lever that the target does not have: another plan or another target is needed."""
+    """A target (a runtime, a launcher, a file form) cannot express a plan or schedule, whatever memory or links allow:
+    another plan or another target is needed."""
 
 
 def _installs(extra: str) -> str:

@@ -215,7 +215,7 @@ def _move_something(methods: Iterable[str]) -> None:
 
 def _look_back() -> None:
     """Hindsight of one that moves there, and every forecast."""
-    from hippo.network.dynamics.forecast import FORECASTS
+    from hippo.dynamics.forecast import FORECASTS
     from hippo.network.rules.view import Action, How, View
     from hippo.network.worlds import judge
     from hippo.network.worlds.play import foresee, play

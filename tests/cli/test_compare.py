@@ -53,6 +53,13 @@ def test_nothing_fits_anywhere(hippo, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_runtimes_side_by_side(hippo, refused):
+    asked = ("compare", "--model", "llama-3-8b", "--cluster", "toy", "--planner", "single_domain", "--runtimes")
+    rows = hippo(*asked, "--json").document["runtimes"]
+    assert [row["runtime"] for row in rows] == ["hippo", "megatron", "torch", "deepspeed", "ideal"]
+    assert "every runtime has its row" in refused(*asked, "--runtime", "megatron")
+
+
 @pytest.mark.parametrize("names", ["even,sailer", "even,,sailor", "auto,even", ""])
 def test_wrong_names(refused, names):
     assert "--planner" in refused("compare", "--model", "llama-3-8b", "--cluster", "toy", "--planner", names)

@@ -132,6 +132,20 @@ def test_a_bad_trace(refused, tmp_path, row, words):
     assert words in refused("evaluate", *ASKED, "--trace", path, "--methods", "static")
 
 
+def test_with_compression_the_table_without_it_comes_first(hippo, trace, tmp_path):
+    question = ("evaluate", *ASKED, "--trace", trace, "--methods", "static,hindsight")
+    allowed = ("--allow-compression", "--compression-worth", 1, "--out", tmp_path)
+    plain, both = (hippo(*question, *more, "--json").document for more in ((), allowed))
+    without = both["without_compression"]["methods"]["static"]
+    assert without["work"] == plain["methods"]["static"]["work"]
+    assert both["compression_worth"] == 1.0
+    page = (tmp_path / "evaluation.html").read_text()
+    assert page.index("Without compression") < page.index("Methods side by side")
+    told = hippo(*question, *allowed).out
+    assert told.index("under hippo's executor".capitalize()) < told.index("Without compression")
+    assert told.index("Without compression") < told.index("With compression between domains")
+
+
 def test_another_table_is_no_trace(refused, tmp_path):
     path = tmp_path / "sales.csv"
     path.write_text("day,shop,sum\n1,east,8\n")

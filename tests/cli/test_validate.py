@@ -81,6 +81,14 @@ def test_a_folder_of_known_files_and_what_is_not_there(hippo, few, tmp_path):
     assert "skipped, not there" in hippo("validate", "--data", tmp_path).out
 
 
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_predicted(refused, few, tmp_path):
+    assert "--html: is a folder" in refused("validate", few, "--html", tmp_path)
+
+
+def test_a_file_in_the_place_of_a_folder(refused, few):
+    assert "--data" in refused("validate", "--data", few)
+
+
 def test_no_rows_are_named(refused, tmp_path):
     assert "--data DIR" in refused("validate")
     assert "training_open.json" in refused("validate", "--data", tmp_path)

@@ -95,6 +95,18 @@ def test_out_writes_the_page_and_the_document(hippo, collapse, tmp_path):
     assert answer.document["work"]
 
 
+def test_with_compression_the_same_without_it_comes_first(hippo, collapse):
+    question = asked(collapse)
+    allowed = ("--allow-compression", "--compression-worth", 1)
+    plain, both = (hippo(*question, *more, "--json").document for more in ((), allowed))
+    assert "without_compression" not in plain
+    assert both["without_compression"]["work"] == plain["work"]
+    assert (both["compression_worth"], both["method"]) == (1.0, plain["method"])
+    told = " ".join(hippo(*question, *allowed).out.split())
+    assert told.index("Without compression receding_horizon did") < told.index("With it receding_horizon did")
+    assert "hindsight, no compression" in told
+
+
 def test_a_coarser_epoch(hippo, collapse):
     document = hippo(*asked(collapse, "--json", "--epoch", 120)).document
     assert (document["epochs"], document["epoch_s"]) == (EPOCHS // 2, 120.0)
@@ -149,6 +161,7 @@ def test_bad_traces(refused, trace, lines, said):
         (("--policy", "x.zip"), "only hi_ppo takes a policy"),
         (("--adapt",), "only hi_ppo"),
         (("--fallback", "nobody"), "unknown method 'nobody'"),
+        (("--method", "diloco"), "trains every domain alone (got 'diloco'). To fix: add --allow-local-sgd"),
     ],
 )
 def test_bad_options(refused, collapse, more, said):

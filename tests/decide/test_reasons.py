@@ -210,6 +210,11 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "the GPUs in use compute 62,000 without it.",
     ),
     (
+        IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0, searched=True, alone=True),
+        "Domain b (64 GPUs) stays idle: the best plan with it (in it alone) takes 12.0 s a step (20 % longer); a -> b "
+        "carries 31,200 tokens/s, the GPUs in use compute 62,000 without it.",
+    ),
+    (
         IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0),
         "Domain b (64 GPUs) stays idle: a plan with it takes 12.0 s a step (20 % longer; found, not searched to the "
         "end); a -> b carries 31,200 tokens/s, the GPUs in use compute 62,000 without it.",

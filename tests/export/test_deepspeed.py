@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from hippo.errors import InfeasibleError
+from hippo.errors import InexpressibleError
 from hippo.export import deepspeed
 from hippo.export.ranks import rank_order
 from hippo.plan.plan import Pipeline, ScheduleChoice
@@ -125,7 +125,7 @@ def test_the_models_name_is_no_code():
 
 def test_other_orders_and_half_recomputation_are_refused():
     problem, plan = example()
-    with pytest.raises(InfeasibleError, match=r"schedule 'cross-domain'; .*recompute 'selective'"):
+    with pytest.raises(InexpressibleError, match=r"schedule 'cross-domain'; .*recompute 'selective'"):
         deepspeed.program(problem, replace(plan, schedule=ScheduleChoice("cross-domain"), recompute="selective"))
 
 

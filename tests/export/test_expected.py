@@ -74,6 +74,14 @@ def test_what_is_assumed_is_said(monkeypatch: pytest.MonkeyPatch):
     assert made.expected.document()["expected"]["assumed"] == ["NCCL reaches its link."]
 
 
+def test_both_ends_of_what_is_assumed_stand_beside_it():
+    made = exported("torchtitan", *hippos()).expected
+    told = made.document()["expected"]
+    quick, slow = told["assumed_span_s"]
+    assert quick <= told["step_time_s"] <= slow
+    assert "s as assumed (no time for gloo's copies and wake-ups; " in made.sentences()[-1]
+
+
 def test_one_domain_that_does_as_well_comes_first_with_its_price():
     """Eight GPUs of one centre need 1.6 s where sixteen over 10 Gbit/s need 2.7 s."""
     made = exported("torchtitan", *hippos())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from hippo.errors import InfeasibleError
+from hippo.errors import InexpressibleError
 from hippo.export import megatron
 from hippo.export.base import Wishes
 from hippo.export.megatron import model_flags, unsaid_of_model
@@ -98,10 +98,11 @@ def test_experts_that_do_not_divide_the_lanes_are_named():
 
 def test_what_it_cannot_express_is_named_with_the_nearest_plan():
     problem, plan = example()
-    with pytest.raises(InfeasibleError) as refusal:
+    with pytest.raises(InexpressibleError) as refusal:
         megatron.export(problem, replace(plan, schedule=ScheduleChoice("gpipe")), Wishes())
     first, nearest, *_ = refusal.value.reasons
-    assert first == "Megatron-LM cannot run this plan: Megatron-LM cannot express schedule 'gpipe'."
+    told = "Megatron-LM cannot express schedule 'gpipe', only 1f1b or interleaved"
+    assert first == f"Megatron-LM cannot run this plan: {told}."
     assert nearest.startswith("Nearest plan that it can run, the same with that left out: ")
     assert "1f1b" in nearest
     assert re.search(r"[\d.]+ s a step instead of [\d.]+ s under no runtime \(ideal\); --nearest exports it", nearest)

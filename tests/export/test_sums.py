@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hippo.errors import InexpressibleError, InfeasibleError
+from hippo.errors import InexpressibleError
 from hippo.export import deepspeed, megatron, sums, torchtitan
 from hippo.export.program import cannot_express
 from hippo.export.torchrun import program_script
-from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage, Sync
+from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.problem import Problem
 
@@ -149,13 +149,6 @@ def test_unequal_numbers_of_lanes_have_no_two_levels():
     assert "equal runs of lanes, one in each domain and alike in all stages (a 4, b 2)" in sentence
     with pytest.raises(InexpressibleError, match="--nearest exports it"):
         megatron.program(problem, plan)
-
-
-def test_a_schedule_alone_is_no_lack_of_means():
-    problem, plan = replicas()
-    with pytest.raises(InfeasibleError) as refusal:
-        megatron.program(problem, replace(plan, schedule=ScheduleChoice("gpipe")))
-    assert not isinstance(refusal.value, InexpressibleError)
 
 
 # ------------------------------------------------------------------------------------------------------ its own parser

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pytest
 
-from hippo.errors import InfeasibleError, UnknownNameError
+from hippo.errors import InexpressibleError, UnknownNameError
 from hippo.export import torchrun
 from hippo.export.base import Wishes
 from hippo.plan.plan import Pipeline, ScheduleChoice, Stage
@@ -77,7 +77,7 @@ def unlike():
 
 
 def test_a_plan_that_no_runtime_can_run_is_refused_with_every_reason():
-    with pytest.raises(InfeasibleError) as refusal:
+    with pytest.raises(InexpressibleError) as refusal:
         torchrun.export(*unlike(), Wishes())
     for name in ("Megatron-LM", "torchtitan", "DeepSpeed"):
         assert f"{name}: {name} has one tp and dp for all stages" in str(refusal.value)

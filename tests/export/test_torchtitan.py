@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from hippo.errors import InfeasibleError
+from hippo.errors import InexpressibleError
 from hippo.export import torchtitan
 from hippo.export.torchtitan import FLAVORS, flavor_of
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice, Sync
@@ -120,7 +120,7 @@ def test_what_it_cannot_express_is_named():
         sharding="optimizer",
         relays=(Relay("dc-a", "dc-b", "dc-c"),),
     )
-    with pytest.raises(InfeasibleError) as refusal:
+    with pytest.raises(InexpressibleError) as refusal:
         torchtitan.program(replace(problem, allow_local_sgd=True), wrong)
     said = refusal.value.reasons[0]
     for part in (

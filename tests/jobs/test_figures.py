@@ -44,6 +44,15 @@ def test_three_jobs_on_two_devices():
     assert [(group.name, group.mean_completion_s) for group in found.sizes] == [("1", 12.5), ("2", 14.0)]
 
 
+def test_priorities_weigh_completion():
+    """One after the other: 10 s of priority 1 counts twice, 30 s of priority -1 once."""
+    jobs = [Job("first", 0, 10, devices=2, priority=1), Job("second", 0, 20, devices=2, priority=-1)]
+    workload = JobWorkload.of(jobs)
+    found = figures(play(workload, TWO, job_policy("fifo"), ReplayRules(restart_s=0)), workload, TWO)
+    assert found.weighted_completion_s == pytest.approx((2 * 10 + 30) / 3)
+    assert found.egress_gb == 0.0
+
+
 def test_fairness_is_one_for_equals_and_one_over_users_for_one_alone():
     users, durations = np.arange(4), np.full(4, 10.0)
     assert fairness(np.full(4, 50.0), durations, users) == pytest.approx(1.0)

@@ -204,7 +204,8 @@ class _World:
         gpus, names = offers.gpus[row], [pool.domain for pool in self.site.pools]
         job.offer, job.domains = row, decision.domains
         hops = [*pairwise(job.domains), *([(job.domains[-1], job.domains[0])] if offers.ring[row] else [])]
-        job.links = tuple(link for here, there in hops for link in ((here, there), (there, here)))
+        back = [] if offers.ring[row] and (offers.state_share[row] == 1.0).sum() == offers.parts[row] else hops
+        job.links = (*hops, *((there, here) for here, there in back))
         for part, domain in enumerate(job.domains):
             pool = names.index(self.site.domains[domain])
             self._take(job, pool, int(gpus[part]), block=int(offers.block[row]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hippo.network.dynamics.forecast import HORIZONS
+from hippo.dynamics.forecast import HORIZONS
 from hippo.network.env.dataset import Dataset, Prepared, dataset_of
 from hippo.network.env.reward import draw_weights, taste_of
 from hippo.network.env.tables import Truth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.dynamics.forecast import Forecast, Telemetry
 from hippo.network.plans.candidates import fill, usd_per_token
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net

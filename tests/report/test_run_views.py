@@ -24,6 +24,7 @@ DOCUMENT = {
     "reference_loss": [3.0, 2.0, 1.5 + 1e-7],
     "model": "<b>model</b>",
     "cluster": "two",
+    "runtime_is": "hippo's executor",
     "processes": 2,
     "emulated": True,
     "stand_in": False,
@@ -40,13 +41,22 @@ def said(document: dict[str, object]) -> str:
 def test_measured_and_predicted_stand_side_by_side():
     lines = said(DOCUMENT).splitlines()
     assert lines[1].split() == ["11", "2.000", "0.500", "+300.0%", "3.000000", "3.000000", "+0.0e+00"]
-    assert "0.5500 s a step (median without the first), predicted 0.5000 s, +10.0%" in " ".join(said(DOCUMENT).split())
+    told = " ".join(said(DOCUMENT).split())
+    assert "2 processes under hippo's executor over the emulated WAN: 0.5500 s a step (median without" in told
+    assert "predicted for this machine 0.5000 s, +10.0%" in told
     assert "step 11 to 13" in said(DOCUMENT)
 
 
 def test_where_measured_steps_are_expected_stands_beside_what_was_predicted():
     around = said(DOCUMENT | {"step_time_interval_s": [0.47, 0.53]})
-    assert "predicted 0.5000 s (90 %: 470 to 530 ms), +10.0%" in " ".join(around.split())
+    assert "predicted for this machine 0.5000 s (90 %: 470 to 530 ms), +10.0%" in " ".join(around.split())
+
+
+def test_the_first_step_is_held_against_cold_connections_and_alone_is_called_so():
+    cold = DOCUMENT | {"predicted_first_step_s": 1.6}
+    assert said(cold).splitlines()[1].split()[:4] == ["11", "2.000", "1.600", "+25.0%"]
+    alone = cold | {"measured_step_s": [2.0], "median_step_s": 2.0, "loss": None, "reference_loss": None}
+    assert "2.000 s a step (the first, on cold connections)" in " ".join(said(alone).split())
 
 
 def test_a_stand_in_has_no_loss():

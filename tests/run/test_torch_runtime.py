@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hippo.errors import InfeasibleError
+from hippo.errors import InexpressibleError
 from hippo.plan.plan import Compression, Plan, ScheduleChoice
 from hippo.run import checkpoint
 from hippo.run.fits import built_in, check_torch
@@ -62,9 +62,9 @@ def test_what_it_has_itself_is_not_handed_over_as_a_file():
 
 def test_it_refuses_what_it_cannot_say():
     model, unlike = PLANS["unlike dp"]
-    with pytest.raises(InfeasibleError, match="same tp and dp"):
+    with pytest.raises(InexpressibleError, match="same tp and dp"):
         check_torch(RunJob(problem(model), unlike))
     check_torch(RunJob(problem(model), unlike, RunOptions(stand_in=True)))
     _, plan = PLANS["stages"]
-    with pytest.raises(InfeasibleError, match="compression"):
+    with pytest.raises(InexpressibleError, match="compression"):
         check_torch(RunJob(problem(GPT2), replace(plan, compression=(Compression("a", "b", "fp8"),))))

@@ -36,7 +36,13 @@ ROW = {
     "mean_s": 1.0,
     "layout": "tp1 pp4 dp2",
 }
-SHUFFLED = ROW | {"id": "two", "method": "megatron_p4_nosched", "layout": "tp1 pp4 dp2 random placement", "mean_s": 2.0}
+SHUFFLED = ROW | {
+    "id": "two",
+    "method": "megatron_p4_nosched",
+    "layout": "tp1 pp4 dp2 random placement",
+    "seconds_per_iter": [1.5, 2.5],
+    "mean_s": 2.0,
+}
 OURS = ROW | {"id": "three", "method": "ours_sched", "layout": "pp4 dp2 scheduled placement"}
 TWO = {
     "regions": ["east", "west"],
@@ -148,6 +154,14 @@ def test_a_row_of_another_method_or_gpu_is_counted_and_named_and_the_others_are_
     ]
 
 
+def test_a_mean_in_another_unit_than_the_steps_that_it_is_of_is_counted_and_named(tmp_path: Path) -> None:
+    report = validate(read(tmp_path, ROW | {"mean_s": 1000.0}, ROW | {"seconds_per_iter": ["1 s"]}))
+    assert [row.refused for row in report.rows] == [
+        "mean_s is not the mean of seconds_per_iter",
+        "seconds_per_iter is no list of seconds",
+    ]
+
+
 def test_a_row_that_is_no_object(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rows\[1\]: a row must be an object"):
         read(tmp_path, ROW, 3)  # type: ignore[arg-type]
@@ -155,5 +169,5 @@ def test_a_row_that_is_no_object(tmp_path: Path) -> None:
 
 def test_without_the_networks_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "geo_open.json").write_text(json.dumps({"rows": [ROW]}))
-    with pytest.raises(InputError, match="wan_dtfm.json"):
+    with pytest.raises(InputError, match=r"the networks of these rows are missing.*put wan_dtfm.json beside geo_open"):
         load(tmp_path / "geo_open.json")

@@ -57,6 +57,9 @@ def _runtimes(question: Comparison) -> None:
 
     if question.out is not None:
         raise InputError("does not go with --runtimes", source="--out", remedy="leave one of them out")
+    if question.runtime != Comparison.runtime:
+        remedy = "leave it out: every runtime has its row"
+        raise InputError("does not go with --runtimes", source="--runtime", value=question.runtime, remedy=remedy)
     decisions = question.answer(compare_runtimes, "comparing runtimes")
     if question.json:
         print_document({"runtimes": [each.document() for each in decisions]})

@@ -63,8 +63,7 @@ def export(choice: Choice) -> None:
     """Files that launch a plan with the tools people already have.
 
     The time told is that under the runtime that the files start, beside that for which the plan was made. A plan that
-    the target cannot run is refused, with the nearest one that it can (exit code 3; 2 where it has not the collective
-    or the lever).
+    the target cannot run is refused, with the nearest one that it can.
     """
     from hippo.cost.calibration import uncalibrated
     from hippo.export.folder import listing, write_export

@@ -13,7 +13,7 @@ import typer
 from hippo.cli.options import LONGEST_S, Json, Seed, takes
 from hippo.cli.output import INFEASIBLE, check_file, check_folder, mention, print_view, say, write_files
 from hippo.cli.progress import Watch
-from hippo.errors import InfeasibleError, InputError, UnknownNameError
+from hippo.errors import InexpressibleError, InfeasibleError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread
@@ -337,6 +337,8 @@ def _outcome(choice: Choice, sized: Sized, progress: Callable[[str, float], None
             csv = torch_schedule(answer.problem, answer.schedule)
             told = {"makespan": csv.makespan, "fused": csv.fused, "split": csv.split}
             extras["csv"] = {"file": str(choice.csv), **told}
+    except InexpressibleError:
+        raise
     except InfeasibleError as error:
         return Outcome(sized, error)
     return Outcome(sized, answer, extras)

@@ -18,7 +18,7 @@ from hippo.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hippo.network.dynamics.robust import Spread
+    from hippo.dynamics.robust import Spread
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
     from hippo.simulate.program import Program
@@ -192,7 +192,7 @@ def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, obje
     """Spread of the step time when every operation and message is longer or shorter by chance, links as they are."""
     import numpy as np
 
-    from hippo.network.dynamics.robust import Spread
+    from hippo.dynamics.robust import Spread
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
 
@@ -235,8 +235,8 @@ def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     """Spread of the step time over a trace: each instant counts as long as it holds."""
     import numpy as np
 
-    from hippo.network.dynamics.network import states_of
-    from hippo.network.dynamics.robust import Spread
+    from hippo.dynamics.network import states_of
+    from hippo.dynamics.robust import Spread
     from hippo.problem.load import load_trace
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hippo.cli.options import Json, takes
-from hippo.cli.output import print_document, print_view, write_files
+from hippo.cli.output import check_file, print_document, print_view, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
@@ -39,15 +39,17 @@ def validate(choice: Choice) -> None:
 
     if not choice.cases and choice.data is None:
         raise InputError("which rows?", source="CASES", remedy="name a file, or a folder with --data DIR")
+    if choice.html is not None:
+        check_file(choice.html, option="--html")
     with Watch("predicting"):
         document = validated(*(choice.cases or ()), data=choice.data).document()
-    if choice.html is not None:
-        from hippo.report.validation_html import validation_html
-
-        write_files(choice.html.parent, {choice.html.name: validation_html(document)})
     if choice.json:
         print_document(document)
     else:
         from hippo.report.terminal import validation_view
 
         print_view(validation_view(document))
+    if choice.html is not None:
+        from hippo.report.validation_html import validation_html
+
+        write_files(choice.html.parent, {choice.html.name: validation_html(document)})

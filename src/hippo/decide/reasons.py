@@ -422,6 +422,7 @@ class IdleDomain(Reason):
     best_with_it_s: float | None  # step time of the best plan found that uses it
     step_time_s: float
     searched: bool = False  # with the effort of the answer, over every set of domains that could hold a better one
+    alone: bool = False  # that plan lies in this domain alone
 
     def _said(self) -> str:
         head = f"Domain {self.subject} ({count(self.gpus, 'GPU')}) stays idle"
@@ -435,10 +436,11 @@ class IdleDomain(Reason):
         slower = f"{percent(abs(change))} {'longer' if change >= 0 else 'shorter'}"
         if abs(change) < AS_LONG:
             slower = "as long"
-        once = "each domain once in a pipeline"
-        best = f"the best plan with it ({once}) takes {seconds(self.best_with_it_s)} a step ({slower})"
+        which = "in it alone" if self.alone else "each domain once in a pipeline"
+        best = f"the best plan with it ({which}) takes {seconds(self.best_with_it_s)} a step ({slower})"
         if not self.searched:
-            best = f"a plan with it takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"
+            some = "a plan in it alone" if self.alone else "a plan with it"
+            best = f"{some} takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"
         return f"{head}: {best}; {carries}, {needs}."
 
 

@@ -635,7 +635,9 @@ def idle_domains(others: Alternatives, game: Judged | None = None) -> tuple[Idle
             activation_tokens_per_s(problem.model.hidden, rate),
             None if best is None else best.step_time_s,
         )
-        reasons.append(IdleDomain(domain.name, domain.gpus, link, carried, needed, with_it, game.step_time_s, searched))
+        alone = best is not None and len(best.plan.domains) == 1
+        told = link, carried, needed, with_it, game.step_time_s, searched, alone
+        reasons.append(IdleDomain(domain.name, domain.gpus, *told))
     return tuple(reasons)
 
 

@@ -50,7 +50,7 @@ class Exporter(Protocol):
     def __call__(self, problem: Problem, plan: Plan, wishes: Wishes) -> Export:
         """The files that run ``plan``, which ``plan.check`` has passed for any runtime.
 
-        Raises ``InfeasibleError`` naming what the target cannot express, with the nearest plan that it can.
+        Raises ``InexpressibleError`` naming what the target cannot express, with the nearest plan that it can.
         """
         ...
 

@@ -48,7 +48,7 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
 
 
 def program(problem: Problem, plan: Plan) -> LaunchedProgram:
-    """``train.py`` with the plan's cuts; ``InfeasibleError`` as ``refuse_unsaid`` raises it."""
+    """``train.py`` with the plan's cuts; ``InexpressibleError`` as ``refuse_unsaid`` raises it."""
     refuse_unsaid(problem, plan, RUNTIME, unsaid)
     placed = rank_order(plan)
     stage = plan.pipelines[0].stages[0]

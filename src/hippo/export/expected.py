@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hippo.decide.wording import count, described, seconds, usd
+from hippo.decide.wording import between, count, described, seconds, usd
 from hippo.errors import HippoError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
@@ -16,7 +16,7 @@ from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import runtime_of
-from hippo.score.interval import interval_document
+from hippo.score.interval import assumed_span, interval_document, span_document
 from hippo.score.judge import Judged, judge
 
 AS_GOOD = 0.005
@@ -53,7 +53,16 @@ class ExportTimes:
         if planned.runtime != own.runtime:
             made = f"The plan was made {_for(planned.runtime)}"
             found.append(f"{made}; as exported it would take {_priced(self.planned)} there.")
-        return (*found, *(f"Assumed: {each.rstrip('.')}." for each in own.rules.assumed))
+        if own.rules.assumed:
+            found.append(" ".join([*(f"Assumed: {each.rstrip('.')}." for each in own.rules.assumed), *self._ends()]))
+        return tuple(found)
+
+    def _ends(self) -> list[str]:
+        """The step at both ends of what is assumed; nothing where that does not touch it."""
+        span = assumed_span(self.run.problem, self.run.plan)
+        if span is None:
+            return []
+        return [f"A step takes {between(span.fast_s, span.slow_s)} as assumed ({span.fast}; {span.slow})."]
 
     def _one_domain(self, other: Judged) -> str:
         quicker = other.step_time_s < (1 - AS_GOOD) * self.run.step_time_s
@@ -75,6 +84,7 @@ class ExportTimes:
                 "runtime_is": own.rules.told,
                 **_figures(self.run),
                 **interval_document(self.run.interval),
+                **span_document(assumed_span(own, self.run.plan)),
                 "assumed": list(own.rules.assumed),
                 "planned": {"runtime": self.planned.problem.runtime, **_figures(self.planned)} if differs else None,
             },

@@ -144,7 +144,7 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
 
 
 def program(problem: Problem, plan: Plan) -> LaunchedProgram:
-    """``pretrain_gpt.py`` with the plan's flags; ``InfeasibleError`` as ``refuse_unsaid`` raises it."""
+    """``pretrain_gpt.py`` with the plan's flags; ``InexpressibleError`` as ``refuse_unsaid`` raises it."""
     refuse_unsaid(problem, plan, RUNTIME, unsaid)
     placed = rank_order(plan)
     order = ["--use-tp-pp-dp-mapping"] if placed.order == LANES else []

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 
 from hippo.decide.wording import described, seconds
-from hippo.errors import HippoError, InexpressibleError, InfeasibleError, UnknownNameError
+from hippo.errors import HippoError, InexpressibleError, UnknownNameError
 from hippo.export import sums
 from hippo.export.expected import under
 from hippo.export.ranks import RankOrder
@@ -48,14 +48,6 @@ def cannot_express(problem: Problem, plan: Plan, runtime: str) -> list[str]:
     if runtime == "torch" and plan.sync.method == "local_sgd":
         told.append(f"{name} cannot average parameters every {plan.sync.every} steps in one job")
     return list(dict.fromkeys(told))
-
-
-def lacks_means(plan: Plan, rules: Runtime) -> bool:
-    """Whether the plan uses a collective or a lever (local SGD, compression, relays) that the runtime does not have,
-    whatever else it cannot express. Local SGD in one job is nobody's."""
-    wrong_sum = sums.crosses(plan) and plan.sync.all_reduce not in sums.ways(plan, rules, plan.sharding)
-    compressed = plan.compression and not rules.compression
-    return bool(wrong_sum or compressed or plan.relays or plan.sync.method == "local_sgd")
 
 
 # ------------------------------------------------------------------------------------------------------------- nearest
@@ -203,8 +195,8 @@ class LaunchedProgram:
 
 
 def refuse_unsaid(problem: Problem, plan: Plan, runtime: str, unsaid: Unsaid) -> None:
-    """``InfeasibleError`` for a plan that the runtime cannot run: all of what it cannot express, and the nearest plan
-    that it can, with its step time beside the plan's own."""
+    """``InexpressibleError`` for a plan that the runtime cannot run: all of what it cannot express, and the nearest
+    plan that it can, with its step time beside the plan's own."""
     sentences = cannot_express(problem, plan, runtime) + unsaid(problem, plan)
     if not sentences:
         return
@@ -220,17 +212,10 @@ def refuse_unsaid(problem: Problem, plan: Plan, runtime: str, unsaid: Unsaid) ->
         )
     if len(reasons) == 1:
         reasons.append(
-            "No plan that it can run was found in passing. Nearest way out: another target, or a launcher "
-            "(--to torchrun) with --program own."
+            "No plan that it can run was found in passing; a launcher (--to torchrun) with --program own starts any "
+            "program of yours."
         )
-    raise _refusal(reasons, means=lacks_means(plan, runtime_of(runtime)))
-
-
-def _refusal(reasons: Sequence[str], *, means: bool) -> InfeasibleError:
-    """``means``: it is a collective or a lever that is not there."""
-    if not means:
-        return InfeasibleError(reasons)
-    return InexpressibleError([*reasons, "To fix: export a plan without that, or for another target."])
+    raise InexpressibleError([*reasons, "To fix: export a plan without that, or for another target."])
 
 
 def _told(problem: Problem, plan: Plan, found: Nearest) -> str:
@@ -251,7 +236,7 @@ _OF_RUNTIME = {"megatron": "megatron", "torch": "torchtitan", "deepspeed": "deep
 
 
 def program(problem: Problem, plan: Plan, name: str) -> LaunchedProgram:
-    """The program of that name for a plan; ``InfeasibleError`` when it cannot run the plan."""
+    """The program of that name for a plan; ``InexpressibleError`` when it cannot run the plan."""
     if name == "auto":
         name = _chosen(problem, plan)
     if name not in PROGRAMS:
@@ -270,16 +255,15 @@ def _chosen(problem: Problem, plan: Plan) -> str:
         return found[0]
     told = " ".join(f"{SPOKEN[runtime]}: {'; '.join(sentences)}." for runtime, sentences in unsaid.items())
     way_out = (
-        "Nearest way out: --nearest exports the nearest plan that one of them can run, --program own launches a "
-        "program of yours, which reads its part in ranks.json."
+        "To fix: --nearest exports the nearest plan that one of them can run, --program own launches a program of "
+        "yours, which reads its part in ranks.json."
     )
-    means = all(lacks_means(plan, runtime_of(runtime)) for runtime in unsaid)
-    raise _refusal([f"No runtime known here can run this plan. {told}", way_out], means=means)
+    raise InexpressibleError([f"No runtime known here can run this plan. {told}", way_out])
 
 
 def instead(problem: Problem, plan: Plan, target: str, wished: str) -> tuple[Plan, tuple[str, ...]]:
     """The plan itself where the target (or the program it launches) can run it, else the nearest that it can, and a
-    word on what it costs. ``InfeasibleError`` when there is none."""
+    word on what it costs. ``InexpressibleError`` when there is none."""
     runtimes = _asked(problem, target, wished)
     unsaid = _unsaid()
     sentences = {each: cannot_express(problem, plan, each) + unsaid[each](problem, plan) for each in runtimes}

@@ -62,7 +62,7 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
 
 
 def program(problem: Problem, plan: Plan) -> LaunchedProgram:
-    """``torchtitan.train`` with the plan's recipe; ``InfeasibleError`` as ``refuse_unsaid`` raises it."""
+    """``torchtitan.train`` with the plan's recipe; ``InexpressibleError`` as ``refuse_unsaid`` raises it."""
     refuse_unsaid(problem, plan, RUNTIME, unsaid)
     family, flavor = flavor_of(problem.model)
     name, orders = _schedules(problem, plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
@@ -14,8 +15,8 @@ from typing import Any
 
 from hippo import first_use
 from hippo.arguments import check_fields
+from hippo.dynamics.forecast import FORECASTS
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
-from hippo.network.dynamics.forecast import FORECASTS
 from hippo.network.evaluate.entrants import Entrant, StaticLevers, compete, held, hi_ppo, named
 from hippo.network.evaluate.evidence import evidence, figures_asked
 from hippo.network.evaluate.figures import world_document
@@ -51,13 +52,20 @@ def watch(
     watcher: Callable[[World], Watcher] | None = None,
     progress: Progress | None = None,
 ) -> Story:
-    """A network trace (CSV) replayed: what a method decided at each epoch and why, beside keeping and hindsight.
+    """A network trace (CSV) replayed: what a method decided at each epoch and why, beside keeping and hindsight. Where
+    what crosses domains may be compressed, the same run without that stands beside it.
 
     ``method``: a name, or what ``method_named`` makes of one; ``epoch_s``: seconds between decisions, None: the trace's
     own; ``watcher``: asked for whom to show each epoch while the run goes on. Raises ``InputError`` for an unknown
     method or a trace that does not fit the cluster, ``InfeasibleError`` where no plan runs at the start.
     """
     decider = method_named(method) if isinstance(method, str) else method
+    if decider.name == "diloco" and not problem.allow_local_sgd:
+        raise InputError("trains every domain alone", source="--method", value="diloco", remedy="add --allow-local-sgd")
+    plain = None
+    if problem.compresses:
+        need_worth(problem.allow_compression, problem.compression_worth)
+        plain = watch(_uncompressed(problem), trace, method=deepcopy(decider), epoch_s=epoch_s, progress=progress)
     world, begin_s = _world(problem, trace, epoch_s)
     first_use.prepare_moving(decider.name, progress=progress)
     cache = PlanCache(problem)
@@ -69,7 +77,7 @@ def watch(
     aim = problem.objective
     terms = Terms(usd_per_token(world, cache), (aim.w_eff, aim.w_util, aim.w_cost))
     shown = None if watcher is None else watcher(world)
-    return replay(world, cache, decider, terms, Source(str(trace), begin_s), watcher=shown)
+    return replace(replay(world, cache, decider, terms, Source(str(trace), begin_s), watcher=shown), plain=plain)
 
 
 def method_named(
@@ -116,6 +124,11 @@ def drawn_terms(
     return DrawnTerms(runtime, allow_local_sgd, compression_worth)
 
 
+def _uncompressed(problem: Problem) -> Problem:
+    """The same question where nothing is compressed."""
+    return replace(problem, allow_compression=False, compression_worth=None)
+
+
 def _world(problem: Problem, trace: str | Path, epoch_s: float | None) -> tuple[World, float]:
     """The trace cut into epochs, and the time it begins at; every link must have a value there."""
     if epoch_s is not None and not SHORTEST_EPOCH_S <= epoch_s <= LONGEST_EPOCH_S:
@@ -138,7 +151,8 @@ def evaluate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """How near methods come to perfect hindsight along a trace: the document of ``hippo evaluate --json``.
+    """How near methods come to perfect hindsight along a trace: the document of ``hippo evaluate --json``. Where what
+    crosses domains may be compressed, ``without_compression`` is the same document without that.
 
     ``methods``: names of methods, and of planners whose plan is then kept unless they are methods, too; None: every
     method. Those that have no plan for the problem are left out. Raises ``InputError`` for names that nobody has, a
@@ -147,6 +161,10 @@ def evaluate(
     _check_forecast(forecast)
     asked = methods_named(methods)
     _check_policy(policy, asked)
+    if problem.compresses:
+        need_worth(problem.allow_compression, problem.compression_worth)
+        told: dict[str, Any] = {"policy": policy, "forecast": forecast, "epoch_s": epoch_s, "seed": seed}
+        plain = evaluate(_uncompressed(problem), trace, asked, **told, progress=progress)
     world, begin_s = _world(problem, trace, epoch_s)
     first_use.prepare_moving(progress=progress)
     base, kept = _baseline(problem, seed)
@@ -161,7 +179,8 @@ def evaluate(
     aim = problem.objective
     setting = scenario_of(world, forecast=forecast, weights=(aim.w_eff, aim.w_util, aim.w_cost), watch=progress)
     judged = compete(setting, [*entrants, *extra], watch=progress)
-    return world_document(judged, [name for name in asked if name in judged.runs], baseline=base, begin_s=begin_s)
+    found = world_document(judged, [name for name in asked if name in judged.runs], baseline=base, begin_s=begin_s)
+    return found | ({"without_compression": plain} if problem.compresses else {})
 
 
 def methods_named(methods: Iterable[str] | None) -> list[str]:

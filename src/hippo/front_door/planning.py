@@ -303,7 +303,7 @@ def export(
 
     ``program``: what every rank runs where the target is a launcher; ``places``: a domain to what the launcher calls
     it; ``nearest``: where the target cannot run the plan, the nearest that it can. Raises ``InputError`` for an unknown
-    target or a file in the way, ``InfeasibleError`` with the nearest plan where the target cannot run this one.
+    target or a file in the way, ``InexpressibleError`` with the nearest plan where the target cannot run this one.
     """
     from hippo.export.base import Wishes
     from hippo.export.folder import write_export

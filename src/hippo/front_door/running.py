@@ -15,6 +15,7 @@ from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import runtime_of
 from hippo.run.checkpoint import last, refuse_older
 from hippo.run.fits import check_job, check_machine, is_small
 from hippo.run.job import MOST_STEPS, RunJob, RunOptions, check_range, check_saving
@@ -183,6 +184,8 @@ def trained(
         "first_step": job.options.first_step,
         "model": job.problem.model.name,
         "cluster": job.problem.cluster.name,
+        "runtime": job.options.runtime,
+        "runtime_is": runtime_of(job.options.runtime).told,
         "processes": len(result.workers),
         "emulated": emulated,
         "stand_in": job.options.stand_in,

@@ -13,8 +13,10 @@ import numpy as np
 
 from hippo.jobs.engine.play import play
 from hippo.jobs.figures import JobGroup, ReplayFigures, figures
+from hippo.jobs.joint.figures import WorldFigures, stopped_s, world_figures
 from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.joint.play import play_jointly
+from hippo.jobs.joint.record import Recorder, Run, WorldRecord
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.data import egress_usd, prices_usd_per_gb
@@ -27,8 +29,8 @@ from hippo.jobs.traces.load import JobTrace
 from hippo.jobs.workload import JobWorkload
 from hippo.problem.cluster import Cluster
 
-MOST_REFUSED = 10_000
-"""Refused jobs that a document names; ``refused`` counts all."""
+MOST_NAMED = 10_000
+"""Refused jobs, and stops, that a document names; figures count all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,8 @@ class Play:
     figures: ReplayFigures
     egress_usd: float  # for data moved and for what spanning jobs exchanged
     seconds: float  # that the replay took
+    record: WorldRecord | None = None  # where jobs are elastic
+    world: WorldFigures | None = None  # of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,12 +98,41 @@ class ReplayAccount:
             "left_out": dict(self.left_out),
             "refused_jobs": [
                 {"job": names.name(job), "devices": int(names.devices[job]), "reason": reason}
-                for job, reason in self.first.ledger.refused[:MOST_REFUSED]
+                for job, reason in self.first.ledger.refused[:MOST_NAMED]
             ],
             "users": [_group(each) for each in self.first.figures.users],
             "sizes": [_group(each) for each in self.first.figures.sizes],
             "rows": [row(each) for each in self.plays],
+            **({} if self.first.record is None else self._happened(self.first.record)),
         }
+
+    def _happened(self, record: WorldRecord) -> dict[str, Any]:
+        """Stops of the first play, and what went over each link."""
+        domains, jobs, gb = self.site.domains, self.workload, self.first.ledger.link_gb
+
+        def held(run: Run) -> dict[str, int]:
+            return {domains[domain]: devices for domain, devices in run.gpus}
+
+        stops = [
+            {
+                "job": jobs.name(before.job),
+                "time_s": before.end_s,
+                "why": before.ended,
+                "for": jobs.name(before.for_job) if before.for_job >= 0 else None,
+                "from": held(before),
+                "to": held(after),
+                "again_s": after.begin_s,
+                "stopped_s": stopped_s(before, after),
+                "state_gb": after.state_gb,
+                "state_usd": after.state_usd,
+            }
+            for before, after in record.stops[:MOST_NAMED]
+        ]
+        links = [
+            {"from": domains[here], "to": domains[there], "gb": float(gb[here, there])}
+            for here, there in np.argwhere(gb > 0).tolist()
+        ]
+        return {"stops": stops, "links": links}
 
 
 def played(
@@ -107,7 +140,7 @@ def played(
 ) -> ReplayAccount:
     """The account with one replay more; elastic jobs take a scheduler."""
     begun = time.perf_counter()
-    asked = account.workload, account.site
+    asked, record, world = (account.workload, account.site), None, None
     if account.offers is None:
         assert isinstance(policy, QueuePolicy), "gangs are ranked"
         learner = account.learner if policy.learns else None
@@ -115,14 +148,17 @@ def played(
         needed = account.workload
     else:
         assert not isinstance(policy, QueuePolicy), "elastic jobs are scheduled"
-        ledger = play_jointly(*asked, policy, account.settings, offers=account.offers, watch=watch)
+        recorder = Recorder()
+        ledger = play_jointly(*asked, policy, account.settings, offers=account.offers, recorder=recorder, watch=watch)
+        record = recorder.record()
+        world = world_figures(record, ledger, *asked, account.offers)
         needed = replace(
             account.workload, duration_s=account.workload.duration_s / account.offers.quickest(account.workload)
         )
     took_s = time.perf_counter() - begun
     prices = prices_usd_per_gb(account.cluster, account.site.domains)
     paid = egress_usd(ledger.link_gb, prices) + float(np.nansum(ledger.exchange_usd))
-    found = Play(policy, ledger, figures(ledger, needed, account.site), paid, took_s)
+    found = Play(policy, ledger, figures(ledger, needed, account.site), paid, took_s, record, world)
     return replace(account, plays=(*account.plays, found))
 
 
@@ -133,6 +169,8 @@ def row(each: Play) -> dict[str, Any]:
         for field in fields(ReplayFigures)
         if field.name not in ("users", "sizes")
     }
+    if each.world is not None:
+        found |= {field.name: _told(getattr(each.world, field.name)) for field in fields(WorldFigures)}
     found["knows"], found["preempts"] = each.policy.knows, each.policy.preempts
     found["egress_usd"] = _told(each.egress_usd)
     found["events_per_s"] = round(each.figures.events / max(each.seconds, 1e-9))

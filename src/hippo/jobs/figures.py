@@ -48,6 +48,7 @@ class ReplayFigures:
     p50_completion_s: float
     p95_completion_s: float
     p99_completion_s: float
+    weighted_completion_s: float  # mean, each job counted 1 + its priority times; negative priorities as 0
     mean_queueing_s: float
     makespan_s: float  # from the first arrival to the last finish
     utilization: float  # see ``utilization``
@@ -58,6 +59,7 @@ class ReplayFigures:
     preemptions: int
     failures: int  # of jobs, by broken nodes
     moved_gb: float
+    egress_gb: float  # from domain to domain: what is moved, and what jobs over several domains exchange
     events: int
     users: tuple[JobGroup, ...]  # most device time first
     sizes: tuple[JobGroup, ...]  # by devices
@@ -81,6 +83,7 @@ def figures(ledger: Ledger, workload: JobWorkload, site: JobSite) -> ReplayFigur
     asked = np.isfinite(workload.deadline_s)
     start_s = float(workload.arrival_s[0]) if len(workload) else 0.0
     makespan_s = float(ledger.finish_s[ran].max() - start_s) if ran.any() else float("nan")
+    weight = 1.0 + np.maximum(workload.priority[ran], 0)
     p50, p95, p99 = _percentiles(completion_s, (50, 95, 99))
     return ReplayFigures(
         policy=ledger.policy,
@@ -90,6 +93,7 @@ def figures(ledger: Ledger, workload: JobWorkload, site: JobSite) -> ReplayFigur
         p50_completion_s=p50,
         p95_completion_s=p95,
         p99_completion_s=p99,
+        weighted_completion_s=float(weight @ completion_s / weight.sum()) if ran.any() else float("nan"),
         mean_queueing_s=_mean(queueing_s),
         makespan_s=makespan_s,
         utilization=utilization(ledger.busy_device_s / makespan_s, workload, site) if makespan_s > 0 else float("nan"),
@@ -100,6 +104,7 @@ def figures(ledger: Ledger, workload: JobWorkload, site: JobSite) -> ReplayFigur
         preemptions=int(ledger.preemptions.sum()),
         failures=int(ledger.failures.sum()),
         moved_gb=float(ledger.moved_gb.sum()),
+        egress_gb=float(ledger.link_gb.sum() - np.trace(ledger.link_gb)),
         events=ledger.events,
         users=_groups(ledger, workload, workload.user, workload.users),
         sizes=_sizes(ledger, workload),

@@ -387,7 +387,9 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
             value = getattr(getattr(plan, head), tail) if tail else getattr(plan, head)
             beside = " beside a pipeline" if key == "sharding" and deep and value in rules.shardings else ""
             label = "live limit" if tail == "live_limit" else head.replace("_", " ")
-            yield Violation("runtime", key, f"{name} cannot express {label} {value!r}{beside}")
+            able = {"schedule.name": rules.schedules or (), "sharding": shardings, "recompute": rules.recompute}
+            can = f", only {' or '.join(able[key])}" if key in able else ""
+            yield Violation("runtime", key, f"{name} cannot express {label} {value!r}{beside}{can}")
     if any(pipeline.warm_up for pipeline in plan.pipelines) and not rules.live_limit:
         yield Violation("runtime", "pipelines.warm_up", f"{name} runs no further ahead than 1F1B does")
     if plan.relays and not rules.relays:
@@ -467,7 +469,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "links": "add the link to the cluster, relay the pair, or put the stages elsewhere",
         "bandwidth floor": "cut across faster links, or lower the floor",
         "sync links": "add links or relays until a ring joins these domains, or put the stages elsewhere",
-        "runtime": "keep to what the runtime can express, or ask for another --runtime",
+        "runtime": "keep to what the runtime can express, or plan for another --runtime",
     }
 )
 """Remedies as imperative sentences without a full stop."""

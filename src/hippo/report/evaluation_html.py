@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from hippo.decide.wording import between, capital, count, percent, seconds
 from hippo.report.evaluation_page import measured, ordered, page
 from hippo.report.evaluation_pictures import COLOURS, many_domains, over_time, pictures
+from hippo.report.evaluation_terminal import compression_words, under_words
 from hippo.report.frame import frame, template
 from hippo.report.text import NOTHING, usd
 from hippo.score.interval import LEVEL
@@ -138,7 +139,13 @@ def world_page(document: Document) -> str:
         ("egress", usd(told["egress_usd"]), mine),
         ("decision p99", seconds(told["decision_ms_p99"] / 1e3, 2), "CPU, one thread"),
     ]
-    sections = [
+    plain, sections = document.get("without_compression"), []
+    if plain is not None:
+        same = sorted(plain["methods"], key=lambda name: -plain["methods"][name]["work"])
+        table = _compared(plain["methods"], same, mine)
+        sections = [Section("plain", "Without compression", "Without compression", (table,))]
+        doubt = " ".join(filter(None, (compression_words(document).rstrip("."), doubt)))
+    sections += [
         Section("compared", "Methods side by side", "Compared", (_compared(methods, names, mine),)),
         Section("time", "Through time", "Time", tuple(_through_time(document))),
     ]
@@ -146,8 +153,9 @@ def world_page(document: Document) -> str:
         title=f"Evaluation: {world['name']}",
         eyebrow="One network",
         heading=world["name"],
-        question=f"{count(world['epochs'], 'epoch')} of {seconds(world['epoch_s'])}; "
-        f"{count(len(document['plans']), 'plan')} ran. {WORK}{'' if doubt is None else f' {capital(doubt)}.'}",
+        question=f"{world['model']} on {world['cluster']}. {under_words(document)} "
+        f"{count(world['epochs'], 'epoch')} of {seconds(world['epoch_s'])}; "
+        f"{count(len(document['plans']), 'plan')} ran. {WORK}{f' {capital(doubt)}.' if doubt else ''}",
         figures=figures,
         verdict=f"Most work: {best}, of the methods that do not know the future. Hindsight: {gain}.",
         sections=sections,

@@ -129,8 +129,9 @@ def over_time(title: str, hours: Sequence[float], values: Mapping[str, Sequence[
     marks += [_text(x(tick), bottom + 18, f"{tick:g} h", anchor="middle") for tick in ticks(min(hours), max(hours))]
     for index, row in enumerate(values.values()):
         points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in zip(hours, row, strict=True))
-        colour = COLOURS[index % len(COLOURS)]
-        marks.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        look = f'stroke="{COLOURS[index % len(COLOURS)]}" stroke-width="1.6"'
+        look += ' stroke-dasharray="6 3"' if index >= len(COLOURS) else ""  # colours come round: told apart by dashes
+        marks.append(f'<polyline points="{points}" fill="none" {look}/>')
     return _drawing(marks, list(values), bottom + 30, title)
 
 
@@ -176,9 +177,11 @@ def _drawing(marks: Sequence[str], names: Sequence[str], bottom: float, title: s
     for index, name in enumerate(names):
         if at + 34 + 7.2 * len(name) > WIDTH:
             at, bottom = float(LEFT), bottom + 20
-        legend.append(
-            f'<rect x="{at:.0f}" y="{bottom + 6:.0f}" width="12" height="12" fill="{COLOURS[index % len(COLOURS)]}"/>'
-        )
+        for left, wide in ((0, 12),) if index < len(COLOURS) else ((0, 5), (7, 5)):
+            legend.append(
+                f'<rect x="{at + left:.0f}" y="{bottom + 6:.0f}" width="{wide}" height="12" '
+                f'fill="{COLOURS[index % len(COLOURS)]}"/>'
+            )
         legend.append(_text(at + 17, bottom + 16, name))
         at += 34 + 7.2 * len(name)
     head = (

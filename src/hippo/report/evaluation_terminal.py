@@ -17,7 +17,27 @@ from hippo.score.interval import LEVEL
 
 
 def world_view(document: Mapping[str, Any]) -> RenderableType:
-    """The methods of one network, most work first: the ``evaluate --json`` document."""
+    """The methods of one network, most work first: the ``evaluate --json`` document; where something may be compressed,
+    without that first."""
+    world, plain = document["world"], document.get("without_compression")
+    parts: list[RenderableType] = []
+    parts += [Text(f"{world['model']} on {world['cluster']}", style="bold"), Text(under_words(document)), Text()]
+    if plain is not None:
+        parts += [Text("Without compression", style="bold"), *_world_parts(plain), Text()]
+    if "compression_worth" in document:
+        parts.append(Text(compression_words(document), style="bold"))
+    return Trimmed(Group(*parts, *_world_parts(document)))
+
+
+def under_words(document: Mapping[str, Any]) -> str:
+    """Under which runtime all steps are, and what is assumed of it."""
+    under = "Ideal" if document["runtime"] == "ideal" else "Under"
+    assumed = [f"Assumed: {each.rstrip('.')}." for each in document["assumed"]]
+    return " ".join([f"{under}{':' if under == 'Ideal' else ''} {document['runtime_is']}.", *assumed])
+
+
+def _world_parts(document: Mapping[str, Any]) -> list[RenderableType]:
+    """The table of methods, and what stands below it."""
     methods, world = document["methods"], document["world"]
     names = sorted(methods, key=lambda name: -methods[name]["work"])
 
@@ -40,12 +60,11 @@ def world_view(document: Mapping[str, Any]) -> RenderableType:
             column("decision p99", cells("decision_ms_p99", lambda value: seconds(value / 1e3, 2)), rank=5),
         )
     )
-    parts = [Text(compression_words(document), style="bold")] if "compression_worth" in document else []
     lines = [
         _world_line(world, len(document["plans"])),
         *_assumed_lines(document["plans"], methods[names[0]]["epochs"]),
     ]
-    return Trimmed(Group(*parts, table, *(Text(line, style="dim") for line in lines)))
+    return [table, *(Text(line, style="dim") for line in lines)]
 
 
 def _assumed_lines(plans: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -89,6 +108,7 @@ def suite_view(document: Mapping[str, Any]) -> RenderableType:
     """The standard suite: all methods, then what was asked for."""
     names = ordered(document["methods"])
     told = [document["overall"][name] for name in names]
+    sizes = sorted(document["large"].items(), key=lambda item: int(item[0]))
     methods = FittedTable(
         (
             column("method", names, right=False),
@@ -96,6 +116,14 @@ def suite_view(document: Mapping[str, Any]) -> RenderableType:
             column("captured", (spread(each["captured"], digits=1) for each in told)),
             column("of adapting", (spread(each["of_adapting"], digits=1) for each in told), rank=2),
             column("worst elsewhere", (_signed(each["worst_elsewhere"]) for each in told), rank=1),
+            *(
+                column(
+                    f"{k} domains",
+                    [spread(each["methods"].get(name, {}).get("of_hindsight"), short=True) for name in names],
+                    rank=3,
+                )
+                for k, each in sizes
+            ),
         )
     )
     rows = document["figures"]

@@ -43,6 +43,7 @@ class ChartLine:
     muted: bool = False
     dash: str = ""  # as of SVG's stroke-dasharray; empty: solid
     base: Floats | None = None
+    css: str = ""  # a colour in place of that of ``colour``
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,8 @@ def distribution(values: Floats) -> tuple[Floats, Floats]:
 
 def swatch(line: ChartLine) -> str:
     """The colour of a line, as CSS."""
+    if line.css:
+        return line.css
     if line.strong or line.muted:
         return "var(--ink)" if line.strong else "var(--muted)"
     return f"var(--d{line.colour % DOMAIN_COLOURS})"
@@ -169,7 +172,12 @@ def _range(lines: Sequence[ChartLine], *, log: bool) -> tuple[float, float]:
 def _marks(low: float, high: float, *, log: bool) -> list[tuple[float, str]]:
     if log:
         return [(value, words) for value, words in SPANS if low <= value <= high]
-    step = next((each for each in STEPS if (high - low) / each <= 12), STEPS[-1])
+    return time_marks(low, high)
+
+
+def time_marks(low: float, high: float, most: int = 12) -> list[tuple[float, str]]:
+    """Round times between two, about as many as asked at most, and their words."""
+    step = next((each for each in STEPS if (high - low) / each <= most), STEPS[-1])
     first = math.ceil(low / step)
     return [(place * step, _clock(place * step, step)) for place in range(first, int(high / step) + 1)]
 

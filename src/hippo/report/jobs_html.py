@@ -18,6 +18,7 @@ from hippo.report.frame import frame, template
 from hippo.report.jobs_charts import Axes, ChartLine, Floats, chart, distribution, sample, span, stacked
 from hippo.report.jobs_terminal import COLUMNS, cells_of, columns_of, headline, verdict
 from hippo.report.text import NOTHING, unbroken, usd
+from hippo.report.world_html import world_panels
 
 X_LABEL = "time since the first arrival"
 DASHES = ("", "9 4", "2 3", "9 3 2 3")
@@ -25,6 +26,10 @@ DASHES = ("", "9 4", "2 3", "9 3 2 3")
 MOST_USERS, MOST_WAITED, MOST_REASONS = 12, 12, 12
 TITLES = {
     "mean": "Mean",
+    "weighted": "Weighted",
+    "goodput": "Goodput",
+    "frag.": "Frag.",
+    "stopped": "Stopped",
     "queueing": "Queueing",
     "makespan": "Makespan",
     "busy": "Busy",
@@ -49,9 +54,11 @@ class BarRow:
 
 def jobs_html(account: ReplayAccount) -> str:
     """The page: a whole document."""
-    page = template("jobs.html.j2")
+    page, record = template("jobs.html.j2"), account.first.record if account.ran else None
     return page.render(
-        **frame(),
+        **frame(*(() if record is None else ("jobs.js",))),
+        world=record is not None,
+        **({} if record is None else world_panels(account, record)),
         trace=Path(account.source).name,
         cluster=account.cluster.name,
         question=tied(f"{headline(account)}. {_rules(account)}"),
@@ -148,7 +155,8 @@ def _panels(account: ReplayAccount) -> dict[str, object]:
 
 def _shown(account: ReplayAccount) -> list[tuple[str, bool]]:
     """Heads of the columns of the table of policies, and whether they are figures."""
-    return [(TITLES.get(name, name), name != "knows") for name in columns_of(account)[1:]]
+    less = () if account.offers is None else ("p50", "p99", "queueing", "makespan")
+    return [(TITLES.get(name, name), name != "knows") for name in columns_of(account)[1:] if name not in less]
 
 
 def _policies(account: ReplayAccount) -> list[BarRow]:

@@ -15,12 +15,27 @@ from hippo.report.text import NOTHING, usd
 
 COLUMNS = (
     *("policy", "knows", "mean", "p50", "p95", "p99", "queueing", "makespan", "busy", "late", "fairness", "stops"),
-    "egress",
+    *("weighted", "goodput", "frag.", "stopped", "egress"),
 )
 RANKS = {
     **{"late": 1, "queueing": 2, "p95": 3, "busy": 4, "knows": 5, "p50": 6, "p99": 7},
-    **{"fairness": 8, "stops": 9, "makespan": 10, "egress": 11},
+    **{
+        "fairness": 8,
+        "stops": 9,
+        "makespan": 10,
+        "egress": 11,
+        "weighted": 12,
+        "goodput": 13,
+        "frag.": 14,
+        "stopped": 15,
+    },
 }
+WORLD_RANKS = {
+    **{"late": 1, "p95": 2, "weighted": 3, "busy": 4, "egress": 5, "stops": 6, "goodput": 7, "frag.": 8, "stopped": 9},
+    **{"fairness": 10, "queueing": 11, "knows": 12, "p50": 13, "p99": 14, "makespan": 15},
+}
+"""Where jobs are elastic."""
+
 """Which columns go first where the terminal is narrow: the highest; policy and mean stay."""
 
 REASONS = 5  # of refusal that are told one by one
@@ -29,9 +44,10 @@ REASONS = 5  # of refusal that are told one by one
 def account_view(account: ReplayAccount) -> RenderableType:
     """The table, the verdict, and reasons of refusal."""
     rows = [dict(zip(COLUMNS, cells_of(each), strict=True)) for each in account.plays]
+    ranks = RANKS if account.offers is None else WORLD_RANKS
     table = FittedTable(
         tuple(
-            column(name, (row[name] for row in rows), rank=RANKS.get(name, 0), right=name not in ("policy", "knows"))
+            column(name, (row[name] for row in rows), rank=ranks.get(name, 0), right=name not in ("policy", "knows"))
             for name in columns_of(account)
         ),
         highlight=0,
@@ -56,6 +72,8 @@ def any_deadline(account: ReplayAccount) -> bool:
 def columns_of(account: ReplayAccount) -> tuple[str, ...]:
     """``COLUMNS`` without those in which nothing would stand."""
     idle = {"late": not any_deadline(account), "egress": not any(each.egress_usd > 0 for each in account.plays)}
+    idle |= dict.fromkeys(("goodput", "frag.", "stopped"), account.offers is None)
+    idle["weighted"] = not account.workload.priority.any()
     return tuple(name for name in COLUMNS if not idle.get(name))
 
 
@@ -65,6 +83,8 @@ def cells_of(each: Play) -> tuple[str, ...]:
     if not told.jobs:
         return (each.policy.name, each.policy.knows, *(NOTHING for _ in COLUMNS[2:]))
     late = f"{told.deadline_misses:,} of {told.deadline_jobs:,}" if told.deadline_jobs else NOTHING
+    named = (("goodput", lambda value: f"{value:.2f}"), ("fragmentation", percent), ("interruption_s", span))
+    world = [(getattr(each.world, name, math.nan), text) for name, text in named]
     times = (told.mean_completion_s, told.p50_completion_s, told.p95_completion_s, told.p99_completion_s)
     return (
         each.policy.name,
@@ -74,6 +94,8 @@ def cells_of(each: Play) -> tuple[str, ...]:
         late,
         f"{told.fairness:.2f}",
         f"{told.preemptions:,}",
+        span(told.weighted_completion_s),
+        *(NOTHING if math.isnan(value) else text(value) for value, text in world),
         usd(each.egress_usd) if each.egress_usd else NOTHING,
     )
 

@@ -148,7 +148,7 @@ def planners(rows: Sequence[PlannerEntry]) -> str:
     if others:
         lead += f"; the next that differs, {others[0].row.planner}, takes {_longer(others[0].versus)}"
     without = len(rows) - len(found)
-    tail = f" {count(without, 'planner')} found no plan that fits." if without else ""
+    tail = f" {count(without, 'planner')} found no plan." if without else ""
     return f"{lead}.{tail} All plans are scored by the same judge."
 
 

@@ -16,7 +16,7 @@ KINDS = (
     ("k0", "forward"),
     ("k1", "input gradient"),
     ("k2", "weight gradient"),
-    ("k3", "waits for replicas"),
+    ("k3", "waits for sums"),
     ("k4", "optimizer"),
 )
 """Class of the style sheet and name of each kind of operation."""

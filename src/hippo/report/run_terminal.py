@@ -33,9 +33,10 @@ def sentence(document: Mapping[str, Any]) -> str:
     found = document.get("step_time_interval_s")
     around = "" if found is None else f" ({percent(LEVEL)}: {between(*found)})"
     processes = f"{document['processes']} {'process' if document['processes'] == 1 else 'processes'}"
+    steps = "median without the first" if len(document["measured_step_s"]) > 1 else "the first, on cold connections"
     return (
-        f"{processes} {network}: {number(measured, 4)} s a step (median without the first), "
-        f"predicted {number(predicted, 4)} s{around}, {measured / predicted - 1:+.1%}."
+        f"{processes} under {document['runtime_is']} {network}: {number(measured, 4)} s a step ({steps}), predicted "
+        f"for this machine {number(predicted, 4)} s{around}, {measured / predicted - 1:+.1%}."
     )
 
 
@@ -52,11 +53,11 @@ def move_sentence(move: Mapping[str, Any]) -> str:
 
 
 def _expected_s(document: Mapping[str, Any], step: int) -> float:
-    """What a step was predicted to take, under the plan that it ran under."""
+    """What a step was predicted to take, under the plan that it ran under, the first on cold connections."""
     move = document.get("move")
     moved = move is not None and step > move["after_step"]
-    found: float = move["predicted_step_s"] if move is not None and moved else document["predicted_step_s"]
-    return found
+    usual: float = move["predicted_step_s"] if move is not None and moved else document["predicted_step_s"]
+    return document.get("predicted_first_step_s", usual) if step == document["first_step"] else usual
 
 
 def _table(document: Mapping[str, Any]) -> Table:

@@ -264,7 +264,8 @@ def front_view(
         )
     )
     told = f"{count(len(ordered), 'plan')} on the front"
-    told += f", hypervolume {number(hypervolume)}" if hypervolume is not None else ""
+    if hypervolume is not None:
+        told += f", hypervolume {number(hypervolume)} of the box up to the baseline plan"
     return Trimmed(Group(table, Text(told, style="dim"), *([Text(cut_short)] if cut_short else [])))
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hippo.decide.wording import capital, count, duration, listed, number, percent, printed_text, seconds
 from hippo.network.why.explain import changes as changes_between
 from hippo.network.why.explain import link_words, placement
+from hippo.network.why.reasons import PROPOSERS
 from hippo.network.why.story import KEPT, LEVER, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
 from hippo.report.frame import frame, inline_json, template
@@ -97,7 +98,7 @@ def watch_html(story: Story) -> str:
         more_letters=max(0, len(names) - MOST_LETTERS),
         heat=[{"share": share, "words": words} for share, words in HEAT],
         stale=not bool(story.told.all()),
-        work=[_work(story, track) for track in story.tracks],
+        work=[*_without_compression(story), *(_work(story, track) for track in story.tracks)],
         work_lead=_work_lead(story),
         changes=_folded(changes[:MOST_ROWS], story, names),
         kept=[_entry(told, story, names) for told in kept[:MOST_ROWS]],
@@ -291,6 +292,13 @@ def _work(story: Story, track: Track) -> WorkRow:
     )
 
 
+def _without_compression(story: Story) -> list[WorkRow]:
+    """The same ways where nothing was compressed; none: nothing was allowed to be."""
+    plain = story.plain
+    rows = [] if plain is None else [_work(plain, track) for track in plain.tracks]
+    return [replace(row, name=f"{row.name}, no compression", chosen=False) for row in rows]
+
+
 def _work_lead(story: Story) -> str:
     return (
         "Work is tokens trained less egress in tokens; a token is worth "
@@ -355,7 +363,7 @@ def _plans(story: Story, names: dict[int, str]) -> list[PlanRow]:
             PlanRow(
                 names[index],
                 placement(known.plan),
-                known.origin,
+                PROPOSERS.get(known.origin, known.origin),
                 known.lever,
                 percent(float(ran[index])) if ran[index] > 0 else "–",
                 printed_text(story.printed(index)),

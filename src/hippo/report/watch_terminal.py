@@ -98,6 +98,9 @@ def story_view(story: Story) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("", "work, M tokens", "of hindsight", "egress, USD", "moves", "moved, GB", "standing still"):
         table.add_column(title, justify="left" if not title else "right")
+    if story.plain is not None:
+        for track in story.plain.tracks:
+            table.add_row(f"{track.name}, no compression", *_row(track, story.plain)[1:])
     for track in story.tracks:
         table.add_row(*_row(track, story), style="bold" if track is story.mine else None)
     return Group(Text(), table, Text(), Text(step_line(story), style="dim"), Text(verdict(story)))
@@ -152,8 +155,9 @@ def compression_words(story: Story) -> str:
 
 
 def verdict(story: Story) -> str:
-    """What came of it, in some sentences; that links were compressed is part of it."""
-    return " ".join(filter(None, (_outcome(story), compression_words(story))))
+    """What came of it, in some sentences: without compression first, then with it, where it is allowed."""
+    own = " ".join(filter(None, (_outcome(story), compression_words(story))))
+    return own if story.plain is None else f"Without compression {_outcome(story.plain)} With it {own}"
 
 
 def _outcome(story: Story) -> str:

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from hippo.engine.program import FORWARD
-from hippo.errors import InfeasibleError, InputError, MissingExtraError, UnknownNameError
+from hippo.errors import InexpressibleError, InputError, MissingExtraError, UnknownNameError
 from hippo.machine import available_bytes
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.model import Model
@@ -164,27 +164,28 @@ def is_small(job: RunJob) -> bool:
 # What ``torch.distributed.pipelining`` cannot run: refused before any process starts. No torch is needed here.
 
 NAME = "torch.distributed.pipelining"
+_ELSE = "leave out --runtime torch, or run"
 BUILT_IN = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}
 """Schedules that the runtime has itself; the others are handed over as CSV."""
 
 
 def check_torch(job: RunJob) -> None:
-    """``InfeasibleError`` for a plan that the runtime cannot express."""
+    """``InexpressibleError`` for a plan that the runtime cannot express."""
     plan = job.plan
     if plan.compression:
-        raise InfeasibleError([f"{NAME} sends activations as they are. Nearest plan: this one without compression."])
+        raise InexpressibleError([f"{NAME} sends activations as they are. To fix: {_ELSE} a plan without compression."])
     if plan.sync.method != "allreduce":
-        raise InfeasibleError(
-            [f"{NAME} knows no outer steps here. Nearest plan: this one with gradients agreed every step."]
+        raise InexpressibleError(
+            [f"{NAME} knows no outer steps here. To fix: {_ELSE} a plan whose gradients are agreed every step."]
         )
     for pipeline in plan.pipelines:
         widths = {(stage.tp, stage.dp) for stage in pipeline.stages}
         if len(widths) > 1 and not job.options.stand_in:
             told = ", ".join(f"tp {tp} dp {dp}" for tp, dp in sorted(widths))
-            raise InfeasibleError(
+            raise InexpressibleError(
                 [
                     f"{NAME} sends from one rank to one rank: all stages of a pipeline need the same tp and dp, these "
-                    f"have {told}. Nearest plan: the same tp and dp on every stage."
+                    f"have {told}. To fix: {_ELSE} a plan for it (hippo plan --runtime torch)."
                 ]
             )
         _check_losses(plan, pipeline)
@@ -195,10 +196,10 @@ def _check_losses(plan: Plan, pipeline: Pipeline) -> None:
     rows = order_of(plan, pipeline).rank(len(pipeline.stages) - 1).tolist()
     waves = [wave for kind, chunk, wave in rows if (kind, chunk) == (FORWARD, plan.interleave - 1)]
     if waves != sorted(waves):
-        raise InfeasibleError(
+        raise InexpressibleError(
             [
                 f"{NAME} looks up losses by the order of F on the last stage; out of order its gradients are wrong. "
-                "Nearest plan: F in order there."
+                f"To fix: {_ELSE} a plan with F in order there."
             ]
         )
 

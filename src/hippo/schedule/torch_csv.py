@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from hippo.engine.fixed_order import play
 from hippo.engine.program import BACKWARD, FORWARD, NOTHING, WEIGHT
-from hippo.errors import InfeasibleError, InputError
+from hippo.errors import InexpressibleError, InputError
 from hippo.schedule.problem import Ints, ScheduleProblem, chains
 from hippo.schedule.replay import packed, peak_memory, replay
 from hippo.schedule.schedule import Schedule, Shape
@@ -59,7 +59,7 @@ def torch_schedule(problem: ScheduleProblem, schedule: Schedule) -> TorchSchedul
 
     Raises
     ------
-    InfeasibleError
+    InexpressibleError
         The placement is bidirectional, or F is out of order on the last stage.
     """
     _refuse_what_torch_cannot(problem, schedule)
@@ -75,20 +75,20 @@ def torch_schedule(problem: ScheduleProblem, schedule: Schedule) -> TorchSchedul
 
 def _refuse_what_torch_cannot(problem: ScheduleProblem, schedule: Schedule) -> None:
     if problem.placement == "bidirectional":
-        raise InfeasibleError(
+        raise InexpressibleError(
             [
                 "torch.distributed.pipelining keeps a stage on one rank, a bidirectional placement has two copies of "
-                "it. Nearest way out: --placement v with --method zb-v or best."
+                "it. To fix: take --placement v with --method zb-v or best, or leave out --csv."
             ]
         )
     rank, chunk = divmod(chains(problem)[0][-1], problem.chunks)
     rows = schedule.rank(rank)
     forwards = rows[(rows[:, 0] == FORWARD) & (rows[:, 1] == chunk), 2]
     if (np.diff(forwards) < 0).any():
-        raise InfeasibleError(
+        raise InexpressibleError(
             [
                 f"torch.distributed.pipelining looks up losses by the order of F on the last stage (rank {rank}); out "
-                "of order its gradients are wrong. Nearest way out: order F there by micro-batch."
+                "of order its gradients are wrong. To fix: order F there by micro-batch, or leave out --csv."
             ]
         )
 

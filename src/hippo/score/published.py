@@ -149,6 +149,9 @@ def load_all(folder: str | Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
     """Cases of every known file of a folder, and the names of those that are not there."""
     paths = [Path(folder) / name for name in FILES]
     there = [path for path in paths if path.is_file()]
+    if Path(folder).is_file():
+        remedy = "name its folder, or leave out --data"
+        raise InputError("is a file, not a folder", source="--data", value=str(folder), remedy=remedy)
     if not there:
         remedy = f"give a folder with {', '.join(FILES[:-1])} or {FILES[-1]}"
         raise InputError("the folder holds none of the known files", source=str(folder), remedy=remedy)

@@ -64,6 +64,9 @@ def is_wan(document: Any) -> bool:
 def cases(document: Mapping[str, Any], path: Path) -> tuple[PublishedRun, ...]:
     """The rows as cases; what a row lacks is its refusal. ``InputError`` where the networks are not beside the file."""
     beside = path.parent / NETWORKS
+    if not beside.exists():
+        remedy = f"put {NETWORKS} beside {path.name}"
+        raise InputError("the networks of these rows are missing", source=str(beside), remedy=remedy)
     found = parse_json(read_text(beside, what="file of the networks of these rows"), str(beside))
     networks = found.get("cases") if isinstance(found, dict) else None
     if not isinstance(networks, dict):
@@ -143,6 +146,11 @@ def _wrong(row: Mapping[str, Any], degrees: Mapping[str, int]) -> str | None:
             return f"{key} is not a whole number from 1 to {most}"
     if not isinstance(row["mean_s"], (int, float)) or not 0 < row["mean_s"] < np.inf:
         return "mean_s is not a positive number of seconds"
+    logged = row.get("seconds_per_iter", [row["mean_s"]])
+    if not isinstance(logged, list) or not all(isinstance(each, (int, float)) for each in logged) or not logged:
+        return "seconds_per_iter is no list of seconds"
+    if not np.isclose(np.mean(logged), row["mean_s"], rtol=0.01):  # as where one of them is in milliseconds
+        return "mean_s is not the mean of seconds_per_iter"
     if (row["precision"], str(row["recompute"])[:4]) != ("fp16", "full"):
         return "is neither fp16 nor with full recomputation"
     tp, pp, dp = degrees.get("tp", 1), degrees.get("pp", 0), degrees.get("dp", 0)

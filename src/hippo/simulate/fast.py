@@ -47,7 +47,7 @@ def _ends(program: Program, step: float) -> None:
     """``InputError`` for an order in which ranks wait for each other for ever under the plan's runtime."""
     if step != step and program.messages.calls != "free":
         told = "its ranks would wait for each other for ever under this runtime"
-        raise InputError(told, key="schedule", remedy="plan for this runtime, or take another --runtime")
+        raise InputError(told, key="schedule", remedy="plan for this runtime (--runtime), or play it under another")
     assert step == step, "the order of operations deadlocks"
 
 

@@ -166,7 +166,7 @@ class SimulatedWorld:
         ended = all(rank.processed for rank in ranks)
         if self.calls is not None and not (ended or self._stands_still()):
             told = "its ranks would wait for each other for ever under this runtime"
-            raise InputError(told, key="schedule", remedy="plan for this runtime, or take another --runtime")
+            raise InputError(told, key="schedule", remedy="plan for this runtime (--runtime), or play it under another")
         assert ended or self._stands_still(), "the order of operations deadlocks"
         step = float(np.max(self.op_end[len(self.program.order) :])) if ended else np.inf
         return timeline(self.program, step, (self.op_start, self.op_end), (self.sent_start, self.sent_end))

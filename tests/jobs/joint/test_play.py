@@ -206,3 +206,20 @@ def test_a_job_begins_only_where_its_state_can_come():
     ledger = solved([train("a", 100)], [HERE], (30.0, look), gb_per_s={0: 1.0, 30: 0.0, 90: 1.0})
     assert [place.domains for place in seen] == [(0,)]
     assert ledger.finish_s.tolist() == [130]
+
+
+@pytest.mark.parametrize(("share", "back_gb"), [(1.0, 0.0), (0.5, 100.0)])
+def test_replicas_send_around_the_ring_one_way(share: float, back_gb: float):
+    """A GPU in each of three domains, 1 GB a hop and second of work; stages that meet again send both ways."""
+    three = site([DevicePool(name, "gpu", 1, 4) for name in ("d0", "d1", "d2")], 1e9)
+    gpus = np.array([[4, 0, 0, 0], [1, 1, 1, 0]])
+    shares = np.array([[1, 0, 0, 0], [share, share, share, 0]])
+    ring = {"parts": np.array([1, 3]), "gpus": gpus, "block": np.array([4, 1]), "ring": np.array([False, True])}
+    table = replace(offers(), state_share=shares, **ring)
+    table.check()
+    jobs = JobWorkload.of([replace(train("a", 100), least=3)])
+    around = JobPlace(BROAD, (0, 1, 2), 1.0, 3)
+    ledger = played(World(jobs, three, table, ReplayRules()), Scripted({0: around}))
+    assert ledger.finish_s.tolist() == pytest.approx([100])
+    expected = np.array([[0, 100, back_gb], [back_gb, 0, 100], [100, back_gb, 0]])
+    assert ledger.link_gb.tolist() == pytest.approx(expected)

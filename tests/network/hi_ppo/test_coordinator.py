@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hippo.dynamics.forecast import Forecast, Telemetry
 from hippo.errors import InfeasibleError
-from hippo.network.dynamics.forecast import Forecast, Telemetry
 from hippo.network.hi_ppo import coordinator as hi
 from hippo.network.hi_ppo import verification
 from hippo.network.hi_ppo.coordinator import CoordinatorSettings, HiPpo

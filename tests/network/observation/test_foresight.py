@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.forecast import HORIZONS
+from hippo.dynamics.forecast import HORIZONS
 from hippo.network.observation.foresight import foresight
 from hippo.network.observation.scene import Scene
 from hippo.network.rules.lookahead import best_start, first_moves

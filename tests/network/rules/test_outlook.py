@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.dynamics.forecast import Forecast, Telemetry
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import STILL, STOPPED, STREAMING
 from hippo.network.rules.outlook import outlook

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hippo.decide.reasons import Reason
-from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.dynamics.forecast import Forecast, Telemetry
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import STREAMING
 from hippo.network.rules.trigger import seen

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hippo.dynamics.network import trace_to_csv
 from hippo.errors import InputError, UnknownNameError
-from hippo.network.dynamics.network import trace_to_csv
 from hippo.network.worlds.generator import (
     BALANCED,
     FAMILIES,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from hippo.dynamics.forecast import Forecasts
 from hippo.errors import InfeasibleError
-from hippo.network.dynamics.forecast import Forecasts
 from hippo.network.plans.levers import either
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, STILL, STREAMING, TOKENS

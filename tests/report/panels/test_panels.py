@@ -177,6 +177,8 @@ def test_beaten_plans_stand_beside_the_front_unless_hopeless(small_story: PlanSt
     chart = front_chart(replace(small_story, beaten=beaten))
     assert chart is not None
     assert [dot.score.step_time_s for dot in chart.beaten] == [16.0]  # 45 s is more than four times 11 s
+    assert chart.not_drawn == " 1 plan that takes more than 4 times as long as the quickest: not drawn."
+    assert all(dot.label_y < chart.floor + 8 for dot in (*chart.dots, *chart.beaten))  # not on the marks of the axis
     assert "Of 4 plans that were looked at, 2 are" in leads.front(replace(small_story, beaten=beaten))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.flows import hops, rate_of, send
+from hippo.jobs.engine.flows import farther, hops, narrower, rate_of, send
 from hippo.jobs.engine.running import begin_run, fetch, hold
 
 
@@ -52,7 +52,7 @@ def has_room(w, job, offer, domains):  # type: ignore[no-untyped-def]
                 return False
     for hop in range(hops(w.offers, offer)):
         here, there = domains[hop], domains[(hop + 1) % form[c.FORM_PARTS]]
-        if w.links.capacity[here, there] <= 0.0 or w.links.capacity[there, here] <= 0.0:
+        if narrower(w, offer, w.links.capacity, here, there, np.inf) <= 0.0:
             return False
     return True
 
@@ -85,8 +85,8 @@ def _rate_alone(w, offer, domains):  # type: ignore[no-untyped-def]
     least, slowest = np.inf, 0.0
     for hop in range(hops(w.offers, offer)):
         here, there = domains[hop], domains[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
-        least = min(least, w.links.capacity[here, there], w.links.capacity[there, here])
-        slowest = max(slowest, w.links.latency[here, there], w.links.latency[there, here])
+        least = narrower(w, offer, w.links.capacity, here, there, least)
+        slowest = farther(w, offer, here, there, slowest)
     return rate_of(w.offers, offer, least, slowest)
 
 

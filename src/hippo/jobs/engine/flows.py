@@ -132,7 +132,27 @@ def end_exchange(w, job):  # type: ignore[no-untyped-def]
 def hops(offers, offer):  # type: ignore[no-untyped-def]
     """Pairs of parts that exchange: neighbours in a chain, and in a ring of three or more the last and the first."""
     parts = offers.form[offer, c.FORM_PARTS]
-    return parts if offers.form[offer, c.FORM_RING] == 1 and parts > 2 else parts - 1
+    return parts if offers.form[offer, c.FORM_RING] > 0 and parts > 2 else parts - 1
+
+
+@kernel(lean=True)
+def sends_back(offers, offer):  # type: ignore[no-untyped-def]
+    """Whether as much goes over a hop the other way; not in a ring of replicas."""
+    return offers.form[offer, c.FORM_RING] != c.ONE_WAY
+
+
+@kernel(lean=True)
+def narrower(w, offer, bandwidth, here, there, least):  # type: ignore[no-untyped-def]
+    """The least bandwidth (K, K) of the hops so far and of this one."""
+    least = min(least, bandwidth[here, there])
+    return min(least, bandwidth[there, here]) if sends_back(w.offers, offer) else least
+
+
+@kernel(lean=True)
+def farther(w, offer, here, there, slowest):  # type: ignore[no-untyped-def]
+    """The same for latencies."""
+    slowest = max(slowest, w.links.latency[here, there])
+    return max(slowest, w.links.latency[there, here]) if sends_back(w.offers, offer) else slowest
 
 
 # -------------------------------------------------------------------------------------------------------------- shares
@@ -154,8 +174,9 @@ def share(w):  # type: ignore[no-untyped-def]
         for hop in range(hops(offers, offer)):
             here, there = w.part[job, hop], w.part[job, (hop + 1) % offers.form[offer, c.FORM_PARTS]]
             flow = _flow(w, at, hop)
-            least = min(least, level(links, here, there, flow), level(links, there, here, flow + 1))
-            slowest = max(slowest, links.latency[here, there], links.latency[there, here])
+            least, slowest = min(least, level(links, here, there, flow)), farther(w, offer, here, there, slowest)
+            if sends_back(offers, offer):
+                least = min(least, level(links, there, here, flow + 1))
         set_rate(w, job, rate_of(offers, offer, least, slowest))
 
 
@@ -182,13 +203,14 @@ def _list_flows(w):  # type: ignore[no-untyped-def]
         parts = offers.form[offer, c.FORM_PARTS]
         for hop in range(hops(offers, offer)):
             here, there = w.part[job, hop], w.part[job, (hop + 1) % parts]
-            least = min(least, links.capacity[here, there], links.capacity[there, here])
-            slowest = max(slowest, links.latency[here, there], links.latency[there, here])
+            least = narrower(w, offer, links.capacity, here, there, least)
+            slowest = farther(w, offer, here, there, slowest)
         wanted = offers.hop_bytes[offer] * rate_of(offers, offer, least, slowest)
         for hop in range(hops(offers, offer)):
             here, there, flow = w.part[job, hop], w.part[job, (hop + 1) % parts], _flow(w, at, hop)
             _list(links, flow, here, there, wanted, w.job[job, c.WEIGHT])
-            _list(links, flow + 1, there, here, wanted, w.job[job, c.WEIGHT])
+            if sends_back(offers, offer):
+                _list(links, flow + 1, there, here, wanted, w.job[job, c.WEIGHT])
 
 
 @kernel(lean=True)
@@ -323,6 +345,8 @@ def settle(w, job, now):  # type: ignore[no-untyped-def]
         for hop in range(hops(w.offers, offer)):
             here, there = w.part[job, hop], w.part[job, (hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
             w.links.exchanged_gb[here, there] += gb
-            w.links.exchanged_gb[there, here] += gb
-            row[c.USD] += gb * 1e9 * (w.links.usd_per_byte[here, there] + w.links.usd_per_byte[there, here])
+            row[c.USD] += gb * 1e9 * w.links.usd_per_byte[here, there]
+            if sends_back(w.offers, offer):
+                w.links.exchanged_gb[there, here] += gb
+                row[c.USD] += gb * 1e9 * w.links.usd_per_byte[there, here]
     row[c.AS_OF] = now

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.elastic import has_room
-from hippo.jobs.engine.flows import hops, rate_of
+from hippo.jobs.engine.flows import farther, hops, narrower, rate_of
 from hippo.jobs.engine.keys import attained, remaining
 from hippo.jobs.engine.running import find_pool
 from hippo.jobs.placement.offers import OfferTable
@@ -327,8 +327,8 @@ def places(w, s, at):  # type: ignore[no-untyped-def]
                 least, slowest = np.inf, 0.0
                 for hop in range(hops(w.offers, offer)):
                     here, there = s.chain[hop], s.chain[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
-                    least = min(least, s.left[here, there], s.left[there, here])
-                    slowest = max(slowest, w.links.latency[here, there], w.links.latency[there, here])
+                    least = narrower(w, offer, s.left, here, there, least)
+                    slowest = farther(w, offer, here, there, slowest)
                 if least > 0.0:
                     count = _offer(w, s, job, count, offer, rate_of(w.offers, offer, least, slowest))
     for number in range(count):

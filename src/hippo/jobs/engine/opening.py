@@ -294,7 +294,7 @@ def _offers(table: OfferTable | None) -> c.Offers:
     if table is None:
         table = OfferTable.none()
     return c.Offers(
-        form=np.stack([table.kind, table.parts, table.block, table.ring.astype(np.int64)], axis=1),
+        form=np.stack([table.kind, table.parts, table.block, _rings(table)], axis=1),
         gpus=table.gpus,
         state_share=table.state_share,
         rate=table.rate,
@@ -303,6 +303,13 @@ def _offers(table: OfferTable | None) -> c.Offers:
         latency=table.latency_s,
         state_bytes=table.state_bytes,
     )
+
+
+def _rings(table: OfferTable) -> Ints:
+    """(O,) how the parts of each offer are joined: where every one of a ring holds all of the state they are replicas,
+    whose sum goes around one way (``simulate.ring``)."""
+    replicas = ((table.state_share == 1.0) | (table.gpus == 0)).all(axis=1)
+    return np.where(table.ring, np.where(replicas, c.ONE_WAY, c.RING), c.CHAIN)
 
 
 def _plan(world: QueueWorld, item: int, time_s: Floats) -> None:

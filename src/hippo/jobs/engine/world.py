@@ -25,7 +25,7 @@ class Offers(NamedTuple):
     gpus: Ints  # (O, M)
     state_share: Floats  # (O, M) of its state that each part holds
     rate: Floats  # (O, latencies, bandwidths) work per second
-    hop_bytes: Floats  # (O,) per second of work, each direction over each hop
+    hop_bytes: Floats  # (O,) per second of work, each direction that is used over each hop
     bandwidth: Floats  # bytes/s, ascending
     latency: Floats  # s, ascending
     state_bytes: Floats  # (Q,) that a job carries along when it moves
@@ -215,6 +215,8 @@ GROUP_SHARE, GROUP_ENTITLED, GROUP_DEMAND = range(3)
 
 FORM_KIND, FORM_PARTS, FORM_BLOCK, FORM_RING = range(4)
 """``Offers.form`` (O, 4)."""
+CHAIN, RING, ONE_WAY = range(3)
+"""``FORM_RING``: the parts of a ring of replicas each send to the next and to nobody else."""
 MOST_PARTS = 4
 
 SENT_FOR, SENT_FROM, SENT_TO, SENT_WHAT, SENT_PHASE, SENT_PLACE = range(6)

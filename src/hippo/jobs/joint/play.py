@@ -11,6 +11,7 @@ from hippo.jobs.engine.flows import share
 from hippo.jobs.engine.opening import Opening, open_world
 from hippo.jobs.engine.play import advance, ledger
 from hippo.jobs.joint.moment import Moment, Scheduler
+from hippo.jobs.joint.record import Recorder
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.policies.heuristics import FIFO
@@ -27,21 +28,24 @@ def play_jointly(
     *,
     offers: OfferTable,
     tenants: Tenants | None = None,
-    segments: bool = False,
+    recorder: Recorder | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> Ledger:
-    """Replay a workload whose training jobs are elastic; ``segments`` and ``watch`` as in ``engine.play``."""
-    rows = 4 * len(workload) + 1024 if segments else 0
-    while True:
-        opening = opened(workload, site, settings, offers=offers, tenants=tenants, segments=rows)
-        moment = Moment.of(opening.world, workload, site, offers)
-        while step(opening.world):
-            scheduler.decide(moment)
-            if watch is not None:
-                watch(int(opening.world.tally[c.N_DONE]), len(workload))
-        if opening.world.tally[c.SEGMENTS] <= rows or not segments:
-            return ledger(_without(opening, moment.waiting.tolist(), scheduler.name), scheduler.name)
-        rows = int(opening.world.tally[c.SEGMENTS])
+    """Replay a workload whose training jobs are elastic; ``recorder`` is told of every moment, ``watch`` as in
+    ``engine.play``."""
+    opening = opened(workload, site, settings, offers=offers, tenants=tenants)
+    moment = Moment.of(opening.world, workload, site, offers)
+    while step(opening.world):
+        if recorder is not None:
+            recorder.came(moment)
+        scheduler.decide(moment)
+        if recorder is not None:
+            recorder.decided(moment)
+        if watch is not None:
+            watch(int(opening.world.tally[c.N_DONE]), len(workload))
+    if recorder is not None:
+        recorder.ended(moment)
+    return ledger(_without(opening, moment.waiting.tolist(), scheduler.name), scheduler.name)
 
 
 def _without(opening: Opening, waiting: list[int], name: str) -> Opening:
@@ -57,11 +61,10 @@ def opened(
     *,
     offers: OfferTable,
     tenants: Tenants | None = None,
-    segments: int = 0,
 ) -> Opening:
     """A world whose jobs wait for a scheduler."""
     rules = settings or ReplayRules()
-    return open_world(workload, site, FIFO, rules, offers=offers, tenants=tenants, segments=segments)
+    return open_world(workload, site, FIFO, rules, offers=offers, tenants=tenants)
 
 
 @kernel(lean=True)

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
+from hippo.dynamics.forecast import forecast_all
 from hippo.errors import InfeasibleError, InputError
 from hippo.files import write_whole
 from hippo.machine import shared_out
-from hippo.network.dynamics.forecast import forecast_all
 from hippo.network.env.reward import SLACK, draw_weights, taste_of
 from hippo.network.env.tables import DatasetArrays, Truth
 from hippo.network.methods.receding_horizon import RecedingHorizon

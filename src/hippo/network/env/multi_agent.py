@@ -27,6 +27,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from hippo.dynamics.forecast import Telemetry
 from hippo.errors import InfeasibleError, InputError, MissingExtraError
 from hippo.network.construction.draft import CLAIMS, NOTHING_BUILT, build, lower_rewards, played, site
 from hippo.network.construction.observe import (
@@ -43,7 +44,6 @@ from hippo.network.construction.observe import (
     observe_recipes,
 )
 from hippo.network.construction.observe import NODES as DRAFT_NODES
-from hippo.network.dynamics.forecast import Telemetry
 from hippo.network.env.gym_vector import observation_space
 from hippo.network.env.reward import draw_weights, taste_of
 from hippo.network.observation.features import MOST_OPTIONS

@@ -38,6 +38,8 @@ def world_document(judged: Comparison, methods: Sequence[str], *, baseline: str,
     return {
         "world": {
             "name": world.name,
+            "model": world.problem.model.name,
+            "cluster": world.problem.cluster.name,
             "epochs": world.epochs,
             "epoch_s": world.epoch_s,
             "usd_per_token": judged.terms.usd_per_token,

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from hippo.dynamics.processes import SWING, fluctuating
 from hippo.errors import InfeasibleError
 from hippo.machine import shared_out
-from hippo.network.dynamics.processes import SWING, fluctuating
 from hippo.network.evaluate.coverage import front_row
 from hippo.network.evaluate.entrants import Entrant, compete, held, run_of
 from hippo.network.evaluate.figures import figures, kpis

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.dynamics.forecast import HORIZONS
 from hippo.errors import InputError, UnknownNameError
 from hippo.learn.serving import chooser, constructor, upper
 from hippo.learn.weights import Form
 from hippo.network.construction import observe as construction
-from hippo.network.dynamics.forecast import HORIZONS
 from hippo.network.hi_ppo.constructor import ARRANGE, CONSTRUCT, DOMAIN_INPUTS, RECIPE, ROW_INPUTS
 from hippo.network.observation.features import (
     CONTEXT,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.dynamics.forecast import HORIZONS
+from hippo.dynamics.forecast import HORIZONS
 from hippo.network.observation.features import (
     CONTEXT,
     CONTEXT_FEATURES,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.dynamics.forecast import HORIZONS
+from hippo.dynamics.forecast import HORIZONS
 from hippo.network.observation.features import MOST_OPTIONS, OPTION_FEATURES, OPTIONS
 from hippo.network.observation.scene import (
     EPOCH_S,

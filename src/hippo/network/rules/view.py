@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.dynamics.forecast import Forecast, Telemetry
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import STILL
 

@@ -131,6 +131,13 @@ class Stale(Reason):
         )
 
 
+PROPOSERS = {
+    **{"anew": "re-planning", "constructed": "the agents"},
+    **{"front": "the search for the front", "lever": "a lever"},
+}
+"""In words, the origins of configurations that are no planners' names."""
+
+
 @dataclass(frozen=True)
 class Begun(Reason):
     """Where the run begins; ``subject`` describes the plan."""
@@ -140,7 +147,8 @@ class Begun(Reason):
     step_time_s: float  # on the network of the moment
 
     def _said(self) -> str:
-        return f"The run begins with {self.subject}: {seconds(self.step_time_s)} a step now, proposed by {self.origin}."
+        proposer = PROPOSERS.get(self.origin, self.origin)
+        return f"The run begins with {self.subject}: {seconds(self.step_time_s)} a step now, proposed by {proposer}."
 
 
 @dataclass(frozen=True)
@@ -334,7 +342,8 @@ class Renewed(Reason):
     joined: int
 
     def _said(self) -> str:
-        what = "nothing better was found" if self.joined == 0 else f"{count(self.joined, 'better one')} joined the book"
+        verb = "was" if self.joined == 1 else "were"
+        what = f"{count(self.joined, 'better one')} {verb} found" if self.joined else "nothing better was found"
         return f"The {self.subject} has moved far: plans and levers were made for it first, and {what}."
 
 

@@ -109,7 +109,8 @@ class Track:
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """Everything that is told of a run. ``keeping``: what the run began with, never touched again."""
+    """Everything that is told of a run. ``keeping``: what the run began with, never touched again; ``plain``: where
+    what crosses domains may be compressed, the same run without that."""
 
     problem: Problem
     cache: PlanCache
@@ -127,6 +128,7 @@ class Story:
     decision_s: Floats  # (T,)
     usd_per_token: float
     weights: tuple[float, float, float]
+    plain: Story | None = None
 
     @property
     def epochs(self) -> int:
@@ -181,9 +183,8 @@ class Story:
             "begin_s": self.begin_s,
             "usd_per_token": self.usd_per_token,
             "weights": list(self.weights),
-            "work": {track.name: track.document(self.hindsight.work) for track in self.tracks},
-            "of_hindsight": self.of_hindsight,
-            "captured": self.captured,
+            **self._outcome(),
+            **({} if self.plain is None else {"without_compression": self.plain._outcome()}),
             "decision_ms_p50": 1e3 * float(np.percentile(self.decision_s[1:], 50)) if self.epochs > 1 else None,
             "decision_ms_p99": 1e3 * float(np.percentile(self.decision_s[1:], 99)) if self.epochs > 1 else None,
             "decisions": [told.document() for told in self.decisions],
@@ -191,6 +192,13 @@ class Story:
             "plans": self._plans(),
             "uncalibrated": uncalibrated(self.problem),
             **told_runtime(self.problem),
+        }
+
+    def _outcome(self) -> Mapping[str, object]:
+        return {
+            "work": {track.name: track.document(self.hindsight.work) for track in self.tracks},
+            "of_hindsight": self.of_hindsight,
+            "captured": self.captured,
         }
 
     def _plans(self) -> Mapping[str, object]:

@@ -14,8 +14,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.dynamics.forecast import Forecasts
 from hippo.errors import InfeasibleError
-from hippo.network.dynamics.forecast import Forecasts
 from hippo.network.methods.in_motion import LOADED
 from hippo.network.plans.candidates import best_under, fill, plan_under, renew, trained_alone, worth_knowing
 from hippo.network.plans.plan_cache import PlanCache

@@ -14,8 +14,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.dynamics.presets import PRESETS
-from hippo.network.dynamics.processes import (
+from hippo.dynamics.presets import PRESETS
+from hippo.dynamics.processes import (
     DAY_S,
     Collapse,
     collapsed,

@@ -13,8 +13,8 @@ from time import process_time
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.dynamics.forecast import HORIZONS, Forecast, Forecasts, Telemetry, forecast_all
 from hippo.errors import InfeasibleError
-from hippo.network.dynamics.forecast import HORIZONS, Forecast, Forecasts, Telemetry, forecast_all
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import (
     BUSY_S,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.reasons import Reason
+from hippo.dynamics.forecast import Forecasts
 from hippo.errors import InfeasibleError
-from hippo.network.dynamics.forecast import Forecasts
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import BUSY_S, DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
 from hippo.network.rules.trigger import Seen, Thresholds, due, seen

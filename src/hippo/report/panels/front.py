@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.decide.wording import joining
+from hippo.decide.wording import count, joining
 from hippo.plan.plan import Plan
 from hippo.report.charts import SMALL, Box, Labels, Place, Point, ticks
 from hippo.report.story import PlanStory, Scored
@@ -61,6 +61,7 @@ class FrontChart:
     y_ticks: tuple[Tick, ...]
     least_busy: float
     most_busy: float
+    not_drawn: str  # how many plans are too slow for the drawing; empty: none
     width: float = WIDTH
     height: float = HEIGHT
     left: float = LEFT
@@ -88,7 +89,15 @@ def front_chart(story: PlanStory) -> FrontChart | None:
         tuple(Tick(_y(value, y_range), value) for value in ticks(*y_range)),
         min(busy),
         max(busy),
+        _not_drawn(len(story.beaten) - len(beaten)),
     )
+
+
+def _not_drawn(plans: int) -> str:
+    if not plans:
+        return ""
+    verb = "takes" if plans == 1 else "take"
+    return f" {count(plans, 'plan')} that {verb} more than {FURTHEST:g} times as long as the quickest: not drawn."
 
 
 def _dots(
@@ -97,7 +106,8 @@ def _dots(
     """Dots with the labels that find room, those of the front first."""
     points = (*front, *beaten)
     places = [(_x(s.step_time_s, ranges[0]), _y(s.egress_usd_per_step, ranges[1])) for _, s in points]
-    frame = Labels([Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in places])
+    axis = Box(0.0, HEIGHT - BOTTOM + 8, WIDTH, HEIGHT)  # whose marks no label may cover
+    frame = Labels([axis, *(Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in places)])
     dots, names = [], _finders(story)
     for index, ((plan, score), (x, y)) in enumerate(zip(points, places, strict=True)):
         shade = (score.utilization - busy[0]) / (busy[1] - busy[0]) if busy[1] > busy[0] else 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.processes import stationary_swing, swing_path
+from hippo.dynamics.processes import stationary_swing, swing_path
 from hippo.problem.cluster import Dynamics
 
 WIDE = Dynamics(swing=10.0, sigma=0.2, tau_s=100.0)  # never clipped

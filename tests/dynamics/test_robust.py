@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.robust import Spread, along, under_noise
+from hippo.dynamics.robust import Spread, along, under_noise
 from hippo.plan.plan import Plan
 from hippo.problem.cluster import Dynamics
 from hippo.problem.links import Trace

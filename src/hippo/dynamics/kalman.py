@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.dynamics.processes import DAY_S
+from hippo.dynamics.processes import DAY_S
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.processes import SLOWEST, fluctuating, straggling
+from hippo.dynamics.processes import SLOWEST, fluctuating, straggling
 
 TIME_S = np.arange(5000, dtype=np.float64) * 60.0
 

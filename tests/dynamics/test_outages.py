@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.processes import DAY_S, links_up
+from hippo.dynamics.processes import DAY_S, links_up
 from hippo.problem.cluster import Dynamics
 
 MONTH = np.arange(0.0, 30 * DAY_S, 60.0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.processes import DAY_S, daily_factor
+from hippo.dynamics.processes import DAY_S, daily_factor
 
 NOON = np.array([DAY_S / 2])
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.dynamics import kalman
+from hippo.dynamics.processes import DAY_S
 from hippo.learn.weights import Form
-from hippo.network.dynamics import kalman
-from hippo.network.dynamics.processes import DAY_S
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -59,7 +59,7 @@ def predict_all(history: Floats, horizons: Ints, epoch_s: float) -> tuple[Floats
 @lru_cache(maxsize=1)
 def shipped() -> Weights:
     """The weights that come with the package."""
-    stored, _ = FORM.unpacked((files("hippo.network.dynamics") / WEIGHTS).read_bytes(), WEIGHTS)
+    stored, _ = FORM.unpacked((files("hippo.dynamics") / WEIGHTS).read_bytes(), WEIGHTS)
     return Weights(*(np.asarray(stored[name], dtype=np.float64) for name in Weights._fields))
 
 

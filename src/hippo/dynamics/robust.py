@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.dynamics.network import states_of, stationary_states
+from hippo.dynamics.network import states_of, stationary_states
 from hippo.plan.plan import Plan
 from hippo.problem.links import Trace
 from hippo.problem.problem import Problem

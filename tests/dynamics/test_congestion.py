@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.processes import BUFFER, congested_latency
+from hippo.dynamics.processes import BUFFER, congested_latency
 
 BASE_S = np.array([0.02, 0.05])
 

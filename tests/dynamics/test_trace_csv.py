@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.network import moving_network, trace_to_csv
+from hippo.dynamics.network import moving_network, trace_to_csv
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.links import Trace
 from hippo.problem.trace_csv import trace_from_csv

@@ -25,7 +25,7 @@ from hippo.problem.links import base_bandwidth, base_latency
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FORECASTS: Mapping[str, str] = MappingProxyType(
-    {name: f"hippo.network.dynamics.{name}" for name in ("persistence", "kalman", "gru")}
+    {name: f"hippo.dynamics.{name}" for name in ("persistence", "kalman", "gru")}
 )
 """Modules with ``predict`` and ``predict_all``."""
 OUT_S = 600.0  # an outage that has just begun is expected to last about so long

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hippo.dynamics.presets import FITS, PRESETS, TrafficFit, preset
 from hippo.errors import UnknownNameError
-from hippo.network.dynamics.presets import FITS, PRESETS, TrafficFit, preset
 
 
 def test_every_fit_is_that_of_the_published_series(data: Path) -> None:

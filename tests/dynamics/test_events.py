@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hippo.network.dynamics.processes import Collapse, collapsed, regimes
+from hippo.dynamics.processes import Collapse, collapsed, regimes
 
 TIME_S = np.arange(10, dtype=np.float64) * 60.0
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.dynamics.processes import DAY_S, daily_factor, links_up, stationary_swing, swing_path
+from hippo.dynamics.processes import DAY_S, daily_factor, links_up, stationary_swing, swing_path
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace, base_bandwidth, base_latency
 from hippo.problem.trace_csv import HEADER

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hippo.dynamics.forecast import FORECASTS, HORIZONS, Telemetry, forecast, forecast_all
 from hippo.errors import UnknownNameError
-from hippo.network.dynamics.forecast import FORECASTS, HORIZONS, Telemetry, forecast, forecast_all
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.links import base_bandwidth, base_latency
 

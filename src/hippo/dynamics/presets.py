@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from hippo.dynamics.processes import USUAL_LOAD
 from hippo.errors import UnknownNameError
-from hippo.network.dynamics.processes import USUAL_LOAD
 from hippo.problem.cluster import Dynamics
 
 MINUTE_S = 60.0

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.network import CONGESTED_LATENCY, moving_network, states_of, stationary_states
-from hippo.network.dynamics.processes import DAY_S
+from hippo.dynamics.network import CONGESTED_LATENCY, moving_network, states_of, stationary_states
+from hippo.dynamics.processes import DAY_S
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.cluster import Cluster, Dynamics
 from hippo.problem.links import Trace, base_bandwidth, base_latency, per_node_only

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hippo.network.dynamics import kalman, persistence
-from hippo.network.dynamics.forecast import FORECASTS, HORIZONS, forecaster
+from hippo.dynamics import kalman, persistence
+from hippo.dynamics.forecast import FORECASTS, HORIZONS, forecaster
 
 AHEAD = np.array(HORIZONS)
 Floats = NDArray[np.float64]
