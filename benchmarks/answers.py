@@ -64,7 +64,7 @@ MODELS = (
 EQUAL, CLOSE = 0.005, 0.03
 WITHIN = (0.5, 2.0)  # factors at which "no change" is tried beside those that the sentence names
 EFFORT: dict[ModuleType, dict[str, Any]] = {
-    search: {"PATIENCE": 12, "ORDERED_PATIENCE": 6, "FIRST_WAYS": 24},
+    search: {"PATIENCE": 12, "ORDERED_PATIENCE": 6, "LONG_PATIENCE": 80, "FIRST_WAYS": 24},
     polish: {"OPERATIONS": 60_000, "REACH": 1.1},
     mixed: {"MOST_FAMILIES": 12},
     uniform: {"FEW_RULES": 20},
@@ -134,8 +134,10 @@ class Truth:
 
     @classmethod
     def of(cls, problem: Problem, decision: Decision) -> Truth:
-        """With tables of its own."""
+        """With tables of its own, and with every plan that the answer found, under whatever links."""
         every = [decision.judged, *decision.runners_up]
+        if decision.others is not None:
+            every += [each for sweep in decision.others.sweeps.values() for each in sweep.pool.values()]
         return cls(problem, DomainReplanner.of(replace(problem)), [each.plan for each in every if each is not None])
 
     def best(self, problem: Problem, only: Only | None = None, *, local_sgd: bool = False) -> dict[Way, Judged]:

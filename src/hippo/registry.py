@@ -101,17 +101,17 @@ JOB_POLICIES: Mapping[str, str] = {
 """Who goes first in a queue of jobs: values of ``jobs.policies.policy.QueuePolicy``."""
 
 JOB_SCHEDULERS: Mapping[str, str] = {
-    "separate": "hippo.jobs.joint.rules:SEPARATE",
-    "mast": "hippo.jobs.joint.rules:MAST",
-    "sailor": "hippo.jobs.joint.rules:SAILOR",
-    "crosspipe": "hippo.jobs.joint.rules:CROSSPIPE",
-    "goodput": "hippo.jobs.joint.rules:GOODPUT",
-    "crux": "hippo.jobs.joint.rules:CRUX",
-    "hyperion": "hippo.jobs.joint.rules:HYPERION",
-    "sla_morl": "hippo.jobs.joint.rules:SLA_MORL",
-    "shortest": "hippo.jobs.joint.rules:SHORTEST",
-    "srpt": "hippo.jobs.joint.rules:SRPT",
-    "receding_horizon": "hippo.jobs.joint.receding_horizon:RECEDING_HORIZON",
+    "separate": "hippo.jobs.joint.settings:SEPARATE",
+    "mast": "hippo.jobs.joint.settings:MAST",
+    "sailor": "hippo.jobs.joint.settings:SAILOR",
+    "crosspipe": "hippo.jobs.joint.settings:CROSSPIPE",
+    "goodput": "hippo.jobs.joint.settings:GOODPUT",
+    "crux": "hippo.jobs.joint.settings:CRUX",
+    "hyperion": "hippo.jobs.joint.settings:HYPERION",
+    "sla_morl": "hippo.jobs.joint.settings:SLA_MORL",
+    "shortest": "hippo.jobs.joint.settings:SHORTEST",
+    "srpt": "hippo.jobs.joint.settings:SRPT",
+    "receding_horizon": "hippo.jobs.joint.settings:RECEDING_HORIZON",
 }
 """Who decides for elastic jobs, sizes, places and shapes together: values of ``jobs.joint.moment.Scheduler``."""
 

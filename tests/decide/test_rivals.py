@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -170,6 +170,36 @@ def test_where_no_effort_is_left_a_threshold_is_that_of_both_plans_as_they_are(w
     assert not limit.planned_anew
     assert limit.verified
     assert limit.sentence().endswith("both plans kept as they are.")
+
+
+@dataclass(frozen=True)
+class Forgetful:
+    """Says that it plays both plans in every search, and hands over the second only from 8 times the bandwidth on."""
+
+    known: tuple[Plan, Plan]
+    today_bytes_per_s: float
+
+    @property
+    def first(self) -> frozenset[Plan]:
+        return frozenset(self.known)
+
+    def plans(self, problem: Problem, effort: Effort) -> tuple[tuple[float, Plan], ...]:
+        plan = self.known[problem.cluster.links[0].bandwidth_bytes_per_s >= 8 * self.today_bytes_per_s]
+        return ((evaluate(problem, plan).step_time_s, plan),)
+
+
+def test_both_ends_are_held_against_plans_that_were_found_elsewhere(worlds):
+    problem = problem_of(worlds, 1e8)
+    alone, across = worlds.alone_plan(WAVES), worlds.across_plan(WAVES)
+    winner, rival = judge(problem, alone), judge(problem, across)
+    (reason,) = switches(Alternatives(winner, (rival,), Forgetful((alone, across), 1e8)), winner, rival)
+    assert isinstance(reason, Switch)
+    assert reason.planned_anew
+    assert reason.verified
+    for value, wins in ((reason.low, False), (reason.high, True)):
+        changed = Knob("bandwidth").changed(problem, value / reason.actual)
+        times = [evaluate(changed, plan).step_time_s for plan in (across, alone)]
+        assert (times[0] < times[1]) == wins
 
 
 @pytest.mark.parametrize(("better", "told"), [(0.1, True), (0.004, False)])

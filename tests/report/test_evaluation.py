@@ -112,6 +112,7 @@ def test_the_terminal_shows_figures_and_methods(document: dict) -> None:
     text = console.export_text()
     assert "hi_ppo" in text
     assert ">= 97 %" in text
+    assert all(f"{k} domains" in text for k in document["large"])
 
 
 def test_numbers_as_people_read_them() -> None:

@@ -8,7 +8,7 @@ where the objective is not time, both plans stay as they are, and the limit is f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import pairwise
@@ -47,6 +47,10 @@ HOPELESS = 1.5  # times the worth of the answer from which on another way is not
 MOST_OF_A_WAY = 8  # whole plans made for one interval
 MOST_SETS = 4  # of domains that are searched for one idle domain
 SAME = 1e-4  # shares of time and price within which plans are as good: domains may be alike
+
+
+Priced = tuple[float, float, Plan]
+"""Seconds and USD of a step, and its plan."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class Alternatives:
     searched: set[Way] = field(default_factory=set)  # of ``known``, those that were searched like the answer
     better: Judged | None = None  # that joins domains as the answer does, found since
     _sets: set[Only] = field(default_factory=set)
-    _sweeps: dict[Knob, Sweep] = field(default_factory=dict)
+    sweeps: dict[Knob, Sweep] = field(default_factory=dict)
 
     @cached_property
     def foreign(self) -> tuple[Plan, ...]:
@@ -172,7 +176,7 @@ class Alternatives:
         ways.pop(way_of(answer.plan))
         known = tuple(sorted(ways.values(), key=self._rank))
         whole = {each for each in self._sets if each.groups is not None}
-        return replace(self, answer=answer, known=known, better=None, _sets=whole, _sweeps={})
+        return replace(self, answer=answer, known=known, better=None, _sets=whole, sweeps={})
 
     def over(self, only: Only, *, below: float = inf) -> bool:
         """Searches plans over a set of domains, only what is worth less than ``below``; whether that was done, now or
@@ -254,9 +258,9 @@ class Alternatives:
 
     def sweep(self, knob: Knob) -> Sweep:
         """Whole plans with this knob changed."""
-        if knob not in self._sweeps:
-            self._sweeps[knob] = Sweep(self, knob)
-        return self._sweeps[knob]
+        if knob not in self.sweeps:
+            self.sweeps[knob] = Sweep(self, knob)
+        return self.sweeps[knob]
 
 
 def _value(found: Judged) -> float:
@@ -270,13 +274,14 @@ class Sweep:
     others: Alternatives
     knob: Knob
     points: dict[float, frozenset[Way]] = field(default_factory=dict)  # factor to what its plan does, or any as good
-    _pool: dict[Plan, Judged] = field(default_factory=dict)  # plans found anywhere, under the links of today
+    planned: dict[float, list[Priced]] = field(default_factory=dict)  # the best that were found at a factor
+    pool: dict[Plan, Judged] = field(default_factory=dict)  # plans found anywhere, under the links of today
     _times: dict[tuple[Plan, float], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         others = self.others
         self.points[1.0] = frozenset({way_of(others.answer.plan)})
-        self._pool |= {each.plan: each for each in (others.answer, *others.known)}
+        self.pool |= {each.plan: each for each in (others.answer, *others.known)}
 
     def plan(self, factor: float) -> bool:
         """Makes the plan at a factor; False: no plans are left."""
@@ -289,13 +294,42 @@ class Sweep:
         found = list(others.anew.plans(changed, others.effort))
         known = (judge(changed, plan) for plan in others.foreign if flaw(changed, plan) is None)
         found = sorted([*found, *((each.step_time_s, each.plan) for each in known)], key=lambda item: item[0])
-        close = [plan for seconds, plan in found if seconds <= found[0][0] * (1 + 2 * EQUAL)]
-        scores = [(evaluate(changed, plan), plan) for plan in close]
-        self.points[factor] = best_ways([(score.step_time_s, score.usd_per_step, plan) for score, plan in scores])
+        self.planned[factor] = self._close(changed, found)
+        self.points[factor] = best_ways(self.planned[factor])
         for _, plan in found[:POOLED]:
-            if plan not in self._pool:
-                self._pool[plan] = judge(others.problem, plan)
+            if plan not in self.pool:
+                self.pool[plan] = judge(others.problem, plan)
+        self._confirmed((factor,))
         return True
+
+    def _close(self, changed: Problem, found: Sequence[tuple[float, Plan]]) -> list[Priced]:
+        """Of plans with their seconds under changed links those near the quickest."""
+        least = min(seconds for seconds, _ in found)
+        scores = [(evaluate(changed, plan), plan) for seconds, plan in found if seconds <= least * (1 + 2 * EQUAL)]
+        return [(score.step_time_s, score.usd_per_step, plan) for score, plan in scores]
+
+    def _confirmed(self, factors: Iterable[float]) -> bool:
+        """Whether plans found elsewhere, at any factor of any knob, leave what is best at these factors as it is; where
+        they do not, they count from now on."""
+        before, pools = dict(self.points), [sweep.pool for sweep in self.others.sweeps.values()]
+        every = {plan: game for pool in pools for plan, game in pool.items()}
+        for factor in factors:
+            changed = self.knob.changed(self.others.problem, factor)
+            here = [(seconds, plan) for seconds, _, plan in self.planned[factor]]
+            known = {plan for _, plan in here}
+            quick = min(seconds for seconds, _ in here) * (1 + 2 * EQUAL)
+            timed = [(self._seconds(game, factor), plan) for plan, game in every.items() if plan not in known]
+            sound = [each for each in timed if each[0] <= quick and flaw(changed, each[1]) is None]
+            if sound:
+                self.planned[factor] = self._close(changed, [*here, *sound])
+                self.points[factor] = best_ways(self.planned[factor])
+        return before == self.points
+
+    def _seconds(self, game: Judged, factor: float) -> float:
+        """Step of a plan of today at a factor."""
+        if (game.plan, factor) not in self._times:
+            self._times[game.plan, factor] = time_with_links(game, **self.knob.factors(game, factor))
+        return self._times[game.plan, factor]
 
     def _goes(self, factor: float, way: Way, found: frozenset[Way] | None = None) -> bool:
         """Whether the plan at a factor is of this way, and no plan of today's is as good."""
@@ -308,20 +342,25 @@ class Sweep:
         for _ in range(MOST_OF_A_WAY):
             bracket = self._bracket(way, low, high)
             if bracket is not None and abs(log(bracket[1] / bracket[0])) <= log(WIDTH) + 1e-9:
-                return Bracket(*bracket, settled=True, tried=self._tried)
+                if self._confirmed(self._tried):
+                    return Bracket(*bracket, settled=True, tried=self._tried)
+                continue
             if bracket is None:
                 target = self._likely(way, low, high, ends)
             else:
                 target = (bracket[0] * bracket[1]) ** 0.5 if missed else self._between(way, *bracket)
             if target is None:
-                return Bracket(1.0, None, settled=True, tried=self._tried)
+                if self._confirmed(self._tried):
+                    return Bracket(1.0, None, settled=True, tried=self._tried)
+                continue
             guess = self._guess(target, way)
             if not self.plan(target):
                 break
             missed = guess != self._goes(target, way)
         bracket = self._bracket(way, low, high)
         if bracket is None:
-            return Bracket(1.0, None, settled=all(end in self.points for end in ends), tried=self._tried)
+            settled = all(end in self.points for end in ends) and self._confirmed(self._tried)
+            return Bracket(1.0, None, settled=settled, tried=self._tried)
         return Bracket(*bracket, settled=False, tried=self._tried)
 
     @property
@@ -373,16 +412,14 @@ class Sweep:
     def _guess(self, factor: float, way: Way) -> bool:
         """``_goes`` by the best of the known plans, as they are."""
         rows = []
-        for plan, game in self._pool.items():
-            if (plan, factor) not in self._times:
-                self._times[plan, factor] = time_with_links(game, **self.knob.factors(game, factor))
-            seconds, score = self._times[plan, factor], game.score
+        for plan, game in self.pool.items():
+            seconds, score = self._seconds(game, factor), game.score
             rent = (score.usd_per_step - score.egress_usd_per_step) * seconds / score.step_time_s
             rows.append((seconds, rent + score.egress_usd_per_step, plan))
         return self._goes(factor, way, best_ways(rows))
 
 
-def best_ways(rows: Sequence[tuple[float, float, Plan]]) -> frozenset[Way]:
+def best_ways(rows: Sequence[Priced]) -> frozenset[Way]:
     """Of (seconds, USD, plan) the ways of the cheapest of those that are as quick as the quickest, and of any as
     good."""
     quickest = min(row[0] for row in rows)
@@ -430,7 +467,10 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
     """
     reasons: list[Reason] = []
     game = others.answer if game is None else game
-    for other in others.told(game):
+    beside = [(other, *sorted((game, other), key=_value)) for other in others.told(game)]
+    for _, *pair in beside if others.anew is not None else ():
+        switches(others, *pair)  # plans found for one may change what is told of another: all are confirmed below
+    for other, *pair in beside:
         plan, theirs = other.plan, other.score
         worse = worse_by(game.problem.objective, theirs, game.score)
         figures = theirs.step_time_s, theirs.usd_per_step, theirs.egress_usd_per_step
@@ -439,7 +479,6 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
         without = tuple(each.name for each in game.problem.cluster.domains if each.name not in plan.domains)
         who = described(plan), plan.domains, joining(plan)
         reasons.append(RunnerUp(*who, *figures, worse, searched, beats_answer=better, without=without))
-        pair = (game, other) if worse >= 0 else (other, game)
         reasons += switches(others, *pair)
     return tuple(reasons)
 

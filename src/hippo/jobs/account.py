@@ -29,8 +29,8 @@ from hippo.jobs.traces.load import JobTrace
 from hippo.jobs.workload import JobWorkload
 from hippo.problem.cluster import Cluster
 
-MOST_REFUSED = 10_000
-"""Refused jobs that a document names; ``refused`` counts all."""
+MOST_NAMED = 10_000
+"""Refused jobs, and stops, that a document names; figures count all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class ReplayAccount:
             "left_out": dict(self.left_out),
             "refused_jobs": [
                 {"job": names.name(job), "devices": int(names.devices[job]), "reason": reason}
-                for job, reason in self.first.ledger.refused[:MOST_REFUSED]
+                for job, reason in self.first.ledger.refused[:MOST_NAMED]
             ],
             "users": [_group(each) for each in self.first.figures.users],
             "sizes": [_group(each) for each in self.first.figures.sizes],
@@ -126,7 +126,7 @@ class ReplayAccount:
                 "state_gb": after.state_gb,
                 "state_usd": after.state_usd,
             }
-            for before, after in record.stops
+            for before, after in record.stops[:MOST_NAMED]
         ]
         links = [
             {"from": domains[here], "to": domains[there], "gb": float(gb[here, there])}

@@ -108,6 +108,7 @@ def suite_view(document: Mapping[str, Any]) -> RenderableType:
     """The standard suite: all methods, then what was asked for."""
     names = ordered(document["methods"])
     told = [document["overall"][name] for name in names]
+    sizes = sorted(document["large"].items(), key=lambda item: int(item[0]))
     methods = FittedTable(
         (
             column("method", names, right=False),
@@ -115,6 +116,14 @@ def suite_view(document: Mapping[str, Any]) -> RenderableType:
             column("captured", (spread(each["captured"], digits=1) for each in told)),
             column("of adapting", (spread(each["of_adapting"], digits=1) for each in told), rank=2),
             column("worst elsewhere", (_signed(each["worst_elsewhere"]) for each in told), rank=1),
+            *(
+                column(
+                    f"{k} domains",
+                    [spread(each["methods"].get(name, {}).get("of_hindsight"), short=True) for name in names],
+                    rank=3,
+                )
+                for k, each in sizes
+            ),
         )
     )
     rows = document["figures"]

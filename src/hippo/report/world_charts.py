@@ -237,8 +237,11 @@ def job_lanes(lanes: Sequence[Lane], span: Span) -> str:
         y = 8 + LANE * at
         words = escape(_short(lane.name, NAME, LETTER))
         drawn.append(f'<text class="small" x="{NAME - 8}" y="{y + 12}" text-anchor="end">{words}</text>')
+        drawn_to = 0.0
         for each in lane.stretches:
             left, right = wide.x(each.begin_s), wide.x(each.end_s)
+            if right - left < LEAST_WIDTH and drawn_to <= left < wide.right:  # of many short ones some
+                right = drawn_to = left + 2 * LEAST_WIDTH
             if right - left >= LEAST_WIDTH:
                 where = f'x="{left:.1f}" y="{y + 2}" width="{right - left:.1f}" height="{LANE - 4}"'
                 told = f'data-job="{lane.job}" data-tip="{escape(each.tip)}"'

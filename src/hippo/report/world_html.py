@@ -46,7 +46,7 @@ HATCHED = "not computing yet", "repeating-linear-gradient(45deg, var(--idle) 0 3
 AWAY = "a broken node, other tenants", "color-mix(in srgb, var(--bad) 40%, var(--idle))"
 FRAMED = "a part of a job over several domains", "var(--idle);outline:2px solid var(--ink);outline-offset:-2px"
 GANGS = {"train": "gangs", "preprocess": "preparation", "predict": "prediction", "deploy": "serving"}
-GANG_COLOURS = dict(zip(GANGS.values(), ("var(--m5)", "var(--m3)", "var(--d8)", "var(--d7)"), strict=True))
+GANG_COLOURS = dict(zip(GANGS.values(), ("var(--m5)", "var(--d8)", "var(--m2)", "var(--d7)"), strict=True))
 BY = {PAUSED: "by the scheduler", EVICTED: "by other tenants", FAILED: "by a broken node"}
 ENDED = {
     PAUSED: "stopped by the scheduler",
@@ -281,7 +281,7 @@ class _Telling:
         if not all_s:
             return "Nobody waited."
         told = listed(
-            [f"{percent(each / all_s)} {WHILE[why]}" for why, each in seconds.items() if each > 0.0005 * all_s]
+            [f"{percent(each / all_s)} {WHILE[why]}" for why, each in seconds.items() if each > 0.005 * all_s]
         )
         world = self.first.world
         assert world is not None, "recorded"
@@ -306,9 +306,10 @@ class _Telling:
     def _lane(self, job: int, rates: list[tuple[float, float]]) -> Lane:
         colour, name = self.colours.get(self.kind[job], "var(--m5)"), self.jobs.name(job)
         why_colour, found = dict(WHYS), list[Stretch]()
+        stopped = {run.end_s: self._ended(run) for run in self.record.runs if run.job == job}
         for wait in self.record.waits:
             if wait.job == job:
-                after = " after a stop" if wait.stopped else ""
+                after = f" ({stopped[wait.begin_s]})" if wait.begin_s in stopped else ""
                 tip = (
                     f"{name} waits{after}: {wait.why}\nfrom {span(wait.begin_s)} for {span(wait.end_s - wait.begin_s)}"
                 )
@@ -318,13 +319,17 @@ class _Telling:
                 continue
             computes_s = run.end_s if np.isnan(run.computes_s) else run.computes_s
             found.append(Stretch(run.begin_s, computes_s, IDLE[1], self._told(run)))
+            if run.offer < 0:
+                found.append(Stretch(computes_s, run.end_s, colour, self._told(run)))
+                continue
             changes = [(time_s, rate) for time_s, rate in rates if computes_s <= time_s < run.end_s]
-            ends = [computes_s, *(time_s for time_s, _ in changes[1:]), run.end_s]  # of a gang it is seen only later
-            for (begin_s, end_s), (_, rate) in zip(pairwise(ends), changes, strict=False):
+            ends = [*(time_s for time_s, _ in changes), run.end_s]
+            for (begin_s, end_s), (_, rate) in zip(pairwise(ends), changes, strict=True):
                 share = rate / float(self.best[job])
                 tip = f"{self._told(run)}\nhere {percent(share)} of the rate on its most devices in one domain"
                 found.append(Stretch(begin_s, end_s, colour, tip, 0.3 + 0.7 * min(1.0, share)))
         deadline_s = float(self.jobs.deadline_s[job])
+        found.sort(key=lambda each: each.begin_s)
         return Lane(job, name, tuple(found), deadline_s, not self.first.ledger.finish_s[job] <= deadline_s)
 
     def lanes_lead(self) -> str:
@@ -343,12 +348,17 @@ class _Telling:
         rows: list[tuple[str, ...]] = []
         for before, after in sorted(costly, key=lambda pair: pair[0].end_s):
             taker = before.for_job
-            why = "goes on otherwise" if taker == before.job else ENDED[before.ended]
+            same = (before.nodes, before.offer) == (after.nodes, after.offer)
+            why = ENDED[before.ended]
+            if taker == before.job:
+                why = "starts anew as it was" if same else "goes on otherwise"
+            elif taker >= 0:
+                why = f"makes room for {self.jobs.name(taker)}"
             rows.append(
                 (
                     self.jobs.name(before.job),
                     span(before.end_s),
-                    why + (f" for {self.jobs.name(taker)}" if taker not in (-1, before.job) else ""),
+                    why,
                     self._held(before),
                     self._held(after),
                     span(stopped_s(before, after)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.moment import JobPlace, Moment
 from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, PRICED
@@ -30,8 +32,30 @@ class Clear:
 
     def _begin_all(self, moment: Moment, *, by_force: bool) -> None:
         for job in self._ordered(moment, moment.waiting.tolist()):
+            if by_force and self.rule.grows and moment.workload.elastic[job] and self._enlarge(moment, job):
+                continue
             if not self._begin(moment, job) and by_force:
-                self._by_force(moment, job)
+                self._by_force(moment, job, self._needs(moment, job))
+
+    def _enlarge(self, moment: Moment, job: int) -> bool:
+        """By force at the best size inside a domain, or half of it, .., if that is better than what is free."""
+        table, best = moment.offers, self._best(moment, job)
+        now, most = math.inf if best is None else best[1], int(moment.workload.devices[job])
+        usable = (table.kind == moment.world.mark[job, c.ROW]) & (table.parts == 1)
+        usable &= table.gpus[:, 0] >= moment.workload.least[job]
+        while most > 0:
+            costs = []
+            for offer in np.flatnonzero(usable & (table.gpus[:, 0] <= most)).tolist():
+                gpus, ends = int(table.gpus[offer, 0]), moment.remaining_s(job) / float(table.rate[offer, 0, 0])
+                each = self._price(moment, job) + self._gpu_price(moment, job) * gpus
+                costs.append((each * (moment.world.restart_s + ends), offer))
+            if not costs or not min(costs)[0] < (1.0 - self.rule.margin) * now:
+                return False
+            wish = int(table.gpus[min(costs)[1], 0])
+            if self._by_force(moment, job, wish):
+                return True
+            most = wish // 2
+        return False
 
     def _ordered(self, moment: Moment, jobs: list[int]) -> list[int]:
         return sorted(jobs, key=lambda job: (*self._key(moment, job), job))
@@ -106,32 +130,34 @@ class Clear:
         usable = (table.kind == moment.world.mark[job, c.ROW]) & (sizes >= moment.workload.least[job]) & (sizes <= most)
         return int(sizes[usable].min(initial=most))
 
-    def _by_force(self, moment: Moment, job: int) -> None:
+    def _by_force(self, moment: Moment, job: int, needs: int) -> bool:
         """In the domain where the best of those who must stop ranks last; else, if it may span, anywhere."""
         running = self._ordered(moment, moment.running.tolist())
         behind = [other for other in running if self._is_far_behind(moment, job, other)]
-        needs, found = self._needs(moment, job), list[tuple[int, int]]()
+        found = list[tuple[int, int]]()
         for domain in range(len(moment.site.domains)):
             free = _free(moment, domain)
             for count in range(len(behind) + 1):
                 if free + sum(_held(moment, other, domain) for other in behind[len(behind) - count :]) >= needs:
                     found.append((count, domain))
                     break
-        if not found and not (self.rule.most_parts > 1 and moment.workload.elastic[job]):
-            return
+        if not found and (self.rule.most_parts == 1 or self.rule.grows or not moment.workload.elastic[job]):
+            return False
         domain = min(found)[1] if found else -1
-        free, stopped = _free(moment, domain), list[int]()
+        free, began, stopped = _free(moment, domain), False, list[int]()
         for other in reversed(behind):
             stopped.append(other)
             held = _held(moment, other, domain)
             if held:
                 moment.pause(other)
                 free += held
-                if free >= needs and self._begin(moment, job):
+                began = free >= needs and self._begin(moment, job)
+                if began:
                     break
         for other in reversed(stopped):
             if moment.world.mark[other, c.STATUS] == c.WAITING:
                 self._begin(moment, other)
+        return began
 
     def _is_far_behind(self, moment: Moment, job: int, other: int) -> bool:
         mine, its = self._key(moment, job), self._key(moment, other)

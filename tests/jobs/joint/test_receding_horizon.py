@@ -92,3 +92,12 @@ def test_it_decides_alike_whatever_is_to_come(seed: int, other: int):
         diaries.append(diary.pages)
     assert diaries[0]
     assert diaries[0] == diaries[1]
+
+
+def test_where_no_play_ends_within_the_effort_the_base_decides():
+    made = drawn(11, 3, 10)
+    rest = {"offers": made.offers, "tenants": made.tenants}
+    one, two = (
+        play_jointly(made.workload, made.site, each, made.rules, **rest) for each in (replace(SMALL, effort=1.0), SRPT)
+    )
+    assert one.finish_s.tolist() == two.finish_s.tolist()

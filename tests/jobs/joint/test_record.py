@@ -75,7 +75,7 @@ def test_who_is_paused_for_whom():
     record, *_ = recorded([train("a", 100), train("b", 10, arrival_s=20.0)], [HERE, HERE], pause)
     assert [(run.job, run.ended, run.for_job) for run in record.runs if run.ended == PAUSED] == [(0, PAUSED, 1)]
     (wait,) = record.waits
-    assert (wait.job, wait.begin_s, wait.end_s, wait.why, wait.stopped) == (0, 20, 30, LEFT, True)  # d1 has room
+    assert (wait.job, wait.begin_s, wait.end_s, wait.why) == (0, 20, 30, LEFT)  # d1 has room
 
 
 def test_why_a_gang_waits_and_how_much_it_could_use():

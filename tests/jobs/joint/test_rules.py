@@ -58,6 +58,7 @@ RULES = st.builds(
     rank=st.sampled_from([ARRIVED, ATTAINED, LEFT, PRICED]),
     by_priority=st.booleans(),
     preempts=st.booleans(),
+    grows=st.booleans(),
     ahead=st.sampled_from([0.0, 0.3]),
     margin=st.sampled_from([0.1, 0.3, 1.0]),
     most_parts=st.integers(1, 4),
@@ -171,6 +172,14 @@ def test_sla_morl_stops_a_job_for_one_whose_deadline_comes():
 def test_the_shortest_goes_first():
     jobs = [job("a", 100, least=4), job("b", 100, least=4), job("c", 10, arrival_s=50.0, least=4)]
     assert ended(rules.SHORTEST, jobs, LINEAR).finish_s[2] == 60
+
+
+def test_srpt_gives_the_first_its_size_by_force():
+    """a leaves one GPU free in each domain; b, worth more, has all four of one, and a goes on beside it afterwards."""
+    jobs = [job("a", 3000, least=3, most=3), job("a2", 3000, least=3, most=3), job("b", 100, arrival_s=10.0)]
+    table = sized({(1,): 0.25, (3,): 0.75, (4,): 1.0})
+    assert ended(rules.SRPT, jobs, table).finish_s[2] == 110
+    assert ended(replace(rules.SRPT, grows=False), jobs, table).finish_s[2] == 410
 
 
 def test_srpt_shares_gpus_in_a_crowd_where_more_gpus_help_less_and_less():

@@ -118,6 +118,15 @@ def test_what_was_asked(found: dict) -> None:
     assert not asked["loss from +-30 % movement"]["firm"]  # one world
 
 
+def test_worlds_of_many_domains_alone_name_their_methods() -> None:
+    large = [row for row in rows() if row["part"] == "large"]
+    found = evidence(large)
+    assert found["methods"] == list(large[0]["methods"])
+    told = next(iter(found["large"].values()))["methods"]
+    assert set(told) == set(found["methods"])
+    assert found["overall"]["hi_ppo"]["of_hindsight"] is None
+
+
 def test_what_was_not_played_is_not_claimed() -> None:
     main = [row for row in rows() if row["part"] == "main"]
     found = evidence(main)

@@ -12,11 +12,14 @@ from hippo.decide.what_if import changed_links, scaled_link
 from hippo.decide.wording import joining
 from hippo.planners.base import Stop
 from hippo.planners.effort import Effort
+from hippo.planners.exact import search
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.search import Exact
 from hippo.planners.exact.space import Only
 from hippo.problem.catalogue.clusters import cluster as catalogued
 from hippo.problem.catalogue.models import model as known_model
+from hippo.problem.cluster import Cluster, Domain, Link
+from hippo.problem.gpus import gpu
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
@@ -114,3 +117,17 @@ def test_levers_of_the_answer_do_not_spoil_what_else_was_possible():
     best_plain_s = 53.4  # over three of them without compression: eight bits shorten a step, or leave it
     assert all(each.step_time_s <= 1.02 * best_plain_s for each in three)
     assert len({frozenset(each.plan.domains) for each in three}) == 4
+
+
+def test_twice_the_patience_finds_no_better_local_sgd(monkeypatch):
+    """The best lies behind more than a dozen shapes that look as good before their operations are ordered."""
+    domains = tuple(Domain(name, 16, 8, 3e11, 2e11, 5e-6) for name in ("d0", "d1", "d2"))
+    pairs = ("d0", "d1", 0.62e9, 0.02), ("d0", "d2", 3.5e9, 0.05), ("d1", "d2", 2.6e9, 0.04)
+    links = tuple(Link(*ways, rate, late, 0.02) for one, two, rate, late in pairs for ways in ((one, two), (two, one)))
+    where = Cluster("alike", gpu("A100-SXM-80GB"), domains, links)
+    asked = Problem(known_model("mixtral-8x7b"), where, Workload(256, 4096), runtime="hippo", allow_local_sgd=True)
+    (seconds, _), *_ = DomainReplanner.of(asked).plans(asked, Effort(), local_sgd=True)
+    for name in ("PATIENCE", "LONG_PATIENCE", "ORDERED_PATIENCE", "FIRST_WAYS"):
+        monkeypatch.setattr(search, name, 2 * getattr(search, name))
+    (patient, _), *_ = DomainReplanner.of(replace(asked)).plans(asked, Effort(), local_sgd=True)
+    assert seconds == pytest.approx(patient, rel=1e-3)

@@ -1,6 +1,9 @@
 """Replicas in domains that differ: shares of the batch, and a world where they are the best there is."""
 
 from dataclasses import replace
+from itertools import product
+from operator import mul
+from random import Random
 
 import pytest
 
@@ -29,6 +32,27 @@ def test_shares_follow_the_speeds_and_add_up():
     assert waves is not None
     assert sum(each * width for each, width in zip(waves, (8, 2, 1), strict=True)) == 1024
     assert [each * width for each, width in zip(waves, (8, 2, 1), strict=True)] == pytest.approx([585, 293, 146], abs=9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_shares_near_those_by_speed_are_quicker(seed):
+    random = Random(seed)
+    widths = [random.choice((1, 2, 4, 8)) for _ in range(random.randint(2, 4))]
+    speeds = [random.uniform(0.5, 4.0) for _ in widths]
+    lots = random.randint(1, 256)
+    even = [max(1, round(lots * speed / sum(speeds) / width)) for width, speed in zip(widths, speeds, strict=True)]
+    last = widths.index(min(widths))  # takes what the others leave
+    near = [range(each - 3, each + 4) if at != last else range(1, lots + 1) for at, each in enumerate(even)]
+
+    def slowest(waves: tuple[int, ...]) -> float:
+        return max(each * width / speed for each, width, speed in zip(waves, widths, speeds, strict=True))
+
+    dealt = (waves for waves in product(*near) if sum(map(mul, waves, widths)) == lots and min(waves) >= 1)
+    best, found = min(dealt, key=slowest, default=None), deal(lots, widths, speeds)
+    assert (found is None) == (best is None)
+    if found is not None:
+        assert sum(map(mul, found, widths)) == lots
+        assert slowest(found) == slowest(best)
 
 
 def test_what_cannot_be_dealt_is_told():

@@ -316,8 +316,8 @@ def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _may(w, s, at, best):  # type: ignore[no-untyped-def]
-    """Whether a job that is shown could go somewhere; ``best``: the quickest it could be inside one domain. One for which
-    no domain alone has room may have a place over several, as long as the site has its least."""
+    """Whether a job that is shown could go somewhere; ``best``: the quickest it could be inside one domain. One for
+    which no domain alone has room may have a place over several, as long as the site has its least."""
     job = s.job[at]
     if w.mark[job, c.STATUS] == c.RUNNING:
         return free_to_change(w, s, at)

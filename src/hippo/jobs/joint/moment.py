@@ -170,12 +170,29 @@ class Moment:
 class Scheduler(Protocol):
     """Decides for all jobs together."""
 
-    name: str
-    summary: str  # one sentence
-    source: str  # paper
-    knows: str  # "nothing" or "durations" (who tells its tokens tells those)
-    preempts: bool
-    learns: bool
+    @property
+    def name(self) -> str:
+        """By which it is asked for."""
+
+    @property
+    def summary(self) -> str:
+        """One sentence."""
+
+    @property
+    def source(self) -> str:
+        """Paper."""
+
+    @property
+    def knows(self) -> str:
+        """Either "nothing" or "durations": who tells its tokens tells those."""
+
+    @property
+    def preempts(self) -> bool:
+        """Whether it stops jobs."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether it was trained."""
 
     def decide(self, moment: Moment) -> None:
         """Begin, pause and resize jobs at a moment."""

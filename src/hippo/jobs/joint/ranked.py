@@ -35,6 +35,7 @@ class RankTerms(NamedTuple):
     rank: int
     by_priority: bool
     preempts: bool
+    grows: bool
     ahead: float
     margin: float
     most_parts: int
@@ -292,15 +293,41 @@ def _begin_all(w, s, r, room, by_force):  # type: ignore[no-untyped-def]
     for at in range(waiting):
         job = room.order[at]
         region = _region(w, s, room, job) if r.regions else -1
+        if by_force and r.grows and w.mark[job, c.ELASTIC] == 1:
+            at, now = _choose(w, s, r, job, region)
+            if _enlarge(w, s, r, room, job, now):
+                continue
         if not begin_best(w, s, r, job, region) and by_force:
-            _by_force(w, s, r, room, job)
+            _by_force(w, s, r, room, job, _needs(w, s, job))
 
 
 @kernel(lean=True)
-def _by_force(w, s, r, room, job):  # type: ignore[no-untyped-def]
-    """Stop jobs that rank behind, last first, in the domain where the last of them are enough; nobody if none has
-    enough. Who was stopped for nothing goes on."""
-    running, needs = _rank(w, r, room.key, c.RUNNING, room.behind), _needs(w, s, job)
+def _enlarge(w, s, r, room, job, now):  # type: ignore[no-untyped-def]
+    """Begin an elastic job by force at the size that costs it least, or half of it, or a quarter .., where that costs
+    less by ``margin`` than what is free (``now``); False: nobody stops."""
+    price, of_gpu, left = _price(w, s, r, job), _gpu_price(w, s, r, job), remaining(w, job, w.clock[c.NOW])
+    most = w.mark[job, c.DEVICES]
+    while most > 0:
+        best, wish = (1.0 - r.margin) * now, 0
+        for offer in range(len(s.total)):
+            form, gpus = w.offers.form[offer], s.total[offer]
+            if form[c.FORM_KIND] == w.mark[job, c.ROW] and form[c.FORM_PARTS] == 1 and gpus <= most:
+                cost = (price + of_gpu * gpus) * (w.restart_s + left / w.offers.rate[offer, 0, 0])
+                if w.mark[job, c.LEAST] <= gpus and cost < best:
+                    best, wish = cost, gpus
+        if wish == 0:
+            return False
+        if _by_force(w, s, r, room, job, wish):
+            return True
+        most = wish // 2
+    return False
+
+
+@kernel(lean=True)
+def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
+    """Stop jobs that rank behind, last first, in the domain where the last of them are enough for so many GPUs; nobody
+    if none has enough (False). Who was stopped for nothing goes on."""
+    running = _rank(w, r, room.key, c.RUNNING, room.behind)
     best, last = -2, -1
     for domain in range(len(s.free)):
         at, free = running, _free(w, domain)
@@ -309,10 +336,10 @@ def _by_force(w, s, r, room, job):  # type: ignore[no-untyped-def]
             free += _held(w, room.behind[at], domain)
         if free >= needs and at > last:
             best, last = domain, at
-    if best == -2 and r.most_parts > 1 and w.mark[job, c.ELASTIC] == 1:
+    if best == -2 and r.most_parts > 1 and w.mark[job, c.ELASTIC] == 1 and not r.grows:
         best = -1
     if best == -2:
-        return
+        return False
     free, began, stopped = _free(w, best), False, running
     while stopped > 0 and not began and _is_far_behind(w, r, room.key, job, room.behind[stopped - 1]):
         stopped -= 1
@@ -327,6 +354,7 @@ def _by_force(w, s, r, room, job):  # type: ignore[no-untyped-def]
     for at in range(stopped, running):
         if w.mark[room.behind[at], c.STATUS] == c.WAITING:
             begin_best(w, s, r, room.behind[at], -1)
+    return began
 
 
 @kernel(lean=True)
@@ -335,9 +363,9 @@ def _replan(w, s, r, job):  # type: ignore[no-untyped-def]
     row, mark, now = w.job[job], w.mark[job], w.clock[c.NOW]
     if mark[c.STATUS] != c.RUNNING or mark[c.ELASTIC] == 0 or row[c.READY] == np.inf or row[c.LEFT] <= 0.0:
         return False
-    at, cost = _choose(w, s, r, job, -1)
     stays_s = max(0.0, row[c.READY] - now) + remaining(w, job, now) / max(1e-12, row[c.RATE])
     stays = (_price(w, s, r, job) + _gpu_price(w, s, r, job) * mark[c.HOLDS]) * stays_s
+    at, cost = _choose(w, s, r, job, -1)
     if at < 0 or cost >= (1.0 - r.margin) * stays:
         return False
     stop(w, job, False)

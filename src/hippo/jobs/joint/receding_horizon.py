@@ -55,7 +55,7 @@ class Candidate:
         self.rule.decide(moment)
 
 
-FILL = replace(SRPT, preempts=False, margin=1.0)
+FILL = replace(SRPT, preempts=False, grows=False, margin=1.0)
 """What goes on beside a change: nobody is stopped for it."""
 
 
@@ -71,23 +71,30 @@ class JointHorizon:
     learns: bool = False
     base: Ranked = SRPT
     """Decides in what is played ahead."""
-    rules: tuple[Ranked, ...] = (replace(SRPT, crowd=0.0), replace(SRPT, ahead=1.0), FILL, SHORTEST, SAILOR)
+    rules: tuple[Ranked, ...] = (replace(SRPT, grows=False), replace(SRPT, ahead=0.0), FILL, SHORTEST, SAILOR)
     """Whose decisions are candidates, beside the base's."""
     changes: int = 12
-    """Single changes that are tried (0 or more): plays are at most 1 + rules + changes, about a millisecond each."""
-    horizon_s: float = np.inf
+    """Single changes that are tried (0 or more), beside the rules."""
+    horizon_s: float = 1e9
     """So far is played (above 0); what is left then counts as if undisturbed."""
     lead: float = 0.001
     """A candidate must cost less than the base's decision by more than this share."""
+    effort: float = 3e5
+    """Moments that are played x jobs in the system, of all candidates: some 2 us each, so that an answer takes less
+    than a second. Where the base's own play takes more, the base decides."""
 
     def decide(self, moment: Moment) -> None:
-        """Try candidates in copies of the world; carry out the cheapest."""
-        if not len(moment.waiting) and not len(moment.running):
+        """Try candidates in copies of the world; carry out the cheapest. Where nobody waits the base decides."""
+        if not len(moment.waiting):
+            self.base.decide(moment)
             return
         ahead = Ahead.of(moment)
-        best, least = Candidate(self.base), np.inf
+        best, least, left = Candidate(self.base), np.inf, self.effort
         for candidate in self._candidates(moment):
-            cost = ahead.cost(candidate, self.base, self.horizon_s)
+            cost, spent = ahead.cost(candidate, self, left)
+            left -= spent
+            if left <= 0.0:
+                break
             if cost < least * (1.0 - (self.lead if candidate.rule is not self.base else 0.0)):
                 best, least = candidate, cost
         best.carry_out(moment)
@@ -134,9 +141,6 @@ def _of_running(moment: Moment, job: int) -> Iterator[Change]:
         yield Change(job, more[0])
 
 
-RECEDING_HORIZON = JointHorizon()
-
-
 # ---------------------------------------------------------------------------------------------------- what is to come
 STILL = {"weights", "levels", "order", "shape", "allowed", "partly", "sets", "speed", "offers", "tenant", "tenant_s"}
 STILL |= {"factor", "usd_per_s", "reach", "learned", "time_s", "history", "latency", "usd_per_byte"}
@@ -162,13 +166,16 @@ class Ahead:
         there = Moment(trial, moment.workload, moment.site, moment.offers, moment.sight)
         return cls(known, there, room, list(_pairs(trial, known)))
 
-    def cost(self, candidate: Candidate, base: Ranked, horizon_s: float) -> float:
-        """What all known jobs cost from now on if a candidate is carried out and ``base`` decides later."""
+    def cost(self, candidate: Candidate, terms: JointHorizon, effort: float) -> tuple[float, float]:
+        """What all known jobs cost from now on if a candidate is carried out and the base decides later; the effort
+        that took, at most ``effort`` (then the cost is of a part)."""
         for ours, known in self.pairs:
             np.copyto(ours, known)
         candidate.carry_out(self.trial)
         trial = self.trial
-        return float(_play(trial.world, trial.sight, base.terms, self.room, trial.now_s + horizon_s))
+        until_s = trial.now_s + terms.horizon_s
+        cost, spent = _play(trial.world, trial.sight, terms.base.terms, self.room, until_s, effort)
+        return float(cost), float(spent)
 
 
 def _copy(world: Any) -> Any:
@@ -206,14 +213,15 @@ def _hide(w):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _play(w, s, r, room, until):  # type: ignore[no-untyped-def]
-    """Price of the time that jobs are in the system from now on, under a rule."""
-    paid, comes = 0.0, True
-    while comes and w.clock[c.NOW] < until:
+def _play(w, s, r, room, until, effort):  # type: ignore[no-untyped-def]
+    """Price of the time that jobs are in the system from now on, under a rule; and the effort that took."""
+    paid, comes, spent = 0.0, True, 0.0
+    while comes and w.clock[c.NOW] < until and spent < effort:
         before, each = w.clock[c.NOW], 0.0
         for job in range(w.tally[c.ARRIVED]):
             if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
                 each += price_of(w, s, job)
+                spent += 1.0
         comes = step(w)
         paid += each * (w.clock[c.NOW] - before)
         if comes:
@@ -223,4 +231,4 @@ def _play(w, s, r, room, until):  # type: ignore[no-untyped-def]
             left = remaining(w, job, w.clock[c.NOW])
             rate = w.job[job, c.RATE] if w.mark[job, c.STATUS] == c.RUNNING else s.quickest[job]
             paid += price_of(w, s, job) * (NEVER_S if not comes else min(NEVER_S, left / max(1e-12, rate)))
-    return paid
+    return paid, spent

@@ -50,8 +50,7 @@ class Wait(NamedTuple):
     job: int
     begin_s: float
     end_s: float
-    why: str
-    stopped: bool  # it has run before
+    why: str  # TOO_FEW, ..
 
 
 class Absence(NamedTuple):
@@ -274,8 +273,7 @@ class Recorder:
                 continue
             if before is not None:
                 self.waits.append(before._replace(end_s=moment.now_s))
-            stopped = bool(world.mark[job, c.STOPS] + world.mark[job, c.FAILED] > 0)
-            still[job] = Wait(job, moment.now_s, np.nan, why, stopped)
+            still[job] = Wait(job, moment.now_s, np.nan, why)
         for wait in self._waiting.values():
             self.waits.append(wait._replace(end_s=moment.now_s))
         self._waiting = still

@@ -32,6 +32,8 @@ class Ranked:
     """Whether jobs of more priority go first, whatever their rank."""
     preempts: bool = False
     """For a job that does not fit, those that rank behind it stop, last first, if it then fits."""
+    grows: bool = False
+    """They stop for its best size, too, where that costs it less by ``margin`` than what is free."""
     ahead: float = 0.0
     """They must rank behind by more than this share of its rank (0 or more)."""
     margin: float = 1.0
@@ -237,6 +239,7 @@ SLA_MORL = Ranked(
     rank=PRICED,
     by_priority=False,
     preempts=True,
+    grows=True,
     margin=0.1,
     thrift=1.0,
     urgency=4.0,
@@ -260,9 +263,11 @@ SRPT = Ranked(
     rank=PRICED,
     by_priority=False,
     preempts=True,
+    grows=True,
+    ahead=1.0,
     margin=0.1,
     crowd=1.0,
 )
-"""Smith's rule over GPU time left, as in SRPT, with sizes by what GPUs cost those who wait: heSRPT's optimum is for one
-law of speedup, all jobs known and any share of the servers."""
+"""Smith's rule over GPU time left, as in SRPT: who ranks first gets the size that costs it least, whoever has the GPUs.
+Sizes go by what GPUs cost those who wait; heSRPT's optimum is for one law of speedup and any share of the servers."""
 GOODPUT = GoodputProgram()

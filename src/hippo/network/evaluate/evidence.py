@@ -33,7 +33,7 @@ def evidence(rows: Sequence[Row], *, ours: str = OURS, ablations: Iterable[str] 
     """All tables of the suite; a part that was not played is empty."""
     left_out = {*ablations}
     main = [row for row in rows if row["part"] == "main"]
-    names = [name for name in _names(main) if name not in left_out]
+    names = [name for name in _names(main or _of(rows, "large")) if name not in left_out]
     rivals = [name for name in names if name not in (*LEARNED, ours, HINDSIGHT)]
     return {
         "methods": names,

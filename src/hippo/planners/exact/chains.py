@@ -220,13 +220,17 @@ class ChainSearch:
     @cached_property
     def _layouts(self) -> list[dict[Family, dict[tuple[int, int], DomainLayout]]]:
         """Layouts of every kind by family and (tp, dp), with all the stages there is room for."""
-        found: list[dict[Family, dict[tuple[int, int], DomainLayout]]] = []
-        for layouts in self.field.layouts:
-            found.append({})
-            for layout in layouts:
-                if layout.mode.sharding != "gradients":
-                    found[-1].setdefault(_family(layout), {})[layout.tp, layout.dp] = layout
-        return found
+
+        def make() -> list[dict[Family, dict[tuple[int, int], DomainLayout]]]:
+            found: list[dict[Family, dict[tuple[int, int], DomainLayout]]] = []
+            for layouts in self.field.layouts:
+                found.append({})
+                for layout in layouts:
+                    if layout.mode.sharding != "gradients":
+                        found[-1].setdefault(_family(layout), {})[layout.tp, layout.dp] = layout
+            return found
+
+        return self.field.tables.shared("layouts by family", make)
 
     def _of(self, domain: int, family: Family) -> dict[tuple[int, int], DomainLayout]:
         return self._layouts[self.field.tables.kinds[domain]].get(family, {})
@@ -250,30 +254,41 @@ class ChainSearch:
     def seeds(self) -> Iterator[Chain]:
         """Chains with the best estimates of those that lie alike in all domains, or everywhere as it is quickest; each
         family and width once."""
-        bounded: list[tuple[float, int, Chain]] = []
-        batch = self.field.problem.workload.global_batch
-        families = dict.fromkeys(family for layouts in self._layouts for family in layouts)
+        kinds = self.field.tables.kinds
+        bounded: list[tuple[float, int, tuple[int, ...], tuple[DomainLayout, ...]]] = []
         for path in self._paths():
-            for family in families:
-                found = [self._of(domain, family) for domain in path]
-                common = [width for width in found[0] if all(width in layouts for layouts in found)]
-                picks = [tuple(layouts[width] for layouts in found) for width in common]
-                if all(found) and not self.field.rules.uniform_tp_dp:
-                    picks.append(tuple(min(layouts.values(), key=self._seconds) for layouts in found))
-                for pick in picks:
-                    speed = sum(1.0 / self._seconds(layout) for layout in pick)
-                    bounded.append((batch / family[0] / speed, len(bounded), Chain(path, pick)))
+            for bound, pick in self._picks(tuple(kinds[domain] for domain in path)):
+                bounded.append((bound, len(bounded), path, pick))
         best: dict[object, Paced] = {}
-        for bound, _, chain in sorted(bounded, key=lambda item: item[:2])[:MOST_SEEDS]:
+        for bound, _, path, pick in sorted(bounded, key=lambda item: item[:2])[:MOST_SEEDS]:
             ranked = sorted(each.step_s for each in best.values())
             limit = min(REACH * self.field.tried.value, ranked[BEGUN - 1] if len(ranked) >= BEGUN else inf)
             if bound >= limit or self.field.tried.must_stop:
                 break
-            key, paced = (chain.family, chain.layouts[0].tp), self.paced(chain)
+            key, paced = (_family(pick[0]), pick[0].tp), self.paced(Chain(path, pick))
             if paced is not None and (key not in best or paced.step_s < best[key].step_s):
                 best[key] = paced
         for paced in sorted(best.values(), key=lambda each: each.step_s)[:BEGUN]:
             yield paced.chain
+
+    def _picks(self, kinds: tuple[int, ...]) -> list[tuple[float, tuple[DomainLayout, ...]]]:
+        """How domains of these kinds may lie in a chain that begins the search, each with the seconds of a step whose
+        stages are always busy."""
+
+        def make() -> list[tuple[float, tuple[DomainLayout, ...]]]:
+            batch, found = self.field.problem.workload.global_batch, []
+            for family in dict.fromkeys(family for layouts in self._layouts for family in layouts):
+                own = [self._layouts[kind].get(family, {}) for kind in kinds]
+                common = [width for width in own[0] if all(width in layouts for layouts in own)]
+                picks = [tuple(layouts[width] for layouts in own) for width in common]
+                if all(own) and not self.field.rules.uniform_tp_dp:
+                    picks.append(tuple(min(layouts.values(), key=self._seconds) for layouts in own))
+                for pick in picks:
+                    speed = sum(1.0 / self._seconds(layout) for layout in pick)
+                    found.append((batch / family[0] / speed, pick))
+            return found
+
+        return self.field.tables.shared(("picks", kinds), make)
 
     def _seconds(self, layout: DomainLayout) -> float:
         """Seconds of a wave of the whole model on a domain alone, its stages always busy."""

@@ -21,7 +21,7 @@ from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered
 from hippo.planners.exact.replicas import search_replicas
 from hippo.planners.exact.search import polish_best, search_ways
-from hippo.planners.exact.space import Field, Only, remembered
+from hippo.planners.exact.space import EVERY, Field, Only, remembered
 from hippo.planners.exact.uniform import shapes
 from hippo.problem.problem import Problem
 
@@ -82,7 +82,7 @@ class DomainReplanner:
         field = Field(problem, self.field.tables, tried, ordered=self.field.ordered, only=only)
         fields = [] if local_sgd else [field]
         if problem.allow_local_sgd and field.rules.local_sgd:
-            fields.append(replace(field, sync=Sync("local_sgd", PERIOD), _cache={}))
+            fields.append(replace(field, sync=Sync("local_sgd", PERIOD), ordered=EVERY, _cache={}))
         for candidate in [each for found in self.known.values() for each in found]:
             if self._admits(candidate, only, local_sgd):
                 tried.play(candidate)

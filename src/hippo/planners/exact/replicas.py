@@ -36,29 +36,49 @@ class DomainShare:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Dealt:
+    """The batch dealt to one replica of every domain."""
+
+    mode: int  # its place among those of ``_seats``
+    seats: list[DomainShare]
+    waves: tuple[int, ...]
+    busy_s: float  # of the slowest
+
+
 def search_replicas(field: Field) -> None:
     """Plays replicas over sets of domains that are not all alike, the most promising first."""
     if len(field.tables.examples) < 2 or field.rules.uniform_tp_dp or field.rules.equal_shares:
         return
-    kinds, batch = field.tables.kinds, field.problem.workload.global_batch
-    offers: list[tuple[float, int, DomainWay, list[DomainShare], tuple[int, ...]]] = []
-    for (micro_batch, _, _), seats in _seats(field).items():
-        for members, way in _sets(field):
-            chosen = [seats[kinds[each]] for each in members if kinds[each] in seats]
-            if len(chosen) < len(members):
-                continue
-            speeds = [1.0 / seat.seconds for seat in chosen]
-            waves = deal(batch // micro_batch, [seat.layout.dp for seat in chosen], speeds)
-            if waves is not None:
-                busy = max(own * seat.layout.wave * seat.seconds for own, seat in zip(waves, chosen, strict=True))
-                offers.append(
-                    (busy + float(agreed_s(field, way, chosen[0].layout)[0]), len(offers), way, chosen, waves)
-                )
-    for wait, _, way, chosen, waves in sorted(offers, key=lambda offer: offer[:2])[:MOST_PLAYED]:
-        if wait >= field.tried.value or field.tried.must_stop:
+    offers: list[tuple[float, tuple[int, int], DomainWay, Dealt]] = []
+    for at, (members, way) in enumerate(_sets(field)):
+        for dealt in _dealt(field, tuple(field.tables.kinds[each] for each in members)):
+            wait_s = dealt.busy_s + float(agreed_s(field, way, dealt.seats[0].layout)[0])
+            offers.append((wait_s, (dealt.mode, at), way, dealt))
+    for wait_s, _, way, dealt in sorted(offers, key=lambda offer: offer[:2])[:MOST_PLAYED]:
+        if wait_s >= field.tried.value or field.tried.must_stop:
             return
-        for candidate in _candidates(field, way, chosen, waves):
+        for candidate in _candidates(field, way, dealt):
             field.tried.play(candidate)
+
+
+def _dealt(field: Field, kinds: tuple[int, ...]) -> list[Dealt]:
+    """Domains of these kinds as replicas, in every mode in which they can share the batch; links do not matter."""
+
+    def make() -> list[Dealt]:
+        found = []
+        for at, ((micro_batch, _, _), of) in enumerate(field.tables.shared("seats", lambda: _seats(field)).items()):
+            if not all(kind in of for kind in kinds):
+                continue
+            seats = [of[kind] for kind in kinds]
+            lots = field.problem.workload.global_batch // micro_batch
+            waves = deal(lots, [seat.layout.dp for seat in seats], [1.0 / seat.seconds for seat in seats])
+            if waves is not None:
+                busy_s = max(own * seat.layout.wave * seat.seconds for own, seat in zip(waves, seats, strict=True))
+                found.append(Dealt(at, seats, waves, busy_s))
+        return found
+
+    return field.tables.shared(("dealt", kinds), make)
 
 
 def _seats(field: Field) -> dict[tuple[int, str, str], dict[int, DomainShare]]:
@@ -90,9 +110,10 @@ def _sets(field: Field) -> Iterator[tuple[tuple[int, ...], DomainWay]]:
         sets = [each for n in among for each in combinations(among, n + 1) if n]
     for members in sets:
         if len({kinds[each] for each in members}) > 1:
+            if field.only is not None and not field.only.holds((each,) for each in members):
+                continue
             way = real_way(routes, tuple((each,) for each in members), np.inf, tied=False)
-            admitted = field.only is None or field.only.holds((each,) for each in members)
-            if admitted and way is not None and np.isfinite(way.sync_pace).all():
+            if way is not None and np.isfinite(way.sync_pace).all():
                 yield members, way
 
 
@@ -100,27 +121,21 @@ def deal(lots: int, widths: list[int], speeds: list[float]) -> tuple[int, ...] |
     """Waves of every pipeline, at least one, with ``sum waves * width = lots`` and the slowest as quick as can be found
     near shares in proportion to ``speeds``; None: they do not add up."""
     shares = [max(1, round(lots * speed / sum(speeds) / width)) for width, speed in zip(widths, speeds, strict=True)]
-    best: tuple[float, tuple[int, ...]] | None = None
     # All but the widest may vary a little; the widest takes what is left.
     last = int(np.argmin(widths))
     free = [index for index in range(len(widths)) if index != last]
     near = range(-NEARBY, NEARBY + 1) if len(free) <= 3 else range(1)
-    for steps in product(near, repeat=len(free)):
-        waves = list(shares)
-        for index, step in zip(free, steps, strict=True):
-            waves[index] = shares[index] + step
-        rest, odd = divmod(lots - sum(waves[index] * widths[index] for index in free), widths[last])
-        waves[last] = rest
-        if odd or min(waves) < 1:
-            continue
-        slowest = max(each * width / speed for each, width, speed in zip(waves, widths, speeds, strict=True))
-        if best is None or slowest < best[0]:
-            best = (slowest, tuple(waves))
-    return None if best is None else best[1]
+    waves = np.array(shares) + np.zeros((len(near) ** len(free), 1), np.int64)
+    waves[:, free] += np.array(list(product(near, repeat=len(free))))
+    waves[:, last], odd = np.divmod(lots - waves[:, free] @ np.array(widths)[free], widths[last])
+    slowest = np.where((odd == 0) & (waves.min(axis=1) >= 1), (waves * widths / speeds).max(axis=1), np.inf)
+    best = int(slowest.argmin())
+    return tuple(waves[best].tolist()) if np.isfinite(slowest[best]) else None
 
 
-def _candidates(field: Field, way: DomainWay, seats: list[DomainShare], waves: tuple[int, ...]) -> Iterator[Candidate]:
+def _candidates(field: Field, way: DomainWay, dealt: Dealt) -> Iterator[Candidate]:
     """The replicas with their shares, cut by the bound, with plain 1F1B and with run-ahead."""
+    seats, waves = dealt.seats, dealt.waves
     mode = seats[0].layout.mode
     lines: list[list[PipelineSketch]] = []
     for seat, path, own in zip(seats, way.domains, waves, strict=True):

@@ -36,7 +36,8 @@ from hippo.score.judge import judge
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
-PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best plan; the latter for small batches
+PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best plan; the latter where that is
+# cheap: small batches, and local SGD, whose replicas hardly wait for links
 ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more than a play
 SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
@@ -232,7 +233,8 @@ def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None 
     in a row have not."""
     tried, failures = field.tried, 0
     patience = ORDERED_PATIENCE if ways and field.orders(ways[0]) else PATIENCE
-    patience = LONG_PATIENCE if field.problem.workload.global_batch <= SMALL_BATCH else patience
+    small = field.problem.workload.global_batch <= SMALL_BATCH or field.sync.method == "local_sgd"
+    patience = LONG_PATIENCE if small else patience
     for bound, shape, cuts in best_first(field, kind, ways, joined):
         if tried.must_stop:
             return
