@@ -25,6 +25,7 @@ STATES = {
     "Sweep",
     "WorldEnv",
     "Recorder",
+    "WorldBatch",
 }  # what grows during a run is no noun: one per run, never shared
 POLICIES = ("flat_ppo.policy", "no_gnn.policy", "no_masks.policy", "no_multipliers.policy")
 LEARNED = {
