@@ -11,7 +11,7 @@ import hippo
 PACKAGE = Path(hippo.__file__).parent
 ENGINE = "hippo.engine.events"
 STEPS = {"earliest", "start", "sleep"}
-OTHER_WORLDS = ("engine", "jobs", "network")  # the room itself; queues and moving networks are no pipelines
+OTHER_WORLDS = ("dynamics", "engine", "jobs", "network")  # the room itself; queues and moving networks are no pipelines
 
 OWN_LOOPS = {
     "dispatch/play.py:following": "own loop over the engine's steps: stops where a rank has a choice",
@@ -30,6 +30,7 @@ NO_PLAYS = {
     "planners/baselines/dtfm_kernel.py:_push": "a matching",
     "planners/exact/replicas.py:_seats": "the quickest share of a domain",
     "planners/exact/replicas.py:deal": "counts of micro-batches",
+    "report/world_charts.py:device_map": "heights of rows on a page",
     "planners/run_ahead.py:least_warm_up": "counts of micro-batches in flight",
     "schedule/bound/heads.py:raise_heads": "a bound on every order",
     "schedule/generators/dualpipe.py:generate": "counts of operations",
