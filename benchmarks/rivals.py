@@ -241,8 +241,10 @@ def all_of(world: Drawn) -> dict[str, PlayFigures]:
 
 def rows(worlds: list[dict[str, PlayFigures]], loads: list[float]) -> Iterator[str]:
     """The table: means over the worlds; of the cost over ``separate``'s the half-width of its 95 % interval, too."""
-    yield "| rule | cost | " + " | ".join(f"at load {each:g}" for each in LOADS) + " | completion, h | p95, h | goodput"
-    yield "|---|---|" + "---|" * (len(LOADS) + 6)
+    columns = ["rule", "cost", *(f"at load {each:g}" for each in LOADS), "completion, h", "p95, h", "goodput"]
+    columns += ["deadlines missed", "stops a job", "CPU s a play"]
+    yield "| " + " | ".join(columns) + " |"
+    yield "|---" * len(columns) + "|"
     for name in JOB_SCHEDULERS:
         cost = np.array([each[name].priced / each[""].priced for each in worlds])
         half = 1.96 * cost.std(ddof=1) / np.sqrt(len(cost))

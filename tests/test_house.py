@@ -35,7 +35,8 @@ LEARNED = {
     "src/hippo/jobs/learned/deadlines.npz",
 } | {f"src/hippo/network/hi_ppo/policies/{name}" for name in POLICIES}
 MOST_LEARNED_BYTES = 2_000_000
-RECORDED = {"tests/network/hi_ppo/recorded.npz"}  # what an earlier server answered
+RECORDED = {"tests/network/hi_ppo/recorded.npz", "data/offers_four_by_eighty.npz"}
+"""What an earlier server answered, and what the planner offers on a cluster."""
 PICTURES = {".png", ".gz"}
 NAMELESS = {"utils", "common", "core", "helpers", "manager", "misc"}
 

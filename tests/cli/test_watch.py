@@ -107,6 +107,15 @@ def test_with_compression_the_same_without_it_comes_first(hippo, collapse):
     assert "hindsight, no compression" in told
 
 
+def test_it_does_the_work_that_evaluate_tells_of(hippo, collapse):
+    replayed = hippo(*asked(collapse, "--json")).document["work"]
+    toy = asked(collapse)[1:-2]
+    judged = hippo("evaluate", *toy, "--methods", "receding_horizon,hindsight", "--json").document["methods"]
+    assert {name: each["work"] for name, each in judged.items()} == {
+        name: pytest.approx(replayed[name]["work"]) for name in judged
+    }
+
+
 def test_a_coarser_epoch(hippo, collapse):
     document = hippo(*asked(collapse, "--json", "--epoch", 120)).document
     assert (document["epochs"], document["epoch_s"]) == (EPOCHS // 2, 120.0)
@@ -126,7 +135,7 @@ def test_a_model_that_fits_nowhere_alone_stands_without_links(hippo, trace):
     path = trace(rows(lambda epoch: 0.0))
     answer = hippo(*large(path))
     assert answer.code == 3
-    assert "No plan can run" in answer.err or "No plan of" in answer.err
+    assert "No plan can run" in answer.err or "no plan of" in answer.err
 
 
 def large(path: Path, method: str = "receding_horizon") -> tuple[object, ...]:

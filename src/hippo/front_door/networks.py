@@ -16,19 +16,16 @@ from typing import Any
 from hippo import first_use
 from hippo.arguments import check_fields
 from hippo.dynamics.forecast import FORECASTS
-from hippo.errors import InfeasibleError, InputError, UnknownNameError
+from hippo.errors import InputError, UnknownNameError
 from hippo.network.evaluate.entrants import Entrant, StaticLevers, compete, held, hi_ppo, named
 from hippo.network.evaluate.evidence import evidence, figures_asked
 from hippo.network.evaluate.figures import world_document
 from hippo.network.evaluate.suite import MAIN, Suite, play_suite, tasks
 from hippo.network.methods.settings import searched
-from hippo.network.plans.candidates import fill
-from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Method
 from hippo.network.why.story import Story
 from hippo.network.worlds.generator import FAMILIES, DrawnTerms, world_from_trace
 from hippo.network.worlds.judge import scenario_of
-from hippo.network.worlds.play import Terms, usd_per_token
 from hippo.network.worlds.replay import Source, Watcher, replay
 from hippo.network.worlds.world import World
 from hippo.planners.base import Progress, Stop
@@ -68,16 +65,11 @@ def watch(
         plain = watch(_uncompressed(problem), trace, method=deepcopy(decider), epoch_s=epoch_s, progress=progress)
     world, begin_s = _world(problem, trace, epoch_s)
     first_use.prepare_moving(decider.name, progress=progress)
-    cache = PlanCache(problem)
-    fill(cache, watch=progress)
-    if not len(cache):
-        raise InfeasibleError(
-            [f"No plan of {problem.model.name} fits on {problem.cluster.name}: 'hippo plan' says why."]
-        )
     aim = problem.objective
-    terms = Terms(usd_per_token(world, cache), (aim.w_eff, aim.w_util, aim.w_cost))
+    setting = scenario_of(world, weights=(aim.w_eff, aim.w_util, aim.w_cost), watch=progress)
     shown = None if watcher is None else watcher(world)
-    return replace(replay(world, cache, decider, terms, Source(str(trace), begin_s), watcher=shown), plain=plain)
+    told = replay(world, setting.cache, decider, setting.terms, Source(str(trace), begin_s), watcher=shown)
+    return replace(told, plain=plain)
 
 
 def method_named(

@@ -19,6 +19,7 @@ from hippo.network.why.explain import placement
 from hippo.network.why.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
+from hippo.report.text import LEAST_TOLD
 
 Floats = NDArray[np.float64]
 WORDS = {
@@ -164,6 +165,8 @@ def _outcome(story: Story) -> str:
     mine, kept, best = (track.work for track in story.tracks)
     share = mine / kept - 1.0 if kept > 0 else 0.0
     against = f"{percent(abs(share))} {'more' if share >= 0 else 'less'} work than keeping what it began with"
+    if abs(share) < LEAST_TOLD:
+        against = "as much work as keeping what it began with"
     gain = best / kept - 1.0 if kept > 0 else 0.0
     head = f"{story.method} did {against}, and {percent(story.of_hindsight)} of what perfect hindsight does."
     if story.captured is None:

@@ -278,7 +278,8 @@ class Crew:
             code = self._processes[rank].wait(GRACE_S)
         except subprocess.TimeoutExpired:
             return f"{self._worker(rank)} closed its line"
-        reason = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        kill = " (most often this machine ran out of memory)" if code == -9 else ""
+        reason = f"was ended by signal {-code}{kill}" if code < 0 else f"ended with exit code {code}"
         last = last_line(self._folder / f"log-{rank}")
         return f"{self._worker(rank)} {reason}{': ' + last if last else ''}"
 

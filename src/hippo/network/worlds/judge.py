@@ -108,7 +108,9 @@ def scenario_of(
         fill(cache, watch=watch)
         plan_under(cache, world.bandwidth_bytes_per_s[0], world.latency_s[0])
     if len(cache) == 0:
-        raise InfeasibleError([f"no plan of {world.problem.model.name} fits {world.problem.cluster.name}"])
+        raise InfeasibleError(
+            [f"no plan of {world.problem.model.name} fits {world.problem.cluster.name}: 'hippo plan' says why."]
+        )
     return Scenario(world, cache, Terms(usd_per_token(world, cache), weights), foresee(world, forecast))
 
 
