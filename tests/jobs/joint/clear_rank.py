@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.running import find_pool
 from hippo.jobs.joint.moment import JobPlace, Moment
 from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, PRICED
 from hippo.jobs.joint.rules import Ranked
@@ -136,28 +137,42 @@ class Clear:
         behind = [other for other in running if self._is_far_behind(moment, job, other)]
         found = list[tuple[int, int]]()
         for domain in range(len(moment.site.domains)):
-            free = _free(moment, domain)
-            for count in range(len(behind) + 1):
-                if free + sum(_held(moment, other, domain) for other in behind[len(behind) - count :]) >= needs:
-                    found.append((count, domain))
-                    break
-        if not found and (self.rule.most_parts == 1 or self.rule.grows or not moment.workload.elastic[job]):
+            count = self._count(moment, job, needs, behind, domain)
+            found += [] if count is None else [(count, domain)]
+        if not found and self.rule.most_parts > 1 and moment.workload.elastic[job]:
+            count = self._count(moment, job, needs, behind, -1)
+            found += [] if count is None else [(count, -1)]
+        if not found:
             return False
-        domain = min(found)[1] if found else -1
-        free, began, stopped = _free(moment, domain), False, list[int]()
-        for other in reversed(behind):
-            stopped.append(other)
-            held = _held(moment, other, domain)
-            if held:
-                moment.pause(other)
-                free += held
-                began = free >= needs and self._begin(moment, job)
-                if began:
-                    break
+        count, domain = min(found)
+        stopped = [other for other in behind[len(behind) - count :] if _held(moment, other, domain)]
         for other in reversed(stopped):
-            if moment.world.mark[other, c.STATUS] == c.WAITING:
-                self._begin(moment, other)
+            moment.pause(other)
+        began = self._begin(moment, job)
+        for other in stopped:
+            self._begin(moment, other)
         return began
+
+    def _count(self, moment: Moment, job: int, needs: int, behind: list[int], domain: int) -> int | None:
+        """How many of the last must stop in a domain."""
+        for count in range(1, len(behind) + 1):
+            lent = [other for other in behind[len(behind) - count :] if _held(moment, other, domain)]
+            if not lent or not _held(moment, behind[len(behind) - count], domain):
+                continue
+            if _free(moment, domain) + sum(_held(moment, other, domain) for other in lent) < needs:
+                continue
+            for other in lent:
+                _lend(moment, other, 1)
+            if moment.workload.elastic[job]:
+                best = self._best(moment, job)
+                fits = best is not None and best[0].gpus >= needs
+            else:
+                fits = find_pool(moment.world, job) >= 0
+            for other in lent:
+                _lend(moment, other, -1)
+            if fits:
+                return count
+        return None
 
     def _is_far_behind(self, moment: Moment, job: int, other: int) -> bool:
         mine, its = self._key(moment, job), self._key(moment, other)
@@ -178,6 +193,15 @@ class Clear:
 def _free(moment: Moment, domain: int) -> int:
     rows = [row for row in moment.world.pool if domain < 0 or row[c.POOL_DOMAIN] == domain]
     return int(sum(row[c.POOL_FREE] for row in rows))
+
+
+def _lend(moment: Moment, job: int, sign: int) -> None:
+    world, piece = moment.world, int(moment.world.mark[job, c.PIECE])
+    while piece >= 0:
+        row = world.piece[piece]
+        world.bin[row[c.PIECE_BIN], c.BIN_FREE] += sign * row[c.PIECE_DEVICES]
+        world.pool[world.bin[row[c.PIECE_BIN], c.BIN_POOL], c.POOL_FREE] += sign * row[c.PIECE_DEVICES]
+        piece = int(row[c.PIECE_OF_JOB])
 
 
 def _held(moment: Moment, job: int, domain: int) -> int:

@@ -204,6 +204,19 @@ def test_only_who_makes_room_is_stopped():
     assert ledger.preemptions.tolist() == [1, 0, 0, 0]
 
 
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), domains=st.integers(2, 4), jobs=st.integers(3, 12))
+def test_who_stops_makes_room_for_somebody_who_waited(seed: int, domains: int, jobs: int):
+    made = drawn(seed, domains, jobs)
+    world = opened(made.workload, made.site, made.rules, offers=made.offers, tenants=made.tenants).world
+    moment = Moment.of(world, made.workload, made.site, made.offers)
+    rule = replace(rules.SHORTEST, margin=1.0)  # nobody goes over to another place
+    while step(world):
+        waited, stops = moment.waiting, world.mark[:, c.STOPS].copy()
+        rule.decide(moment)
+        assert (world.mark[:, c.STOPS] == stops).all() or np.isin(waited, moment.running).any()
+
+
 def test_every_field_of_a_rule_but_what_it_is_called_goes_to_the_kernel():
     said = {"name", "summary", "source", "knows", "learns"}
     assert {each.name for each in fields(Ranked)} - said == set(rules.SRPT.terms._fields)

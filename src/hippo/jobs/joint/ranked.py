@@ -21,7 +21,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
 from hippo.jobs.engine.keys import attained, remaining
 from hippo.jobs.engine.observe import survey
-from hippo.jobs.engine.running import stop, try_start
+from hippo.jobs.engine.running import find_pool, stop, try_start
 
 ARRIVED, ATTAINED, LEFT, PRICED = range(4)
 """By what jobs rank: arrival, GPU time had (in powers of four), GPU time left, GPU time left over price."""
@@ -325,36 +325,58 @@ def _enlarge(w, s, r, room, job, now):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
-    """Stop jobs that rank behind, last first, in the domain where the last of them are enough for so many GPUs; nobody
-    if none has enough (False). Who was stopped for nothing goes on."""
-    running = _rank(w, r, room.key, c.RUNNING, room.behind)
+    """Stop jobs that rank behind, last first, in the domain where the last of them are enough for a place of so many
+    GPUs, else anywhere; False: even all of them give no place, so nobody stops. Who was stopped too many goes on."""
+    running, domains = _rank(w, r, room.key, c.RUNNING, room.behind), len(s.free)
     best, last = -2, -1
-    for domain in range(len(s.free)):
-        at, free = running, _free(w, domain)
-        while free < needs and at > 0 and _is_far_behind(w, r, room.key, job, room.behind[at - 1]):
+    for each in range(domains + 1):
+        domain = each if each < domains else -1
+        if domain < 0 and (best >= 0 or r.most_parts == 1 or w.mark[job, c.ELASTIC] == 0):
+            break
+        at, free, fits = running, _free(w, domain), False
+        while not fits and at > 0 and _is_far_behind(w, r, room.key, job, room.behind[at - 1]):
             at -= 1
-            free += _held(w, room.behind[at], domain)
-        if free >= needs and at > last:
+            held = _held(w, room.behind[at], domain)
+            if held > 0:
+                _lend(w, room.behind[at], 1)
+                free += held
+                fits = free >= needs and _has_place(w, s, r, job, needs)
+        for lent in range(at, running):
+            if _held(w, room.behind[lent], domain) > 0:
+                _lend(w, room.behind[lent], -1)
+        if fits and at > last:
             best, last = domain, at
-    if best == -2 and r.most_parts > 1 and w.mark[job, c.ELASTIC] == 1 and not r.grows:
-        best = -1
     if best == -2:
         return False
-    free, began, stopped = _free(w, best), False, running
-    while stopped > 0 and not began and _is_far_behind(w, r, room.key, job, room.behind[stopped - 1]):
-        stopped -= 1
-        other = room.behind[stopped]
-        held = _held(w, other, best)
-        if held > 0:
-            stop(w, other, False)
-            _settle(w)
-            free += held
-            if free >= needs:
-                began = begin_best(w, s, r, job, -1)
-    for at in range(stopped, running):
+    for at in range(running - 1, last - 1, -1):
+        if _held(w, room.behind[at], best) > 0:
+            stop(w, room.behind[at], False)
+    _settle(w)
+    began = begin_best(w, s, r, job, -1)
+    for at in range(last, running):
         if w.mark[room.behind[at], c.STATUS] == c.WAITING:
             begin_best(w, s, r, room.behind[at], -1)
     return began
+
+
+@kernel(lean=True)
+def _lend(w, job, sign):  # type: ignore[no-untyped-def]
+    """Count what a running job holds as free (1), or not any more (-1)."""
+    piece = w.mark[job, c.PIECE]
+    while piece >= 0:
+        each, devices = w.piece[piece, c.PIECE_BIN], sign * w.piece[piece, c.PIECE_DEVICES]
+        w.bin[each, c.BIN_FREE] += devices
+        w.pool[w.bin[each, c.BIN_POOL], c.POOL_FREE] += devices
+        piece = w.piece[piece, c.PIECE_OF_JOB]
+
+
+@kernel(lean=True)
+def _has_place(w, s, r, job, needs):  # type: ignore[no-untyped-def]
+    """Whether a job that waits would go to a place of so many GPUs."""
+    if w.mark[job, c.ELASTIC] == 0:
+        return find_pool(w, job) >= 0
+    at, _ = _choose(w, s, r, job, -1)
+    return at >= 0 and s.total[s.offer[at]] >= needs
 
 
 @kernel(lean=True)

@@ -79,8 +79,8 @@ class JointHorizon:
     """So far is played (above 0); what is left then counts as if undisturbed."""
     lead: float = 0.001
     """A candidate must cost less than the base's decision by more than this share."""
-    effort: float = 3e5
-    """Moments that are played x jobs in the system, of all candidates: some 2 us each, so that an answer takes less
+    effort: float = 1e5
+    """Moments that are played x jobs in the system, of all candidates: 3 to 5 us each, so that an answer takes less
     than a second. Where the base's own play takes more, the base decides."""
 
     def decide(self, moment: Moment) -> None:

@@ -257,7 +257,7 @@ SHORTEST = Ranked(
 )
 SRPT = Ranked(
     "srpt",
-    "most price per GPU time left first, smaller jobs in a crowd",
+    "most price per GPU time left first, at its best size",
     source="Schrage and Miller, 1966; Berg et al., heSRPT, 2020",
     knows="durations",
     rank=PRICED,
