@@ -26,8 +26,8 @@ import hippo.jobs.joint.settings as kept
 from hippo.jobs.joint import rules
 from hippo.jobs.joint.env import WorldScene, prices
 from hippo.jobs.joint.figures import world_figures
-from hippo.jobs.joint.moment import Scheduler
-from hippo.jobs.joint.play import play_jointly
+from hippo.jobs.joint.moment import Moment, Scheduler
+from hippo.jobs.joint.play import opened, play_jointly, step
 from hippo.jobs.joint.receding_horizon import JointHorizon
 from hippo.jobs.joint.record import Recorder
 from hippo.jobs.placement.offer_plans import offer_table
@@ -88,6 +88,7 @@ class Drawn:
     load: float
     network: str
     seed: int
+    jobs: int = JOBS
 
     @property
     def name(self) -> str:
@@ -126,7 +127,7 @@ def scene(asked: Drawn) -> WorldScene:
     """A world."""
     rng, cluster, offers = np.random.default_rng(asked.seed), load_cluster(CLUSTER), planned()
     site, rates = JobSite.of(cluster), dict(zip(offers.kinds, offers.tokens_per_s.tolist(), strict=True))
-    draw = ElasticDraw(asked.family, JOBS, asked.load, MODELS)
+    draw = ElasticDraw(asked.family, asked.jobs, asked.load, MODELS)
     workload = elastic_workload(draw, rng, site, rates).timed(rates)
     movements = NETWORKS[asked.network]
     if movements:
@@ -255,8 +256,43 @@ def rows(worlds: list[dict[str, PlayFigures]], loads: list[float]) -> Iterator[s
         yield f"| `{name}` | {cost.mean():.3f} ± {half:.3f} | " + " | ".join((*at, *more)) + " |"
 
 
+@dataclass(eq=False)
+class Timed:
+    """A scheduler whose decisions are timed where so many jobs wait and run."""
+
+    inner: Scheduler
+    jobs: int
+    cpu_s: list[float] = field(default_factory=list)
+
+    def decide(self, moment: Moment) -> None:
+        """As the inner one, or as ``srpt`` while there are too few jobs."""
+        if len(moment.waiting) + len(moment.running) < self.jobs or not len(moment.waiting):
+            rules.SRPT.decide(moment)
+            return
+        began = time.process_time()
+        self.inner.decide(moment)
+        self.cpu_s.append(time.process_time() - began)
+
+
+def decisions() -> Iterator[str]:
+    """How long the receding horizon takes for so many jobs that come at once."""
+    for jobs in (30, 60, 200, 500):
+        world = scene(replace(drawn(TEST, LOADS)[5], jobs=jobs))
+        work = replace(world.workload, arrival_s=1e-3 * np.arange(jobs, dtype=np.float64))
+        opening = opened(work, world.site, world.settings, offers=world.offers)
+        timed = Timed(load(JOB_SCHEDULERS, "policy", "receding_horizon"), 9 * jobs // 10)
+        moment = Moment.of(opening.world, work, world.site, world.offers)
+        while len(timed.cpu_s) < 20 and step(opening.world):
+            timed.decide(moment)
+        cpu_ms = 1e3 * np.array(timed.cpu_s[1:])  # the first one may be compiled
+        yield f"{jobs} jobs: {np.median(cpu_ms):.0f} ms of CPU, at most {cpu_ms.max():.0f}"
+
+
 def main() -> None:
-    """Searches settings with ``--write``; prints the table of the test worlds."""
+    """Searches settings with ``--write``; prints the table of the test worlds, or times with ``--decisions``."""
+    if "--decisions" in sys.argv:
+        print(*decisions(), sep="\n")
+        return
     if "--plan" in sys.argv:
         plan()
     if "--write" in sys.argv:

@@ -36,7 +36,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class JointCandidate:
     """A joint decision: a change, if there is one, and then whatever a rule does."""
 
     rule: Ranked
@@ -79,8 +79,8 @@ class JointHorizon:
     """So far is played (above 0); what is left then counts as if undisturbed."""
     lead: float = 0.001
     """A candidate must cost less than the base's decision by more than this share."""
-    effort: float = 3e5
-    """Moments that are played x jobs in the system, of all candidates: some 2 us each, so that an answer takes less
+    effort: float = 1e5
+    """Moments that are played x jobs in the system, of all candidates: 3 to 5 us each, so that an answer takes less
     than a second. Where the base's own play takes more, the base decides."""
 
     def decide(self, moment: Moment) -> None:
@@ -88,8 +88,8 @@ class JointHorizon:
         if not len(moment.waiting):
             self.base.decide(moment)
             return
-        ahead = Ahead.of(moment)
-        best, least, left = Candidate(self.base), np.inf, self.effort
+        ahead = WorldAhead.of(moment)
+        best, least, left = JointCandidate(self.base), np.inf, self.effort
         for candidate in self._candidates(moment):
             cost, spent = ahead.cost(candidate, self, left)
             left -= spent
@@ -99,14 +99,14 @@ class JointHorizon:
                 best, least = candidate, cost
         best.carry_out(moment)
 
-    def _candidates(self, moment: Moment) -> Iterator[Candidate]:
-        yield Candidate(self.base)
+    def _candidates(self, moment: Moment) -> Iterator[JointCandidate]:
+        yield JointCandidate(self.base)
         for rule in self.rules:
-            yield Candidate(rule)
+            yield JointCandidate(rule)
         for count, change in enumerate(_changes(moment)):
             if count == self.changes:
                 return
-            yield Candidate(FILL, change)
+            yield JointCandidate(FILL, change)
 
 
 def _changes(moment: Moment) -> Iterator[Change]:
@@ -148,7 +148,7 @@ STILL |= {"factor", "usd_per_s", "reach", "learned", "time_s", "history", "laten
 
 
 @dataclass(frozen=True, eq=False)
-class Ahead:
+class WorldAhead:
     """A world that holds what is known at a moment, and a copy of it in which candidates are played."""
 
     known: QueueWorld
@@ -157,7 +157,7 @@ class Ahead:
     pairs: list[tuple[NDArray[Any], NDArray[Any]]] = field(repr=False)  # of the trial, of what is known
 
     @classmethod
-    def of(cls, moment: Moment) -> Ahead:
+    def of(cls, moment: Moment) -> WorldAhead:
         """At a moment."""
         known = _copy(moment.world)._replace(mtbf_s=np.inf)
         _hide(known)
@@ -166,7 +166,7 @@ class Ahead:
         there = Moment(trial, moment.workload, moment.site, moment.offers, moment.sight)
         return cls(known, there, room, list(_pairs(trial, known)))
 
-    def cost(self, candidate: Candidate, terms: JointHorizon, effort: float) -> tuple[float, float]:
+    def cost(self, candidate: JointCandidate, terms: JointHorizon, effort: float) -> tuple[float, float]:
         """What all known jobs cost from now on if a candidate is carried out and the base decides later; the effort
         that took, at most ``effort`` (then the cost is of a part)."""
         for ours, known in self.pairs:
