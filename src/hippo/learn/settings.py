@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from hippo.errors import InputError, UnknownNameError
 
@@ -71,7 +71,8 @@ def _parse(kind: Any, document: Any, source: str | None, key: str) -> Any:
         if is_dataclass(hints[name]):
             given[name] = _parse(hints[name], value, source, path)
         else:
-            given[name] = _typed(getattr(kind, name, ()), value, source, path)
+            many = get_args(hints[name])[-1:] == (...,)
+            given[name] = _typed(getattr(kind, name, ()), value, source, path, many=many)
             _check(path, given[name], metadata[name], source)
     try:
         return kind(**given)
@@ -80,14 +81,16 @@ def _parse(kind: Any, document: Any, source: str | None, key: str) -> Any:
         raise InputError(error.problem, source=source, key=path, value=error.value, remedy=error.remedy) from None
 
 
-def _typed(default: Any, value: Any, source: str | None, key: str) -> Any:
-    """A value as the kind of its default; YAML reads 3e-4 as a word, which is a number here."""
+def _typed(default: Any, value: Any, source: str | None, key: str, *, many: bool = False) -> Any:
+    """A value as the kind of its default; YAML reads 3e-4 as a word, which is a number here. ``many``: a list of one or
+    more, however many the default has."""
     if isinstance(default, tuple):
-        if isinstance(value, list | tuple) and (not default or len(value) == len(default)):
+        if isinstance(value, list | tuple) and (not default or len(value) == len(default) or (many and value)):
             return tuple(
                 _typed(default[0] if default else "", each, source, f"{key}[{i}]") for i, each in enumerate(value)
             )
-        what = f"a list of {len(default)} numbers" if default else "a list of words"
+        words = not default or isinstance(default[0], str)
+        what = "a list of words" if words else f"a list of {'' if many else f'{len(default)} '}numbers"
         raise InputError(f"must be {what}", source=source, key=key, value=value, remedy=f"give {what}")
     if isinstance(default, float) and isinstance(value, str):
         with suppress(ValueError):

@@ -107,6 +107,15 @@ def test_an_unknown_key_is_refused_by_name():
         parse_settings({"network": {"hiden": 8}})
 
 
+def test_lists_have_any_length_but_none():
+    found = parse_settings({"worlds": {"models": ["llama-3-8b"], "loads": [1.0, 1.1]}}).worlds
+    assert (found.models, found.loads) == (("llama-3-8b",), (1.0, 1.1))
+    with pytest.raises(HippoError, match="a list of numbers"):
+        parse_settings({"worlds": {"loads": []}})
+    with pytest.raises(HippoError, match="a list of words"):
+        parse_settings({"worlds": {"models": []}})
+
+
 def test_equal_numbers_make_equal_worlds():
     one, two, other = scenes().scene(5), scenes().scene(5), scenes().scene(6)
     assert np.array_equal(one.workload.arrival_s, two.workload.arrival_s)

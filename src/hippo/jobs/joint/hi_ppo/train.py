@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
 from hippo.jobs.joint.env import JOBS
@@ -27,7 +28,7 @@ from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
 from hippo.jobs.traces.elastic import usual_trainings
-from hippo.learn.checkpoint import earlier_run, must_match
+from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match
 from hippo.learn.distributed import Place, connected
 from hippo.learn.ppo import take
 from hippo.learn.session import Outcome, Session
@@ -137,7 +138,13 @@ def train(
         No such cluster or model; ``resume`` without a checkpoint or with other settings.
     """
     torch.set_num_threads(1)
-    cluster, kinds = load_cluster(settings.worlds.cluster), usual_trainings(settings.worlds.models)
+    begun(settings, out, resume=resume)  # before anything is planned
+    try:
+        cluster = load_cluster(settings.worlds.cluster)
+    except InputError as error:
+        key, value = "worlds.cluster", settings.worlds.cluster
+        raise InputError(error.problem, key=key, value=value, remedy=error.remedy) from None
+    kinds = usual_trainings(settings.worlds.models)
     say(f"what the planner offers {len(kinds)} kinds of training on {cluster.name}")
     table = offer_table(cluster, kinds, progress=progress)
     with connected() as place:
@@ -161,6 +168,14 @@ def train(
     }
 
 
+def begun(settings: WorldLearning, out: Path, *, resume: bool) -> Checkpoint | None:
+    """The run to go on with, if it was made by these settings; None: a new one begins."""
+    before = earlier_run(out, resume=resume)
+    if before is not None:
+        must_match(before, settings, free=FREE)
+    return before
+
+
 def learned(
     settings: WorldLearning,
     table: OfferTable,
@@ -173,9 +188,7 @@ def learned(
 ) -> Outcome:
     """A whole run over a table of offers."""
     place = place or Place()
-    before = earlier_run(out, resume=resume)
-    if before is not None:
-        must_match(before, settings, free=FREE)
+    before = begun(settings, out, resume=resume)
     began = time.monotonic()
     drawn, run = settings.worlds, settings.run
     site = JobSite.of(cluster)
