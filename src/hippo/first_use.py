@@ -295,13 +295,14 @@ def _moving_world() -> World:
 
 def _plan_something(asked: Planner) -> None:
     from hippo.decide import choose
+    from hippo.decide.best_order import with_best_order
     from hippo.decide.pareto import pareto_front
     from hippo.planners.base import Stop
     from hippo.planners.exact.front import front_candidates
 
     stop, usual, local_sgd = Stop(PATIENCE_S), planners(USUAL), planner(LOCAL_SGD)
     for problem in _problems():
-        choose.decide(problem, (asked,), stop, baseline=usual, local_sgd=local_sgd)
+        choose.decide(problem, (asked,), stop, baseline=usual, local_sgd=local_sgd, order=with_best_order)
         if asked.name == FRONT:
             pareto_front(problem, (asked,), stop, search=front_candidates, baseline=usual)
 
