@@ -36,7 +36,7 @@ SCHEDULES, DISPATCH, MOVING, TRAINING, JOBS = (
     "jobs",
 )  # in the names of their marks
 WORDS = {
-    "exact": ("`plan`", 20),
+    "exact": ("`plan`", 35),
     SCHEDULES: ("`schedule`", 15),
     DISPATCH: ("times that vary", 15),
     MOVING: ("`watch`", 35),
