@@ -154,7 +154,7 @@ def collect(policy: HiPpo, share: Share, steps: int, settings: WorldLearning) ->
 def keep(seen: Sights, batch: WorldBatch, step: int) -> None:
     """Note what is seen now."""
     for kept, now in zip(seen, batch.sights, strict=True):
-        kept[step] = now
+        np.asarray(kept)[step] = now  # the same memory
 
 
 def room(batch: WorldBatch, steps: int) -> Sights:
