@@ -17,7 +17,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
 from hippo.jobs.joint.env import JOBS, WorldEnv, prices
 from hippo.jobs.joint.hi_ppo import policy as served
-from hippo.jobs.joint.hi_ppo.learner import HiPpo, decide, tensors
+from hippo.jobs.joint.hi_ppo.learner import SiteAgents, decide, tensors
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
 from hippo.jobs.joint.hi_ppo.train import POLICY, learned, packed
 from hippo.jobs.joint.hi_ppo.worlds import WorldBatch, by_rule
@@ -125,7 +125,7 @@ def test_equal_numbers_make_equal_worlds():
 
 def test_torch_and_numpy_score_alike():
     torch.manual_seed(1)
-    policy = HiPpo(replace(WorldLearning(), network=replace(WorldLearning().network, hidden=16)))
+    policy = SiteAgents(replace(WorldLearning(), network=replace(WorldLearning().network, hidden=16)))
     for each in policy.parameters():  # the last layers begin at zero
         torch.nn.init.normal_(each, std=0.3)
     arrays, _ = served.FORM.unpacked(packed(policy, WorldLearning()), "here")
@@ -154,7 +154,7 @@ def test_torch_and_numpy_score_alike():
 def test_whatever_is_answered_nobody_goes_round_in_circles():
     torch.manual_seed(2)
     batch, rng = WorldBatch(scenes(), 6, 4, endless=False), np.random.default_rng(2)
-    policy = HiPpo(WorldLearning())
+    policy = SiteAgents(WorldLearning())
     for _ in range(1200):
         if batch.over:
             break
@@ -168,7 +168,7 @@ def test_whatever_is_answered_nobody_goes_round_in_circles():
 
 
 def test_worlds_go_on_from_what_was_kept_of_them():
-    policy, rng = HiPpo(WorldLearning()), np.random.default_rng(4)
+    policy, rng = SiteAgents(WorldLearning()), np.random.default_rng(4)
     batch = WorldBatch(scenes(), 3, 4, regret=True)
     for _ in range(40):
         batch.answer(decide(policy, batch, rng).action)
@@ -235,7 +235,7 @@ def test_calm_nodes_come_first_where_that_is_asked():
 
 def test_the_served_policy_plays_a_whole_workload():
     scene = scenes().scene(3)
-    arrays, _ = served.FORM.unpacked(packed(HiPpo(WorldLearning()), WorldLearning()), "here")
+    arrays, _ = served.FORM.unpacked(packed(SiteAgents(WorldLearning()), WorldLearning()), "here")
     scheduler = served.HiPpoScheduler(agents=served.Agents.of(arrays))
     found = play_jointly(
         scene.workload, scene.site, scheduler, scene.settings, offers=scene.offers, tenants=scene.tenants

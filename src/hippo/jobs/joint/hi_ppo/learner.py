@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hippo.jobs.joint.env import JOBS
-from hippo.jobs.joint.hi_ppo.network import LowerNetwork, Seen, UpperNetwork
+from hippo.jobs.joint.hi_ppo.network import LowerNetwork, MomentsSeen, UpperNetwork
 from hippo.jobs.joint.hi_ppo.settings import LowerTerms, WorldLearning
 from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch
 from hippo.learn.advantage import advantages
@@ -35,7 +35,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 
-class HiPpo(nn.Module):
+class SiteAgents(nn.Module):
     """Both agents."""
 
     def __init__(self, settings: WorldLearning) -> None:
@@ -73,13 +73,13 @@ class Roll(NamedTuple):
         return int(self.upper.size)
 
 
-def tensors(sights: Sights) -> Seen:
+def tensors(sights: Sights) -> MomentsSeen:
     """The same as tensors, sharing memory."""
-    return Seen(*(torch.from_numpy(each) for each in sights))
+    return MomentsSeen(*(torch.from_numpy(each) for each in sights))
 
 
 @torch.no_grad()
-def decide(policy: HiPpo, batch: WorldBatch, rng: np.random.Generator | None, *, lower: bool = True) -> Decided:
+def decide(policy: SiteAgents, batch: WorldBatch, rng: np.random.Generator | None, *, lower: bool = True) -> Decided:
     """An answer in each world. Without random numbers: the likeliest; not ``lower``: the quickest shape."""
     seen = tensors(batch.sights)
     thought = policy.upper.think(seen)
@@ -115,7 +115,7 @@ def drawn(log_probs: Floats, rng: np.random.Generator | None) -> Ints:
     return np.asarray((summed > point[:, None]).argmax(1), dtype=np.int64)
 
 
-class Share:
+class WorldShare:
     """A part of the worlds, and random numbers of its own."""
 
     def __init__(self, batch: WorldBatch, rng: np.random.Generator) -> None:
@@ -131,7 +131,7 @@ class Share:
         self.batch.restore(state["worlds"])
 
 
-def collect(policy: HiPpo, share: Share, steps: int, settings: WorldLearning) -> Roll:
+def collect(policy: SiteAgents, share: WorldShare, steps: int, settings: WorldLearning) -> Roll:
     """``steps`` decisions in each world."""
     batch, lower = share.batch, not settings.ablation.no_lower
     seen = room(batch, steps)
@@ -162,9 +162,9 @@ def room(batch: WorldBatch, steps: int) -> Sights:
     return Sights(*(np.zeros((steps, *each.shape), each.dtype) for each in batch.sights))
 
 
-def flat(sights: Sights) -> Seen:
+def flat(sights: Sights) -> MomentsSeen:
     """(T, W, ...) as (N, ...)."""
-    return Seen(*(torch.from_numpy(each.reshape(-1, *each.shape[2:])) for each in sights))
+    return MomentsSeen(*(torch.from_numpy(each.reshape(-1, *each.shape[2:])) for each in sights))
 
 
 def valued(roll: Roll, settings: Ppo) -> tuple[Floats, Floats]:
@@ -182,7 +182,7 @@ def own_reward(shapes: Tensor, terms: LowerTerms) -> Tensor:
 class WorldLearner:
     """Owns what is learned. ``shares``: the worlds of this process."""
 
-    def __init__(self, policy: HiPpo, shares: Sequence[Share], settings: WorldLearning, place: Place) -> None:
+    def __init__(self, policy: SiteAgents, shares: Sequence[WorldShare], settings: WorldLearning, place: Place) -> None:
         self.policy, self.shares, self.settings, self.place = policy, shares, settings, place
         rate = settings.ppo.learning_rate
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5)
@@ -199,7 +199,7 @@ class WorldLearner:
         rolled_s = time.process_time() - began
         found = [valued(roll, ppo) for roll in rolls]
         seen = [flat(roll.seen) for roll in rolls]
-        every = Seen(*(torch.cat(parts) for parts in zip(*seen, strict=True)))
+        every = MomentsSeen(*(torch.cat(parts) for parts in zip(*seen, strict=True)))
         advantage = torch.from_numpy(np.concatenate([each.reshape(-1) for each, _ in found]))
         returns = torch.from_numpy(np.concatenate([each.reshape(-1, 1) for _, each in found]))
         action = torch.from_numpy(np.concatenate([roll.action.reshape(-1, 3) for roll in rolls]))
@@ -226,7 +226,13 @@ class WorldLearner:
             share.restore(state)
 
     def _upper(
-        self, seen: Seen, action: Tensor, rolls: Sequence[Roll], advantage: Tensor, returns: Tensor, entropy: float
+        self,
+        seen: MomentsSeen,
+        action: Tensor,
+        rolls: Sequence[Roll],
+        advantage: Tensor,
+        returns: Tensor,
+        entropy: float,
     ) -> Losses:
         log_prob = torch.from_numpy(np.concatenate([roll.upper.reshape(-1) for roll in rolls]))
         together = self.place.together
@@ -245,7 +251,9 @@ class WorldLearner:
             together=together,
         )
 
-    def _lower(self, seen: Seen, action: Tensor, rolls: Sequence[Roll], advantage: Tensor, entropy: float) -> Losses:
+    def _lower(
+        self, seen: MomentsSeen, action: Tensor, rolls: Sequence[Roll], advantage: Tensor, entropy: float
+    ) -> Losses:
         """PPO of the lower agent where it was asked."""
         together = self.place.together
         rows = torch.nonzero(seen.may_shape.any(1))[:, 0]
@@ -269,7 +277,7 @@ class WorldLearner:
             together=together,
         )
 
-    def _order(self, lengths: list[int], shares: Sequence[Share] | None = None) -> Any:
+    def _order(self, lengths: list[int], shares: Sequence[WorldShare] | None = None) -> Any:
         ppo = self.settings.ppo
         part = replace(ppo, minibatch=max(1, ppo.minibatch // self.place.size))
         return minibatches(lengths, part, [share.rng for share in shares or self.shares])

@@ -26,7 +26,7 @@ from hippo.jobs.joint.hi_ppo.settings import START
 from hippo.learn.ppo import Evaluated, choice
 
 
-class Seen(NamedTuple):
+class MomentsSeen(NamedTuple):
     """N moments; rows of nobody are zero. What is seen of places comes when a job has been chosen."""
 
     site: Tensor  # (N, SITE_NUMBERS)
@@ -77,7 +77,7 @@ class UpperNetwork(nn.Module):
             nn.init.zeros_(last.weight)  # type: ignore[arg-type]
             nn.init.zeros_(last.bias)  # type: ignore[arg-type]
 
-    def think(self, seen: Seen) -> Thought:
+    def think(self, seen: MomentsSeen) -> Thought:
         """Embed moments."""
         nodes = torch.relu(self.domain_in(seen.domains))
         edges = torch.cat([seen.links, seen.links.transpose(1, 2)], dim=-1)
@@ -99,7 +99,7 @@ class UpperNetwork(nn.Module):
         jobs = torch.relu(self.job_own(thought.jobs) + self.job_around(thought.around)[:, None])
         return torch.cat([self.job_out(jobs)[..., 0], self.none_out(thought.around)], dim=-1)
 
-    def whither(self, thought: Thought, slot: Tensor, seen: Seen) -> Tensor:
+    def whither(self, thought: Thought, slot: Tensor, seen: MomentsSeen) -> Tensor:
         """Logits (N, P) of the places of the chosen jobs (N,)."""
         rows = torch.arange(len(slot))
         job = thought.jobs[rows, slot.clamp_max(thought.jobs.shape[1] - 1)]
@@ -108,14 +108,14 @@ class UpperNetwork(nn.Module):
         found: Tensor = self.place_out(torch.relu(self.place_own(seen.places) + around[:, None] + parts))[..., 0]
         return found
 
-    def value(self, thought: Thought, seen: Seen) -> Tensor:
+    def value(self, thought: Thought, seen: MomentsSeen) -> Tensor:
         """(N, 1) what is to be earned from here."""
         wide = thought.around[:, None].expand(-1, thought.jobs.shape[1], -1)
         each = self.value_job(torch.cat([thought.jobs, wide], dim=-1))[..., 0] * (seen.jobs[..., -1] > 0)
         found: Tensor = each.sum(1, keepdim=True) + self.value_site(torch.cat([thought.around, seen.site], dim=-1))
         return found
 
-    def evaluate(self, seen: Seen, action: Tensor) -> Evaluated:
+    def evaluate(self, seen: MomentsSeen, action: Tensor) -> Evaluated:
         """How likely answers (N, 3) are now: a slot (J: nobody) and a place; the third is the lower agent's."""
         thought = self.think(seen)
         whom, chaos = choice(self.whom(thought), seen.may)
@@ -144,7 +144,7 @@ class LowerNetwork(nn.Module):
         found: Tensor = self.out(shapes)[..., 0] + START * (shapes[..., 0] - 1.0) * 20.0 - START * shapes[..., 6] * 0.5
         return found
 
-    def evaluate(self, seen: Seen, action: Tensor) -> Evaluated:
+    def evaluate(self, seen: MomentsSeen, action: Tensor) -> Evaluated:
         """How likely shapes (N,) are now."""
         log_probs, chaos = choice(self.scores(seen.shapes), seen.may_shape)
         return Evaluated(log_probs.gather(1, action[:, None])[:, 0], chaos, torch.zeros(len(action), 1))

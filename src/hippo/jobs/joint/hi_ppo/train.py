@@ -19,7 +19,7 @@ from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
 from hippo.jobs.joint.env import JOBS
-from hippo.jobs.joint.hi_ppo.learner import HiPpo, Share, WorldLearner, decide, flat, keep, room
+from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide, flat, keep, room
 from hippo.jobs.joint.hi_ppo.policy import FORM
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
 from hippo.jobs.joint.hi_ppo.teacher import teach
@@ -49,7 +49,7 @@ WORST = 3.0
 """What counts for such a world: times the rule's price."""
 
 
-def imitate(policy: HiPpo, share: Share, settings: WorldLearning, progress: Progress) -> None:
+def imitate(policy: SiteAgents, share: WorldShare, settings: WorldLearning, progress: Progress) -> None:
     """Teach the upper agent the rule's answers (Ross et al. 2011, DAgger): after a third of the rounds it plays half of
     the answers itself, so that it learns from where it gets."""
     own, rng = settings.imitation, share.rng
@@ -67,7 +67,7 @@ def imitate(policy: HiPpo, share: Share, settings: WorldLearning, progress: Prog
         progress(f"imitation {number + 1}/{own.rounds}", (number + 1) / own.rounds)
 
 
-def shown(policy: HiPpo, share: Share, steps: int, *, mixed: bool) -> tuple[Sights, Any]:
+def shown(policy: SiteAgents, share: WorldShare, steps: int, *, mixed: bool) -> tuple[Sights, Any]:
     """What was seen, and what the rule answers there, (T, W, 3). ``mixed``: half of the answers are the policy's."""
     batch, rng = share.batch, share.rng
     seen = room(batch, steps)
@@ -90,7 +90,7 @@ def shown(policy: HiPpo, share: Share, steps: int, *, mixed: bool) -> tuple[Sigh
     return seen, rule
 
 
-class Looks:
+class WorldLooks:
     """The policy's best answers on worlds that are not learned from, held against the rule that it began as."""
 
     def __init__(self, scenes: DrawnScenes, count: int, domains: int) -> None:
@@ -99,12 +99,12 @@ class Looks:
 
     def __call__(self, policy: nn.Module) -> dict[str, float]:
         """Priced time over the rule's, mean of the worlds."""
-        assert isinstance(policy, HiPpo)
+        assert isinstance(policy, SiteAgents)
         paid_s = played(policy, self.scenes, self.count, self.domains)
         return {"validation/of_rule": float(np.mean(np.minimum(WORST, paid_s / self.rule_s)))}
 
 
-def played(policy: HiPpo, scenes: Any, count: int, domains: int, *, lower: bool = True) -> Any:
+def played(policy: SiteAgents, scenes: Any, count: int, domains: int, *, lower: bool = True) -> Any:
     """(count,) priced seconds of worlds 0, 1, .. under the policy's likeliest answers; inf: it did not come to an
     end."""
     batch = WorldBatch(scenes, count, domains, endless=False)
@@ -196,15 +196,15 @@ def learned(
     terms = WorldTerms(site, drawn.families, drawn.jobs, drawn.loads, drawn.moving, drawn.failing, drawn.tenants)
     scenes, held = DrawnScenes(terms, table, run.seed), DrawnScenes(terms, table, run.seed + HELD_OUT)
     torch.manual_seed(run.seed)
-    policy = HiPpo(settings)
+    policy = SiteAgents(settings)
     every = max(1, run.parallel // run.shares)
     shares = [
-        Share(WorldBatch(scenes, every, domains, number, run.shares, regret=True), _generator(run.seed, number))
+        WorldShare(WorldBatch(scenes, every, domains, number, run.shares, regret=True), _generator(run.seed, number))
         for number in place.own(run.shares)
     ]
     if before is None and settings.imitation.rounds:
         taught = WorldBatch(scenes, TAUGHT, domains, 10**9)
-        imitate(policy, Share(taught, _generator(run.seed, -1)), settings, progress)
+        imitate(policy, WorldShare(taught, _generator(run.seed, -1)), settings, progress)
     learner = WorldLearner(policy, shares, settings, place)
     session = Session(
         learner=learner,
@@ -212,7 +212,7 @@ def learned(
         folder=out,
         words=_words,
         counted="decisions",
-        look=Looks(held, drawn.validation, domains) if drawn.validation and place.first else None,
+        look=WorldLooks(held, drawn.validation, domains) if drawn.validation and place.first else None,
         best_by="validation/of_rule",
         least=True,
         write=lambda best: write_whole(out / POLICY, packed(best, settings)),

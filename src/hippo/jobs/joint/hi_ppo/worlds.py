@@ -31,7 +31,7 @@ Masks = NDArray[np.bool_]
 
 
 class Sights(NamedTuple):
-    """Common arrays, in the order of ``network.Seen``."""
+    """Common arrays, in the order of ``network.MomentsSeen``."""
 
     site: Floats  # (W, SITE_NUMBERS)
     domains: Floats  # (W, K, DOMAIN_NUMBERS)
@@ -69,7 +69,7 @@ class Scenes(Protocol):
         ...
 
 
-class Curve(NamedTuple):
+class RuleCurve(NamedTuple):
     """What the rule has paid in a world by when."""
 
     time_s: NDArray[np.float64]  # (A,) ascending
@@ -86,7 +86,7 @@ class Curve(NamedTuple):
         return float(high - low)
 
 
-def by_rule(scene: WorldScene) -> Curve:
+def by_rule(scene: WorldScene) -> RuleCurve:
     """A world under the rule that the agents begin as."""
     env, found = WorldEnv(scene, prices(scene)), np.zeros(2, np.int64)
     rows = [(float(env.world.clock[c.STARTED_AT]), 0.0), (float(env.world.clock[c.NOW]), env.paid_s)]
@@ -95,7 +95,7 @@ def by_rule(scene: WorldScene) -> Curve:
         reward = env.answer(int(found[0]), int(found[1]))
         rows.append((float(env.world.clock[c.NOW]), rows[-1][1] - reward))
     time_s, paid_s = np.array(rows).T
-    return Curve(time_s, paid_s)
+    return RuleCurve(time_s, paid_s)
 
 
 @dataclass(eq=False)
@@ -119,7 +119,7 @@ class WorldBatch:
     number: list[int] = field(init=False)  # of each world
     answers: list[list[tuple[int, int, int]]] = field(init=False)  # in each world, from its beginning on
     paid: NDArray[np.float64] = field(init=False)  # priced seconds of each world, from its beginning on
-    curve: list[Curve | None] = field(init=False)
+    curve: list[RuleCurve | None] = field(init=False)
     ended: list[float] = field(default_factory=list)  # priced seconds of those that ended, over the rule's
 
     def __post_init__(self) -> None:
