@@ -388,7 +388,7 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
             beside = " beside a pipeline" if key == "sharding" and deep and value in rules.shardings else ""
             label = "live limit" if tail == "live_limit" else head.replace("_", " ")
             able = {"schedule.name": rules.schedules or (), "sharding": shardings, "recompute": rules.recompute}
-            can = f", only {' or '.join(able[key])}" if key in able else ""
+            can = f", only {' or '.join(sorted(able[key]))}" if key in able else ""
             yield Violation("runtime", key, f"{name} cannot express {label} {value!r}{beside}{can}")
     if any(pipeline.warm_up for pipeline in plan.pipelines) and not rules.live_limit:
         yield Violation("runtime", "pipelines.warm_up", f"{name} runs no further ahead than 1F1B does")
