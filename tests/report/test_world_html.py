@@ -24,7 +24,7 @@ from hippo.jobs.workload import JobWorkload
 from hippo.problem.catalogue.clusters import CLUSTERS
 from hippo.report.jobs_html import jobs_html
 from hippo.report.jobs_terminal import account_view
-from hippo.report.world_charts import Block, Span, binned, device_map
+from hippo.report.world_charts import DeviceBlock, TimeAxis, binned, device_map
 
 from .test_jobs_html import EVIL
 
@@ -102,8 +102,10 @@ def test_blocks_of_one_node_lie_beside_each_other_and_inside_the_picture() -> No
     """Five of eight devices, then three beside them, then five again when the first are free: never on each other."""
     site = JobSite.of(CLUSTERS["toy"])
     held = [(0.0, 10.0, 5), (5.0, 20.0, 3), (10.0, 20.0, 5)]
-    blocks = [Block(begin, begin, end, ((0, size),), "red", "j", "", at) for at, (begin, end, size) in enumerate(held)]
-    drawn = device_map(site, blocks, Span(0.0, 20.0), [0, 1])
+    blocks = [
+        DeviceBlock(begin, begin, end, ((0, size),), "red", "j", "", at) for at, (begin, end, size) in enumerate(held)
+    ]
+    drawn = device_map(site, blocks, TimeAxis(0.0, 20.0), [0, 1])
     found = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" height="([\d.]+)" width="([\d.]+)" style="fill:red"', drawn)
     rects = [tuple(map(float, each)) for each in found]
     assert len(rects) == 3

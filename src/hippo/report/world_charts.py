@@ -28,7 +28,7 @@ LINK_WIDTH, LINK_HEIGHT = 320, 92
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeAxis:
     """A stretch of the time axis, s; what lies outside is not drawn."""
 
     begin_s: float
@@ -60,7 +60,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Block:
+class DeviceBlock:
     """A run on devices of nodes, or what keeps them from jobs."""
 
     begin_s: float
@@ -73,7 +73,7 @@ class Block:
     job: int = -1
 
 
-def device_map(site: JobSite, blocks: Sequence[Block], span: Span, domains: Sequence[int]) -> str:
+def device_map(site: JobSite, blocks: Sequence[DeviceBlock], span: TimeAxis, domains: Sequence[int]) -> str:
     """Blocks upon the devices of these domains, node upon node."""
     nodes = [(pool.domain, pool.per_node) for pool in site.pools for _ in range(pool.nodes)]
     span = replace(span, left=max(span.left, min(NAME, 14 + BOLD * max(len(site.domains[at]) for at in domains))))
@@ -136,7 +136,7 @@ def device_map(site: JobSite, blocks: Sequence[Block], span: Span, domains: Sequ
     return "".join([*drawn, *joined, *names, "</svg>"])
 
 
-def _lanes(blocks: Sequence[Block], nodes: Sequence[tuple[str, int]]) -> list[list[tuple[int, int, int]]]:
+def _lanes(blocks: Sequence[DeviceBlock], nodes: Sequence[tuple[str, int]]) -> list[list[tuple[int, int, int]]]:
     """For each block the devices that it is drawn on: node, first of some in a row, how many. The lowest free ones."""
     free = [list(range(size)) for _, size in nodes]
     found: list[list[tuple[int, int, int]]] = [[] for _ in blocks]
@@ -180,7 +180,7 @@ def binned(time_s: Sequence[float], value: Sequence[float], edges: Floats) -> Fl
 
 def link_chart(title: str, edges: Floats, parts: Sequence[tuple[str, Floats]], capacity: Floats, top: float) -> str:
     """What a link carries: areas (colour, bytes/s between the edges) upon each other below its capacity."""
-    span = Span(float(edges[0]), float(edges[-1]), 4, LINK_WIDTH - 4)
+    span = TimeAxis(float(edges[0]), float(edges[-1]), 4, LINK_WIDTH - 4)
     bottom = LINK_HEIGHT - 18
 
     def up(value: float) -> float:
@@ -227,9 +227,9 @@ class Lane:
     late: bool = False
 
 
-def job_lanes(lanes: Sequence[Lane], span: Span) -> str:
+def job_lanes(lanes: Sequence[Lane], span: TimeAxis) -> str:
     """A row per job."""
-    wide = Span(span.begin_s, span.end_s, NAME, span.right)
+    wide = TimeAxis(span.begin_s, span.end_s, NAME, span.right)
     bottom = 8 + LANE * len(lanes)
     drawn = [f'<svg class="chart" viewBox="0 0 {WIDTH} {bottom + FOOT}" role="img" aria-label="Job by job">']
     drawn += wide.axis(8, bottom, "time since the first arrival")

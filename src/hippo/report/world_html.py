@@ -16,10 +16,10 @@ from hippo.jobs.joint.record import DONE, EVICTED, FAILED, LEFT, PAUSED, SCATTER
 from hippo.report.jobs_charts import Axes, ChartLine, Floats, chart, span, stacked
 from hippo.report.text import NOTHING, unbroken, usd
 from hippo.report.world_charts import (
-    Block,
+    DeviceBlock,
     Lane,
-    Span,
     Stretch,
+    TimeAxis,
     binned,
     device_map,
     job_lanes,
@@ -101,7 +101,7 @@ class _Telling:
         busy_s = 1.02 * max(
             [float(self.jobs.arrival_s[-1]), *(each.end_s for each in record.waits), self._most_done_s()]
         )
-        self.span = Span(begin_s, busy_s if busy_s < 0.8 * last_s else last_s)
+        self.span = TimeAxis(begin_s, busy_s if busy_s < 0.8 * last_s else last_s)
         self.cut_off = sum(each.end_s > self.span.end_s for each in record.runs)
 
     def _kind(self, job: int) -> str:
@@ -118,7 +118,7 @@ class _Telling:
     def devices(self) -> str:
         """The map of devices."""
         runs = [
-            Block(
+            DeviceBlock(
                 run.begin_s,
                 run.end_s if np.isnan(run.computes_s) else run.computes_s,
                 run.end_s,
@@ -131,7 +131,7 @@ class _Telling:
             for run in self.record.runs
         ]
         away = [
-            Block(
+            DeviceBlock(
                 each.begin_s,
                 each.begin_s,
                 each.end_s,
