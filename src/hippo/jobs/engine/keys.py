@@ -27,8 +27,7 @@ def key(w, job, now):  # type: ignore[no-untyped-def]
     if parts & 1 << c.REMAINING:
         changes += weights[c.REMAINING] * remaining(w, job, now)
     if parts & 1 << c.EXPECTED:
-        all_s = row[c.ESTIMATE] if row[c.ESTIMATE] == row[c.ESTIMATE] else row[c.DURATION]
-        changes += weights[c.EXPECTED] * max(0.0, all_s - (row[c.DURATION] - remaining(w, job, now)))
+        changes += weights[c.EXPECTED] * told_left(w, job, now)
     if parts & 1 << c.ATTAINED:
         changes += weights[c.ATTAINED] * attained(w, job, now)
     if parts & 1 << c.SERVICE:
@@ -57,6 +56,13 @@ def remaining(w, job, now):  # type: ignore[no-untyped-def]
     if w.mark[job, c.STATUS] == c.RUNNING and now > since:
         return max(0.0, row[c.LEFT] - (now - since) * row[c.RATE])
     return row[c.LEFT]
+
+
+@kernel(lean=True)
+def told_left(w, job, now):  # type: ignore[no-untyped-def]
+    """Work that is left by what was told of a job when it came; nothing was told: that is left."""
+    row, left = w.job[job], remaining(w, job, now)
+    return max(0.0, row[c.ESTIMATE] - (row[c.DURATION] - left)) if row[c.ESTIMATE] == row[c.ESTIMATE] else left
 
 
 @kernel(lean=True)

@@ -94,6 +94,17 @@ class Imitation(Checked):
 
 
 @dataclass(frozen=True)
+class PlayedAhead(Checked):
+    """After imitation: answers are tried in copies of the worlds; 0 rounds: not."""
+
+    rounds: int = within(40, 0, 10_000)
+    moments: int = within(4, 1, 100_000)  # of each world and round
+    every: int = within(8, 1, 100_000)  # answers between them
+    kept: int = within(12, 1, 10_000)  # rounds that are learned from, the last ones
+    learning_rate: float = within(1e-3, 1e-7, 1.0)
+
+
+@dataclass(frozen=True)
 class WorldRun(Checked):
     """How long, how wide, how often it looks up."""
 
@@ -142,6 +153,7 @@ class WorldLearning:
     lower: LowerTerms = field(default_factory=LowerTerms)
     worlds: DrawnWorlds = field(default_factory=DrawnWorlds)
     imitation: Imitation = field(default_factory=Imitation)
+    ahead: PlayedAhead = field(default_factory=PlayedAhead)
     run: WorldRun = field(default_factory=WorldRun)
     ablation: WorldAblation = field(default_factory=WorldAblation)
 

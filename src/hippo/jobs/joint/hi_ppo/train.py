@@ -19,6 +19,7 @@ from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
 from hippo.jobs.joint.env import JOBS
+from hippo.jobs.joint.hi_ppo.ahead import improve
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide, flat, keep, room
 from hippo.jobs.joint.hi_ppo.policy import FORM
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
@@ -205,6 +206,9 @@ def learned(
     if before is None and settings.imitation.rounds:
         taught = WorldBatch(scenes, TAUGHT, domains, 10**9)
         imitate(policy, WorldShare(taught, _generator(run.seed, -1)), settings, progress)
+        if settings.ahead.rounds:
+            worlds = WorldBatch(scenes, TAUGHT, domains, 10**8, regret=True)
+            improve(policy, WorldShare(worlds, np.random.default_rng([run.seed, 1, 1])), settings, progress)
     learner = WorldLearner(policy, shares, settings, place)
     session = Session(
         learner=learner,
