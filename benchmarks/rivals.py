@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hippo.jobs.joint.settings as kept
+from hippo.dynamics.movements import HOUR_S, draw_movement
 from hippo.jobs.joint import rules
 from hippo.jobs.joint.env import WorldScene, prices
 from hippo.jobs.joint.figures import world_figures
@@ -36,7 +37,6 @@ from hippo.jobs.settings import Failures, ReplayRules
 from hippo.jobs.site import JobSite, LinkHistory
 from hippo.jobs.traces.elastic import FAMILIES, ElasticDraw, elastic_workload, usual_trainings
 from hippo.machine import shared_out
-from hippo.network.worlds.movements import HOUR_S, draw_movement
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import base_bandwidth
 from hippo.problem.load import load_cluster
