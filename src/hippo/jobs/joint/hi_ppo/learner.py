@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from hippo.jobs.joint.env import JOBS
 from hippo.jobs.joint.hi_ppo.network import LowerNetwork, MomentsSeen, UpperNetwork
-from hippo.jobs.joint.hi_ppo.settings import LowerTerms, WorldLearning
+from hippo.jobs.joint.hi_ppo.settings import WorldLearning
 from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch
 from hippo.learn.advantage import advantages
 from hippo.learn.distributed import Place
@@ -174,11 +174,6 @@ def valued(roll: Roll, settings: Ppo) -> tuple[Floats, Floats]:
     )
 
 
-def own_reward(shapes: Tensor, terms: LowerTerms) -> Tensor:
-    """(N, V) what each shape costs its domain: free devices that lie in broken nodes, and communication inside."""
-    return -terms.fragmentation * shapes[..., 12] - terms.inside * shapes[..., 5]
-
-
 class WorldLearner:
     """Owns what is learned. ``shares``: the worlds of this process."""
 
@@ -262,7 +257,7 @@ class WorldLearner:
         terms = self.settings.lower
         with torch.no_grad():
             likely = choice(self.policy.lower.scores(seen.shapes), seen.may_shape)[0].exp()
-            reward = own_reward(seen.shapes, terms)
+            reward = terms.reward(seen.shapes)
             own = reward.gather(1, chosen[:, None])[:, 0] - (likely * reward).sum(1)
         mixed = normalised(advantage[rows], together) * terms.shared + own
         batch = Batch(seen, chosen, log_prob, normalised(mixed, together), torch.zeros(len(rows), 1))
