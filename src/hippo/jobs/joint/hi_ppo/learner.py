@@ -261,7 +261,8 @@ class WorldLearner:
             own = reward.gather(1, chosen[:, None])[:, 0] - (likely * reward).sum(1)
         mixed = normalised(advantage[rows], together) * terms.shared + own
         batch = Batch(seen, chosen, log_prob, normalised(mixed, together), torch.zeros(len(rows), 1))
-        order = self._order([len(rows)], self.shares[:1])
+        share = np.repeat(np.arange(len(rolls)), [roll.decisions for roll in rolls])
+        order = self._order(np.bincount(share[rows.numpy()], minlength=len(rolls)).tolist())
         return update(
             self.policy.lower.evaluate,
             self.optimizer,
@@ -272,10 +273,11 @@ class WorldLearner:
             together=together,
         )
 
-    def _order(self, lengths: list[int], shares: Sequence[WorldShare] | None = None) -> Any:
+    def _order(self, lengths: list[int]) -> Any:
+        """Rows of the minibatches, of each of this process's shares its part."""
         ppo = self.settings.ppo
-        part = replace(ppo, minibatch=max(1, ppo.minibatch // self.place.size))
-        return minibatches(lengths, part, [share.rng for share in shares or self.shares])
+        count = max(1, round(self._summed(float(sum(lengths))) / ppo.minibatch))
+        return minibatches(lengths, ppo, [share.rng for share in self.shares], count=count)
 
     def _means(self, rolls: Sequence[Roll], returns: Tensor, decisions: float) -> dict[str, float]:
         """What is paid per epoch, how well values say what comes, how often nobody is chosen."""
