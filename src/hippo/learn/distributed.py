@@ -30,19 +30,24 @@ class Ring:
     size: int
 
     def average_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """The mean gradient of all processes replaces each one's own, in one message."""
-        gradients = [each.grad if each.grad is not None else torch.zeros_like(each) for each in parameters]
-        flat = torch.cat([each.reshape(-1) for each in gradients])
-        dist.all_reduce(flat)
-        parts = torch.split(flat / self.size, [each.numel() for each in gradients])
-        for parameter, part in zip(parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter)
+        """The mean gradient of all processes replaces each one's own, in one message; who has none counts as 0, and
+        what nobody has a gradient of stays without one."""
+        own = [each.grad for each in parameters]
+        flags = torch.tensor([float(each is not None) for each in own])
+        filled = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, own, strict=True)]
+        flat = self.summed(torch.cat([flags, *(each.reshape(-1) for each in filled)]))
+        some, means = flat[: len(own)], torch.split(flat[len(own) :] / self.size, [each.numel() for each in filled])
+        for parameter, has, mean in zip(parameters, some.tolist(), means, strict=True):
+            parameter.grad = mean.view_as(parameter) if has else None
 
     def mean(self, value: Tensor) -> Tensor:
         """Mean of a tensor over the processes."""
-        summed = value.detach().clone()
-        dist.all_reduce(summed)
-        return summed / self.size
+        return self.summed(value.detach().clone()) / self.size
+
+    def summed(self, value: Tensor) -> Tensor:
+        """Sum of a tensor, which is overwritten, over the processes."""
+        dist.all_reduce(value)
+        return value
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from hippo.jobs.joint.env import JOBS
 from hippo.jobs.joint.hi_ppo.network import LowerNetwork, MomentsSeen, UpperNetwork
-from hippo.jobs.joint.hi_ppo.settings import LowerTerms, WorldLearning
+from hippo.jobs.joint.hi_ppo.settings import WorldLearning
 from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch
 from hippo.learn.advantage import advantages
 from hippo.learn.distributed import Place
@@ -174,11 +174,6 @@ def valued(roll: Roll, settings: Ppo) -> tuple[Floats, Floats]:
     )
 
 
-def own_reward(shapes: Tensor, terms: LowerTerms) -> Tensor:
-    """(N, V) what each shape costs its domain: free devices that lie in broken nodes, and communication inside."""
-    return -terms.fragmentation * shapes[..., 12] - terms.inside * shapes[..., 5]
-
-
 class WorldLearner:
     """Owns what is learned. ``shares``: the worlds of this process."""
 
@@ -262,11 +257,12 @@ class WorldLearner:
         terms = self.settings.lower
         with torch.no_grad():
             likely = choice(self.policy.lower.scores(seen.shapes), seen.may_shape)[0].exp()
-            reward = own_reward(seen.shapes, terms)
+            reward = terms.reward(seen.shapes)
             own = reward.gather(1, chosen[:, None])[:, 0] - (likely * reward).sum(1)
         mixed = normalised(advantage[rows], together) * terms.shared + own
         batch = Batch(seen, chosen, log_prob, normalised(mixed, together), torch.zeros(len(rows), 1))
-        order = self._order([len(rows)], self.shares[:1])
+        share = np.repeat(np.arange(len(rolls)), [roll.decisions for roll in rolls])
+        order = self._order(np.bincount(share[rows.numpy()], minlength=len(rolls)).tolist())
         return update(
             self.policy.lower.evaluate,
             self.optimizer,
@@ -277,10 +273,11 @@ class WorldLearner:
             together=together,
         )
 
-    def _order(self, lengths: list[int], shares: Sequence[WorldShare] | None = None) -> Any:
+    def _order(self, lengths: list[int]) -> Any:
+        """Rows of the minibatches, of each of this process's shares its part."""
         ppo = self.settings.ppo
-        part = replace(ppo, minibatch=max(1, ppo.minibatch // self.place.size))
-        return minibatches(lengths, part, [share.rng for share in shares or self.shares])
+        count = max(1, round(self._summed(float(sum(lengths))) / ppo.minibatch))
+        return minibatches(lengths, ppo, [share.rng for share in self.shares], count=count)
 
     def _means(self, rolls: Sequence[Roll], returns: Tensor, decisions: float) -> dict[str, float]:
         """What is paid per epoch, how well values say what comes, how often nobody is chosen."""

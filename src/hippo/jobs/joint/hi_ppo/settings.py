@@ -66,6 +66,11 @@ class LowerTerms(Checked):
     inside: float = within(1.0, 0.0, 1e3)  # lambda 2: share of the step that is communication inside
     shared: float = within(1.0, 0.0, 1e3)  # of what the upper agent's advantage says of the whole answer
 
+    def reward(self, shapes: Any) -> Any:
+        """(..,) minus what each shape (.., SHAPE_NUMBERS) costs its domain: free devices that lie in broken nodes, and
+        communication inside."""
+        return -self.fragmentation * shapes[..., 12] - self.inside * shapes[..., 5]
+
 
 @dataclass(frozen=True)
 class DrawnWorlds(Checked):

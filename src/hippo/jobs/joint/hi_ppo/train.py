@@ -15,31 +15,25 @@ import numpy as np
 import torch
 from torch import nn
 
-from hippo.errors import InputError
 from hippo.files import write_whole
-from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
+from hippo.jobs.joint.draws import DrawnScenes
 from hippo.jobs.joint.env import JOBS
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide, flat, keep, room
 from hippo.jobs.joint.hi_ppo.policy import FORM
+from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster, planned
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
 from hippo.jobs.joint.hi_ppo.teacher import teach
 from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch, by_rule
-from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.placement.offers import OfferTable
-from hippo.jobs.site import JobSite
-from hippo.jobs.traces.elastic import usual_trainings
 from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match
 from hippo.learn.distributed import Place, connected
 from hippo.learn.ppo import take
 from hippo.learn.session import Outcome, Session
 from hippo.planners.base import Progress
 from hippo.problem.cluster import Cluster
-from hippo.problem.load import load_cluster
 
 FREE = ("run.minutes", "run.updates", "run.checkpoint_every")
 """Settings that a resumed run may change."""
-HELD_OUT = 1_000_000_007
-"""Added to the seed: worlds to look at, of other numbers than those that are learned from."""
 TAUGHT = 32
 """Worlds side by side in which the rule is imitated."""
 POLICY, CURVE = "world.npz", "curve.jsonl"
@@ -139,14 +133,9 @@ def train(
     """
     torch.set_num_threads(1)
     begun(settings, out, resume=resume)  # before anything is planned
-    try:
-        cluster = load_cluster(settings.worlds.cluster)
-    except InputError as error:
-        key, value = "worlds.cluster", settings.worlds.cluster
-        raise InputError(error.problem, key=key, value=value, remedy=error.remedy) from None
-    kinds = usual_trainings(settings.worlds.models)
-    say(f"what the planner offers {len(kinds)} kinds of training on {cluster.name}")
-    table = offer_table(cluster, kinds, progress=progress)
+    cluster = named_cluster(settings)
+    say(f"what the planner offers {len(settings.worlds.models)} kinds of training on {cluster.name}")
+    table = planned(settings, cluster, progress=progress)
     with connected() as place:
         found = learned(settings, table, out, cluster=cluster, resume=resume, place=place, progress=progress)
         if not place.first:
@@ -191,10 +180,8 @@ def learned(
     before = begun(settings, out, resume=resume)
     began = time.monotonic()
     drawn, run = settings.worlds, settings.run
-    site = JobSite.of(cluster)
-    domains = len(site.domains)
-    terms = WorldTerms(site, drawn.families, drawn.jobs, drawn.loads, drawn.moving, drawn.failing, drawn.tenants)
-    scenes, held = DrawnScenes(terms, table, run.seed), DrawnScenes(terms, table, run.seed + HELD_OUT)
+    scenes, held = (drawn_scenes(settings, table, cluster=cluster, held_out=other) for other in (False, True))
+    domains = len(scenes.terms.site.domains)
     torch.manual_seed(run.seed)
     policy = SiteAgents(settings)
     every = max(1, run.parallel // run.shares)
