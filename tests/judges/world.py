@@ -235,11 +235,11 @@ class _World:
         elif decision.act == "pause":
             self._stop(job)
         elif decision.act == "start":
-            pool, gb = self.site.pools[decision.pool], float(self.workload.data_gb[decision.job])
+            home, gb = self.site.pools[decision.pool], float(self.workload.data_gb[decision.job])
             job.pool = decision.pool
             assert not self._is_far(job, *self.states[-1][1:]), "begun too far from its clients"
             self._take(job, decision.pool, int(self.workload.devices[decision.job]), block=0)
-            self._begin(job, {self.site.domains.index(pool.domain): gb}, rate=pool.speed)
+            self._begin(job, {self.site.domains.index(home.domain): gb}, rate=home.speed)
         elif decision.act == "stay":
             self._stay(job)
         else:
@@ -501,7 +501,7 @@ class _World:
     def _share_rest(self) -> None:
         """Streams share what transfers that send and jobs that exchange leave; who is in step asks for its changes."""
         streams = [(job, stream) for job in self.jobs for stream in job.streams]
-        rates: list[tuple[_Amount, float]] = []
+        rates: list[tuple[_Stream, float]] = []
         for job, stream in streams:
             stream.pass_time(self.clock.now)
             at = self.offers.kind[job.offer]
