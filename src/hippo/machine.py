@@ -25,6 +25,15 @@ def available_bytes() -> float | None:
     return None if found is None else 1024.0 * int(found[1])
 
 
+def imported_ray() -> Any:
+    """Ray; ``InputError`` where it is not installed."""
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtraError("Ray", "learn,ray", source="--ray") from None
+    return ray
+
+
 @contextmanager
 def ray_cluster(workers: int) -> Iterator[Any]:
     """Ray, with room for so many workers of a core each: the cluster that ``RAY_ADDRESS`` names or that ``ray start``
@@ -35,10 +44,7 @@ def ray_cluster(workers: int) -> Iterator[Any]:
     InputError
         Ray is not installed, or the cluster has fewer cores.
     """
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtraError("Ray", "learn,ray", source="--ray") from None
+    ray = imported_ray()
     before = ray.is_initialized()
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if not before:
@@ -59,18 +65,22 @@ def ray_cluster(workers: int) -> Iterator[Any]:
 
 def on_ray(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Result]]:
     """As ``shared_out``, by so many workers of a Ray cluster; who is lost is replaced and its task done anew."""
+
+    def done(task: Task) -> Result:  # `work` may be what Ray does not take for a function
+        return work(task)
+
     with ray_cluster(workers) as ray:
-        remote = ray.remote(num_cpus=1, max_retries=3)(work)
+        remote = ray.remote(num_cpus=1, max_retries=3)(done)
         todo = list(enumerate(tasks))[::-1]
         waiting: dict[Any, int] = {}
         while todo or waiting:
             while todo and len(waiting) < workers:
                 place, task = todo.pop()
                 waiting[remote.remote(task)] = place
-            (done, *_), _ = ray.wait(list(waiting), num_returns=1)
-            place = waiting.pop(done)
+            (first, *_), _ = ray.wait(list(waiting), num_returns=1)
+            place = waiting.pop(first)
             try:
-                found = ray.get(done)
+                found = ray.get(first)
             except ray.exceptions.RayTaskError as error:
                 raise error.as_instanceof_cause() from None
             except ray.exceptions.RayError as error:

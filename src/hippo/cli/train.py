@@ -104,6 +104,9 @@ def _crew(choice: Choice, learner: str, settings: Any) -> dict[str, int]:
     if learner != ON_RAY:
         remedy = f"give --config {ON_RAY}, or leave --ray out"
         raise InputError(f"only of {ON_RAY}", source="--ray", value=learner, remedy=remedy)
+    from hippo.machine import imported_ray
+
+    imported_ray()  # before anything is planned
     return {"workers": choice.workers or settings.run.shares}
 
 

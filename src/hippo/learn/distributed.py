@@ -59,16 +59,12 @@ class Ring:
 class RollOuts(Protocol):
     """What the processes know of each other's roll-outs."""
 
-    def begin(self, update: int) -> None:
-        """The roll-out for an update begins here."""
+    def done(self, update: int) -> None:
+        """That for an update has come to its end here."""
         ...
 
-    def done(self) -> None:
-        """It has come to its end here."""
-        ...
-
-    def enough(self, share: float) -> bool:
-        """Whether this process, which has that share of its own roll-out, is to give what it has."""
+    def enough(self, update: int, share: float) -> bool:
+        """Whether this process, which has that share of its own for an update, is to give what it has."""
         ...
 
 
@@ -76,13 +72,10 @@ class RollOuts(Protocol):
 class WholeRollOuts:
     """Everybody waits for everybody: what is learned hangs on nobody's speed."""
 
-    def begin(self, update: int) -> None:
+    def done(self, update: int) -> None:
         """Nothing to do."""
 
-    def done(self) -> None:
-        """Nothing to do."""
-
-    def enough(self, share: float) -> bool:
+    def enough(self, update: int, share: float) -> bool:
         """Never."""
         return False
 
@@ -95,7 +88,7 @@ class SharedCounts(Protocol):
         ...
 
 
-@dataclass
+@dataclass(frozen=True)
 class CutRollOuts:
     """Once a share ``done_share`` of the ``size`` processes has come to an end, the others end theirs early, but not
     before a quarter (Wijmans et al. 2020, section 3: stragglers are preempted at 60 %)."""
@@ -103,19 +96,14 @@ class CutRollOuts:
     store: SharedCounts
     size: int
     done_share: float
-    update: int = -1
 
-    def begin(self, update: int) -> None:
-        """Counting begins."""
-        self.update = update
-
-    def done(self) -> None:
+    def done(self, update: int) -> None:
         """One more."""
-        self.store.add(f"done/{self.update}", 1)
+        self.store.add(f"done/{update}", 1)
 
-    def enough(self, share: float) -> bool:
+    def enough(self, update: int, share: float) -> bool:
         """Whether so many are done."""
-        return share >= LEAST_SHARE and self.store.add(f"done/{self.update}", 0) >= self.done_share * self.size
+        return share >= LEAST_SHARE and self.store.add(f"done/{update}", 0) >= self.done_share * self.size
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +21,25 @@ from hippo.jobs.joint.hi_ppo import train
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
 from hippo.jobs.joint.hi_ppo.train import learned
 from hippo.learn import on_ray
-from hippo.machine import shared_out
 from hippo.problem.catalogue.clusters import cluster
 
+from ....ray_nodes import NEEDS_RAY, two_nodes
 from .test_agents import small, table
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: an extra of its own, `ray`"),
-    pytest.mark.filterwarnings("ignore"),  # of Ray and what it brings
-]
+pytestmark = NEEDS_RAY
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    """Two nodes with two cores each, as processes of this machine."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    found.add_node(num_cpus=2)
-    ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
-    yield found
-    ray.shutdown()
-    found.shutdown()
+def nodes() -> Iterator[None]:
+    with two_nodes():
+        yield
 
 
 def configured(folder: Path, **run: object) -> WorldLearning:
     return small(folder, **{"cut_off": 0.0, **run})
 
 
-def test_workers_learn_what_one_process_does(nodes: Any, tmp_path: Path) -> None:
-    del nodes
+def test_workers_learn_what_one_process_does(nodes: None, tmp_path: Path) -> None:
     settings = configured(tmp_path, shares=4)
     alone = learned(settings, table(), tmp_path / "alone", cluster=cluster("four-hubs"))
     many = learned(settings, table(), tmp_path / "many", cluster=cluster("four-hubs"), workers=4)
@@ -68,10 +54,9 @@ def test_workers_learn_what_one_process_does(nodes: Any, tmp_path: Path) -> None
 
 
 def test_a_worker_that_is_killed_is_replaced_and_the_run_is_the_same(
-    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second process is killed while it rolls out in the second update."""
-    del nodes
     settings, kept, said = configured(tmp_path), on_ray.RayLearner._asked, list[str]()
 
     def asked(self: Any, waiting: list[Any]) -> Any:
@@ -89,9 +74,8 @@ def test_a_worker_that_is_killed_is_replaced_and_the_run_is_the_same(
 
 
 def test_a_cluster_that_loses_all_workers_loses_nothing_that_was_learned(
-    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del nodes
     settings, kept = configured(tmp_path), on_ray.RayLearner._asked
     settings = replace(settings, run=replace(settings.run, checkpoint_every=100))
 
@@ -129,9 +113,8 @@ def slow_learner(*given: Any) -> Any:
 
 
 def test_who_is_slow_gives_what_it_has_when_enough_are_done(
-    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del nodes
     settings = configured(tmp_path, cut_off=0.5)
     whole = learned(settings, table(), tmp_path / "alone", cluster=cluster("four-hubs"))
     monkeypatch.setattr(train, "share_learner", slow_learner)
@@ -140,24 +123,6 @@ def test_who_is_slow_gives_what_it_has_when_enough_are_done(
     assert 0.6 * whole.count < cut.count < 0.9 * whole.count
 
 
-def doubled(number: int) -> int:
-    return 2 * number
-
-
-def odd(number: int) -> int:
-    if number == 3:
-        raise InputError("is odd", source="tasks", value=number, remedy="give another")
-    return number
-
-
-def test_tasks_are_shared_out_to_the_cluster(nodes: Any) -> None:
-    del nodes
-    assert dict(shared_out(doubled, range(7), 3, ray=True)) == {place: 2 * place for place in range(7)}
-    with pytest.raises(InputError, match="is odd"):
-        list(shared_out(odd, range(7), 2, ray=True))
-
-
-def test_more_workers_than_cores_are_refused(nodes: Any, tmp_path: Path) -> None:
-    del nodes
+def test_more_workers_than_cores_are_refused(nodes: None, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the Ray cluster has 4 cores for 8 workers"):
         learned(configured(tmp_path, shares=8), table(), tmp_path, cluster=cluster("four-hubs"), workers=8)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,9 +210,9 @@ class WorldLearner:
         for group in self.optimizer.param_groups:
             group["lr"] = _between(ppo.learning_rate, ppo.learning_rate_end, done)
         others = self.place.roll_outs
-        others.begin(self.updates)
-        rolls = [collect(self.policy, share, self.steps, self.settings, others.enough) for share in self.shares]
-        others.done()
+        enough = partial(others.enough, self.updates)
+        rolls = [collect(self.policy, share, self.steps, self.settings, enough) for share in self.shares]
+        others.done(self.updates)
         rolled_s = time.process_time() - began
         found = [valued(roll, ppo) for roll in rolls]
         seen = [flat(roll.seen) for roll in rolls]
