@@ -87,9 +87,10 @@ class WorldsChoice:
 
 
 def evaluate_worlds(
-    choice: WorldsChoice | None = None, *, processes: int = 1, progress: Progress | None = None
+    choice: WorldsChoice | None = None, *, processes: int = 1, ray: bool = False, progress: Progress | None = None
 ) -> WorldsRun:
-    """Drawn worlds of many jobs, played by every scheduler.
+    """Drawn worlds of many jobs, played by every scheduler. ``ray``: by so many workers of a Ray cluster in place of
+    processes.
 
     What the jobs can run under is planned first (a minute or two a model; kept). Raises ``InputError`` for a name that
     does not exist, a policy that cannot be read, or a model that fits nowhere.
@@ -98,9 +99,8 @@ def evaluate_worlds(
     methods, cluster = methods_of(asked), load_cluster(asked.cluster)
     first_use.prepare((planner(SPANNER),), progress=progress)
     offers = offer_table(cluster, usual_trainings(asked.models), progress=progress)
-    rows, jobs = play_worlds(
-        WorldSuite(WorldGround(asked.cluster, offers), methods), asked.grid.draws(), processes=processes, watch=progress
-    )
+    suite, draws = WorldSuite(WorldGround(asked.cluster, offers), methods), asked.grid.draws()
+    rows, jobs = play_worlds(suite, draws, processes=processes, ray=ray, watch=progress)
     about = {**asdict(asked), "policies": [str(each) for each in asked.policies], "bounds": [], "settings": searched()}
     return WorldsRun({"suite": about, **evidence(rows)}, rows, jobs)
 
