@@ -105,6 +105,7 @@ def test_what_is_refused(refused, arguments, words):
     [
         (("--epoch", 0), "--epoch"),
         (("--seeds", 3), "--seeds: only of the standard suite"),
+        (("--ray",), "--ray: "),
         (("--families", "ou3"), "--families: only of the standard suite"),
         (("--methods", "sailor,nobody"), "unknown method 'nobody'"),
         (("--methods", ","), "names no method"),

@@ -55,6 +55,7 @@ class Account:
     finish_s: Floats  # (n,) nan: it never ended
     moved_gb: Floats  # (n,)
     usd: Floats  # (n,) for what jobs exchange
+    late_s: Floats  # (n,) of service to clients that were farther than the bound
     link_gb: Floats  # (K, K) moved and exchanged
 
 
@@ -83,8 +84,9 @@ def play(
             clock.step()
         world.act(decision)
     clock.run(until=AllOf(clock, [job.ended for job in world.jobs]) | clock.timeout(LONGEST_S))
-    first_s, finish_s, moved_gb, usd = np.array([(j.first_s, j.finish_s, j.moved_gb, j.usd) for j in world.jobs]).T
-    return Account(first_s, finish_s, moved_gb, usd, world.link_gb)
+    found = [(j.first_s, j.finish_s, j.moved_gb, j.usd, j.late_s) for j in world.jobs]
+    first_s, finish_s, moved_gb, usd, late_s = np.array(found).T
+    return Account(first_s, finish_s, moved_gb, usd, late_s, world.link_gb)
 
 
 class _Amount:
@@ -106,7 +108,8 @@ class _Job(_Amount):
     def __init__(self, clock: simpy.Environment, work: float) -> None:
         super().__init__(work, clock.now)
         self.first_s = self.finish_s = math.nan
-        self.moved_gb, self.usd, self.weight = 0.0, 0.0, 1.0
+        self.moved_gb, self.usd, self.weight, self.late_s = 0.0, 0.0, 1.0, 0.0
+        self.pool = -1  # of a gang
         self.ended = clock.event()
         self.stopped = self.computes = False
         self.offer, self.domains, self.links = -1, tuple[int, ...](), tuple[Link, ...]()
@@ -147,7 +150,8 @@ class _World:
         self.jobs = [_Job(self.clock, float(work)) for work in workload.duration_s]
         self.nodes = [_Node(at, pool.per_node) for at, pool in enumerate(site.pools) for _ in range(pool.nodes)]
         self.capacity = site.history.bandwidth_bytes_per_s[0] if site.history else np.array(site.bandwidth_bytes_per_s)
-        self.latency, self.link_gb = np.array(site.latency_s), np.zeros_like(self.capacity)
+        self.latency = site.moving_latency_s[0]
+        self.link_gb, self.states = np.zeros_like(self.capacity), [(-math.inf, self.capacity, self.latency)]
         self.usd_per_gb = np.array(site.usd_per_gb) if site.usd_per_gb else np.zeros_like(self.capacity)
         self.sending: list[_Transfer] = []
         self.exchanging: list[_Job] = []
@@ -155,9 +159,12 @@ class _World:
     # -------------------------------------------------------------------------------------------- what comes by itself
     def network(self, history: LinkHistory) -> Steps:
         """Links move."""
-        for time_s, capacity in zip(history.time_s, history.bandwidth_bytes_per_s, strict=True):
+        for at, (time_s, capacity) in enumerate(zip(history.time_s, history.bandwidth_bytes_per_s, strict=True)):
             yield self.clock.timeout(max(0.0, time_s - self.clock.now))
             self.capacity = capacity
+            if history.latency_s is not None:
+                self.latency = history.latency_s[at]
+            self.states.append((self.clock.now, self.capacity, self.latency))
             self._share()
 
     def tenants(self, tenants: Tenants) -> Steps:
@@ -194,6 +201,8 @@ class _World:
             self._stop(job)
         elif decision.act == "start":
             pool, gb = self.site.pools[decision.pool], float(self.workload.data_gb[decision.job])
+            job.pool = decision.pool
+            assert not self._is_far(job, *self.states[-1][1:]), "begun too far from its clients"
             self._take(job, decision.pool, int(self.workload.devices[decision.job]), block=0)
             self._begin(job, {self.site.domains.index(pool.domain): gb}, rate=pool.speed)
         else:
@@ -294,6 +303,7 @@ class _World:
         """Give back what a job holds, write down what it exchanged; its state lies where it computed."""
         if job.computes:
             job.pass_time(self.clock.now)
+            job.late_s += self._late_s(job, job.path[0][0])
             job.state_at = job.domains[0] if job.domains else -1
             for link in job.links:
                 gb = (job.path[0][1] - job.left) * self.offers.hop_bytes[job.offer] * 1e-9
@@ -311,6 +321,24 @@ class _World:
         for node in self.nodes:
             node.free += node.held.pop(job, 0)
         self._share()
+
+    def _is_far(self, job: _Job, capacity: Floats, latency: Floats) -> bool:
+        """Whether a gang's clients are cut off, or farther than its bound."""
+        terms = self.workload.job(self.jobs.index(job))
+        if terms.latency_bound_s is None:
+            return False
+        ends = [self.site.domains.index(name) for name in (terms.clients_at, self.site.pools[job.pool].domain)]
+        ways = [tuple(ends), tuple(reversed(ends))]
+        return any(capacity[way] <= 0 or latency[way] > terms.latency_bound_s for way in ways)
+
+    def _late_s(self, job: _Job, since_s: float) -> float:
+        """Seconds in which they were, from then until now."""
+        ends = [*(time_s for time_s, *_ in self.states[1:]), self.clock.now]
+        return sum(
+            max(0.0, end_s - max(time_s, since_s))
+            for (time_s, *state), end_s in zip(self.states, ends, strict=True)
+            if self._is_far(job, *state)
+        )
 
     # ------------------------------------------------------------------------------------------------ what links carry
     def _send(self, job: _Job, link: Link, size: float) -> _Transfer:

@@ -26,7 +26,7 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_reduce")
-OF_THE_SUITE = ("seeds", "families", "parts", "write")
+OF_THE_SUITE = ("seeds", "families", "parts", "write", "ray")
 OF_WORLDS = ("models", "loads", "networks", "domains", "jobs", "bounds")
 OF_PLANS = ("allow_local_sgd", "allow_compression", "compression_worth")
 NOT_OF_WORLDS = ("model", "trace", "forecast", "runtime", "parts", *OF_A_NETWORK, *OF_PLANS)
@@ -102,7 +102,11 @@ class Choice:
         str | None,
         typer.Option(metavar="A,B", help="Worlds: relaxation, search, or none.", show_default="relaxation"),
     ] = None
-    processes: Annotated[int, typer.Option(metavar="N", min=1, help="Suite: processes.")] = 2
+    processes: Annotated[int, typer.Option(metavar="N", min=1, help="Suite, worlds: processes.")] = 2
+    ray: Annotated[
+        bool,
+        typer.Option("--ray", help="Suite, worlds: by as many workers of a Ray cluster (RAY_ADDRESS, or here)."),
+    ] = False
     seed: Seed = 0
     write: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Suite: write evaluation.md, or worlds.md, there.")
@@ -123,6 +127,10 @@ def evaluate(choice: Choice) -> None:
     for option, folder in (("--out", choice.out), ("--write", choice.write)):
         if folder is not None:
             check_folder(folder, option=option)
+    if choice.ray:
+        from hippo.machine import imported_ray
+
+        imported_ray()  # before anything is planned
     if choice.world:
         _check_others(choice, NOT_OF_WORLDS, "not of worlds of many jobs")
         _worlds(choice)
@@ -222,7 +230,7 @@ def _worlds(choice: Choice) -> None:
     if choice.bounds is not None:
         given["bounds"] = () if choice.bounds == "none" else tuple(part.strip() for part in choice.bounds.split(","))
     with Watch("evaluating") as watch:
-        found = evaluate_worlds(WorldsChoice(**given), processes=choice.processes, progress=watch)
+        found = evaluate_worlds(WorldsChoice(**given), processes=choice.processes, ray=choice.ray, progress=watch)
     if choice.json:
         print_document(found.document)
     else:
@@ -270,7 +278,7 @@ def _the_suite(choice: Choice) -> None:
         ),
     )
     with Watch("evaluating") as watch:
-        played = evaluate_suite(asked, processes=choice.processes, progress=watch)
+        played = evaluate_suite(asked, processes=choice.processes, ray=choice.ray, progress=watch)
     if choice.json:
         print_document(played.document)
     else:

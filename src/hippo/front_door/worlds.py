@@ -90,9 +90,10 @@ class WorldsChoice:
 
 
 def evaluate_worlds(
-    choice: WorldsChoice | None = None, *, processes: int = 1, progress: Progress | None = None
+    choice: WorldsChoice | None = None, *, processes: int = 1, ray: bool = False, progress: Progress | None = None
 ) -> WorldsRun:
-    """Drawn worlds of many jobs, played by every scheduler.
+    """Drawn worlds of many jobs, played by every scheduler. ``ray``: by so many workers of a Ray cluster in place of
+    processes.
 
     What the jobs can run under is planned first (a minute or two a model; kept). Raises ``InputError`` for a name that
     does not exist, a policy that cannot be read, or a model that fits nowhere.
@@ -104,7 +105,7 @@ def evaluate_worlds(
     everyone = (load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
     rules = tuple(each for each in everyone if isinstance(each, Ranked))
     suite = WorldSuite(WorldGround(asked.cluster, offers), methods, asked.bounds, rules)
-    rows, jobs = play_worlds(suite, asked.grid.draws(), processes=processes, watch=progress)
+    rows, jobs = play_worlds(suite, asked.grid.draws(), processes=processes, ray=ray, watch=progress)
     about = {**asdict(asked), "policies": [str(each) for each in asked.policies], "settings": searched()}
     return WorldsRun({"suite": about, **evidence(rows)}, rows, jobs)
 

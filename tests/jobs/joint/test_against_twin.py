@@ -63,7 +63,8 @@ def _site(rng: np.random.Generator, domains: int) -> JobSite:
         times = np.cumsum(rng.exponential(30.0, rng.integers(1, 12)))
         share = rng.uniform(0.1, 1.5, (len(times), *size)) * (rng.random((len(times), *size)) > 0.2)
         share[-1] = 1.0  # else who waits for an outage to end may wait for ever
-        history = LinkHistory(times - 20.0, still * np.where(np.eye(domains) > 0, 1.0, share))
+        late = latency * rng.uniform(0.3, 3.0, share.shape) if rng.random() < 0.7 else None
+        history = LinkHistory(times - 20.0, still * np.where(np.eye(domains) > 0, 1.0, share), latency_s=late)
     return JobSite(
         pools, *(tuple(map(tuple, each.tolist())) for each in (still, latency)), "drawn", history, usd.tolist()
     )
@@ -107,7 +108,7 @@ def _offers(rng: np.random.Generator) -> OfferTable:
 
 
 def _workload(rng: np.random.Generator, site: JobSite, jobs: int) -> JobWorkload:
-    """Elastic jobs and gangs that all fit into one domain, with and without data."""
+    """Elastic jobs and gangs that all fit into one domain, with and without data; some serve within a bound."""
     found, largest = [], max(pool.devices for pool in site.pools)
     for number, arrival_s in enumerate(np.cumsum(rng.exponential(15.0, jobs)).tolist()):
         terms = {"data_gb": float(rng.choice([0.0, rng.uniform(1, 60)])), "data_at": str(rng.choice(site.domains))}
@@ -118,6 +119,9 @@ def _workload(rng: np.random.Generator, site: JobSite, jobs: int) -> JobWorkload
             terms |= {"least": int(rng.integers(1, 3)), "most": most, "devices": most}
         else:
             terms["devices"] = int(rng.integers(1, largest + 1))
+            if rng.random() < 0.5:
+                bound_s = float(rng.uniform(0.01, 0.1))
+                terms |= {"kind": "deploy", "clients_at": str(rng.choice(site.domains)), "latency_bound_s": bound_s}
         found.append(Job(str(number), arrival_s, duration_s, **terms))
     return JobWorkload.of(found)
 

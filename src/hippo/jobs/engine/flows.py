@@ -90,9 +90,11 @@ def network_moves(w, now):  # type: ignore[no-untyped-def]
     links, last = w.links, len(w.links.time_s) - 1
     while links.tally[c.STATE_NOW] < last and links.time_s[links.tally[c.STATE_NOW] + 1] <= now:
         links.tally[c.STATE_NOW] += 1
+    carries = links.history[links.tally[c.STATE_NOW]]
+    latency = links.latency_history[min(links.tally[c.STATE_NOW], len(links.latency_history) - 1)]
     for here in range(len(links.capacity)):
         for there in range(len(links.capacity)):
-            links.capacity[here, there] = links.history[links.tally[c.STATE_NOW], here, there]
+            links.capacity[here, there], links.latency[here, there] = carries[here, there], latency[here, there]
     links.tally[c.UNSHARED] = 1
     due = links.time_s[links.tally[c.STATE_NOW] + 1] if links.tally[c.STATE_NOW] < last else np.inf
     item = len(w.job) + len(w.bin) + c.NETWORK

@@ -67,6 +67,7 @@ def begin_run(w, job, domains, rate, usd_per_s):  # type: ignore[no-untyped-def]
     now, row, mark = w.clock[c.NOW], w.job[job], w.mark[job]
     stopped = mark[c.STOPS] + mark[c.FAILED] > 0
     row[c.BEGAN], row[c.AS_OF], row[c.RATE], row[c.USD_PER_S] = now, now, rate, usd_per_s
+    row[c.LATE_SINCE] = np.inf
     row[c.DONE_IN_RUN], row[c.SAVED], row[c.SLOWDOWN] = 0.0, 0.0, 1.0 / rate if rate > 0.0 else np.inf
     if not stopped:
         row[c.FIRST] = now
@@ -152,6 +153,7 @@ def _end_run(w, job, now):  # type: ignore[no-untyped-def]
     settle(w, job, now)
     row[c.HELD] += max(0.0, now - row[c.READY])
     row[c.RUN] += now - row[c.BEGAN]
+    _served_late(row, now)
     end_exchange(w, job)
     if mark[c.COMING] > 0:
         give_up_state(w, job)
@@ -162,6 +164,63 @@ def _end_run(w, job, now):  # type: ignore[no-untyped-def]
         _draw(w, job, now)
     give_back(w, job)
     w.tally[c.N_RUNNING] -= 1
+
+
+@kernel(lean=True)
+def _served_late(row, now):  # type: ignore[no-untyped-def]
+    """Clients of a job are near again, or it stops."""
+    if row[c.LATE_SINCE] < np.inf:
+        row[c.LATE_S] += max(0.0, now - max(row[c.LATE_SINCE], row[c.READY]))
+        row[c.LATE_SINCE] = np.inf
+
+
+@kernel(lean=True)
+def look_for_clients(w):  # type: ignore[no-untyped-def]
+    """Links have moved: who serves within a bound may begin where its clients are near now; where they are not, a job
+    that runs is late, and one that waits and can never hope again is refused."""
+    links = w.links
+    for shape in range(len(w.clients)):
+        at = w.clients[shape]
+        if at >= 0:
+            w.shape[shape, c.SHAPE_ALONE] = 0
+            for pool in range(len(w.pool)):
+                here = w.pool[pool, c.POOL_DOMAIN]
+                far_s = max(links.latency[here, at], links.latency[at, here])
+                cut = links.capacity[here, at] <= 0.0 or links.capacity[at, here] <= 0.0
+                near = w.large_enough[shape, pool] and not cut and far_s <= w.bound_s[shape]
+                w.allowed[shape, pool] = w.partly[shape, pool] = near
+                if near:
+                    w.shape[shape, c.SHAPE_ALONE] = 1
+    for job in w.serving:
+        row, mark = w.job[job], w.mark[job]
+        if mark[c.STATUS] == c.RUNNING:
+            if w.allowed[mark[c.SHAPE], mark[c.POOL]]:
+                _served_late(row, w.clock[c.NOW])
+            else:
+                row[c.LATE_SINCE] = min(row[c.LATE_SINCE], w.clock[c.NOW])
+        elif mark[c.STATUS] == c.WAITING:
+            give_up_hope(w, job)
+
+
+@kernel(lean=True)
+def has_somewhere(w, shape):  # type: ignore[no-untyped-def]
+    """Whether a shape could run now, were all devices free: not if its clients are too far from all of them."""
+    return w.shape[shape, c.SHAPE_ALONE] == 1 or w.sets[shape, 0] >= 0
+
+
+@kernel(lean=True)
+def give_up_hope(w, job):  # type: ignore[no-untyped-def]
+    """Refuse a job that waits until links move that will move no more."""
+    mark = w.mark[job]
+    if w.links.tally[c.STATE_NOW] < len(w.links.time_s) - 1 or has_somewhere(w, mark[c.SHAPE]):
+        return
+    leave(w, job)
+    mark[c.STATUS] = c.REFUSED
+    w.tally[c.N_DONE] += 1
+    w.user[mark[c.USER], c.USER_JOBS] -= 1
+    w.group[w.shape[mark[c.SHAPE], c.SHAPE_GROUP], c.GROUP_DEMAND] -= mark[c.DEVICES]
+    w.tally[c.SHARES_OLD] = 1
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, np.inf)
 
 
 @kernel(lean=True)
@@ -209,6 +268,8 @@ def stop(w, job, failed):  # type: ignore[no-untyped-def]
         due = now + w.promotes_after * row[c.HELD]
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, due)
     join(w, job, key(w, job, now))
+    if w.clients[mark[c.SHAPE]] >= 0:
+        give_up_hope(w, job)
 
 
 @kernel(lean=True)

@@ -37,7 +37,8 @@ class Links(NamedTuple):
     time_s: Floats  # (H,) when each state of the network begins
     history: Floats  # (H, K, K) bytes/s from, to
     capacity: Floats  # (K, K) bytes/s now
-    latency: Floats  # (K, K) s
+    latency: Floats  # (K, K) s now
+    latency_history: Floats  # (H, K, K) s, (1, K, K) where latencies stand still
     usd_per_byte: Floats  # (K, K)
     moved_gb: Floats  # (K, K) by transfers
     exchanged_gb: Floats  # (K, K) by elastic jobs
@@ -88,8 +89,12 @@ class QueueWorld(NamedTuple):
     active: Ints  # (C,) classes in which somebody waits
     passed: NDArray[np.bool_]  # (C,) whose head has been tried in this instant
     shape: Ints  # (S, 3)
-    allowed: NDArray[np.bool_]  # (S, P) pools that are large enough for the whole job
+    allowed: NDArray[np.bool_]  # (S, P) pools that are large enough for the whole job, and near its clients now
     partly: NDArray[np.bool_]  # (S, P) pools that could hold a part of it
+    clients: Ints  # (S,) domain from which a shape is asked, -1: anywhere
+    bound_s: Floats  # (S,) on the latency to it
+    large_enough: NDArray[np.bool_]  # (S, P) pools that hold the whole job, wherever its clients are
+    serving: Ints  # (V,) jobs with such a bound
     sets: Ints  # (S, M) sets of domains that it may span, best first, then -1
     pool: Ints  # (P, 8)
     speed: Floats  # (P,)
@@ -149,7 +154,9 @@ class QueueWorld(NamedTuple):
     PAUSED_S,  # on devices, but not computing: restarts, waits for data and state
     ENDS,  # work of the run that is on, if nobody stops it; its devices are held until its data have come, too
     SAVED,  # work of the run that is on, at its last checkpoint before ``AS_OF``
-) = range(30)
+    LATE_S,  # that it computed with its clients farther than its bound
+    LATE_SINCE,  # when they came to be; inf: they are near
+) = range(32)
 JOB_COLUMNS = 32
 """``QueueWorld.job`` (n, ...), float64, four lines of the CPU's cache; what ranks jobs stands in the first."""
 

@@ -144,7 +144,8 @@ def _of_running(moment: Moment, job: int) -> Iterator[Change]:
 # ---------------------------------------------------------------------------------------------------- what is to come
 STILL = {"weights", "levels", "order", "shape", "allowed", "partly", "sets", "speed", "offers", "tenant", "tenant_s"}
 STILL |= {"factor", "usd_per_s", "reach", "learned", "time_s", "history", "latency", "usd_per_byte"}
-"""Fields of a world that never change."""
+STILL |= {"latency_history", "clients", "bound_s", "large_enough", "serving"}
+"""Fields of a world that never change while links stand."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -170,11 +170,17 @@ def _plain(value: Any) -> Any:
 
 
 def play_worlds(
-    suite: WorldSuite, draws: Sequence[WorldDraw], *, processes: int = 1, watch: Progress | None = None
+    suite: WorldSuite,
+    draws: Sequence[WorldDraw],
+    *,
+    processes: int = 1,
+    ray: bool = False,
+    watch: Progress | None = None,
 ) -> tuple[list[Row], list[Row]]:
-    """Rows of all worlds, and of their jobs, in the order of the draws whatever the number of processes."""
+    """Rows of all worlds, and of their jobs, in the order of the draws whatever the number of processes; ``ray``: or of
+    workers of a Ray cluster."""
     found: dict[int, tuple[list[Row], list[Row]]] = {}
-    for place, rows in shared_out(partial(rows_of, suite=suite), draws, processes):
+    for place, rows in shared_out(partial(rows_of, suite=suite), draws, processes, ray=ray):
         found[place] = rows
         if watch is not None:
             watch(draws[place].name, len(found) / len(draws))

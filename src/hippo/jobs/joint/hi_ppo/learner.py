@@ -11,8 +11,9 @@ Letters: T decisions in a row, W worlds, N = T x W, V shapes.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,8 +132,14 @@ class WorldShare:
         self.batch.restore(state["worlds"])
 
 
-def collect(policy: SiteAgents, share: WorldShare, steps: int, settings: WorldLearning) -> Roll:
-    """``steps`` decisions in each world."""
+def collect(
+    policy: SiteAgents,
+    share: WorldShare,
+    steps: int,
+    settings: WorldLearning,
+    enough: Callable[[float], bool] = lambda share: False,
+) -> Roll:
+    """``steps`` decisions in each world, or fewer where ``enough`` says so of the share that is there."""
     batch, lower = share.batch, not settings.ablation.no_lower
     seen = room(batch, steps)
     shape = (steps, batch.worlds)
@@ -141,6 +148,9 @@ def collect(policy: SiteAgents, share: WorldShare, steps: int, settings: WorldLe
     rewards, epochs, done = np.zeros((*shape, 1), np.float32), np.zeros(shape, np.float32), np.zeros(shape, bool)
     values = np.zeros((steps + 1, batch.worlds, 1), np.float32)
     for step in range(steps):
+        if enough(step / steps):
+            steps, seen = step, Sights._make(each[:step] for each in seen)
+            break
         action[step], upper[step], below[step], values[step] = decide(policy, batch, share.rng, lower=lower)
         keep(seen, batch, step)
         reward, passed, done[step] = batch.answer(action[step])
@@ -148,7 +158,16 @@ def collect(policy: SiteAgents, share: WorldShare, steps: int, settings: WorldLe
     with torch.no_grad():
         now_seen = tensors(batch.sights)
         values[steps] = policy.upper.value(policy.upper.think(now_seen), now_seen).numpy()
-    return Roll(seen, action, upper, below, rewards, values, done, epochs)
+    return Roll(
+        seen,
+        action[:steps],
+        upper[:steps],
+        below[:steps],
+        rewards[:steps],
+        values[: steps + 1],
+        done[:steps],
+        epochs[:steps],
+    )
 
 
 def keep(seen: Sights, batch: WorldBatch, step: int) -> None:
@@ -190,7 +209,10 @@ class WorldLearner:
         began, ppo = time.process_time(), self.settings.ppo
         for group in self.optimizer.param_groups:
             group["lr"] = _between(ppo.learning_rate, ppo.learning_rate_end, done)
-        rolls = [collect(self.policy, share, self.steps, self.settings) for share in self.shares]
+        others = self.place.roll_outs
+        enough = partial(others.enough, self.updates)
+        rolls = [collect(self.policy, share, self.steps, self.settings, enough) for share in self.shares]
+        others.done(self.updates)
         rolled_s = time.process_time() - began
         found = [valued(roll, ppo) for roll in rolls]
         seen = [flat(roll.seen) for roll in rolls]

@@ -108,6 +108,7 @@ class WorldRun(Checked):
     value_updates: int = within(6, 0, 1000)  # first, in which only values are learned
     parallel: int = within(64, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)
+    cut_off: float = within(0.6, 0.0, 1.0)  # of Ray's workers: once so many are done the others end theirs; 0: never
     checkpoint_every: int = within(10, 1, 1_000_000)
     validate_every: int = within(10, 1, 1_000_000)
 
