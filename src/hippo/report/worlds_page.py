@@ -89,6 +89,8 @@ def _head(document: Document) -> str:
         if suite["bounds"]
         else ""
     )
+    gap = document["best_over_bound"]
+    bounds += "" if gap is None else f" What the search found is {spread(gap)} times the bound."
     return (
         "# Worlds of many jobs\n\n"
         f"Made by `hippo evaluate --world`; nothing on this page is written by hand. "
