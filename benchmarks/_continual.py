@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from _data import data  # type: ignore[import-not-found]
+from hippo.intervals import interval
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import play, run
 from hippo.jobs.engine.world import QueueWorld
@@ -48,7 +49,6 @@ from hippo.jobs.site import DevicePool, site
 from hippo.jobs.traces.generate import fitted, generated
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import JobWorkload
-from hippo.network.evaluate.intervals import interval
 
 Floats = NDArray[np.float64]
 SITE = site([DevicePool(f"domain-{k}", "gpu", 2, 8) for k in range(4)])

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hippo.intervals import paired
 from hippo.jobs.engine.play import play
 from hippo.jobs.learned.deadline import linear, shipped
 from hippo.jobs.learned.state import LearnedSetup
@@ -25,7 +26,6 @@ from hippo.jobs.site import DevicePool, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.traces.mix import drawn, missed
 from hippo.jobs.workload import JobWorkload
-from hippo.network.evaluate.intervals import paired
 from hippo.registry import job_policy
 
 SITE = site([DevicePool(f"domain-{k}", "gpu", 10, 8) for k in range(4)])

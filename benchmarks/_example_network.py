@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hippo.network.worlds.movements import HOUR_S, draw_movement
+from hippo.dynamics.movements import HOUR_S, draw_movement
 from hippo.problem.links import base_bandwidth
 from hippo.problem.load import load_cluster
 from hippo.problem.trace_csv import HEADER

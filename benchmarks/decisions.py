@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from hippo.dynamics.movements import draw_movement
 from hippo.dynamics.processes import congested_latency
 from hippo.network.construction.observe import LAYOUTS, MOST_ROWS, PLACES, Rows
 from hippo.network.hi_ppo.constructor import ARRANGE, Served
@@ -36,7 +37,6 @@ from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NOD
 from hippo.network.plans.candidates import fill
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.worlds.generator import FAMILIES, draw_problem
-from hippo.network.worlds.movements import draw_movement
 from hippo.network.worlds.play import Terms, steps, usd_per_token
 from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth, base_latency

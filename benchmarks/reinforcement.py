@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from _data import data  # type: ignore[import-not-found]
+from hippo.intervals import interval
 from hippo.jobs.engine.play import play
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.learned.weights import KeyWeights, shipped
@@ -21,7 +22,6 @@ from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import JobWorkload
-from hippo.network.evaluate.intervals import interval
 from jobs import LOADS, SITE, _others, completion_s, one_distribution, ratio  # type: ignore[import-not-found]
 
 PARTS = ((0.7, 0.8), (0.8, 0.9), (0.9, 1.0))

@@ -35,11 +35,12 @@ from torch import Tensor, nn
 from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine.play import play
 from hippo.jobs.env.env import C, Cuts, F, Queue
-from hippo.jobs.env.multi_agent import ALLOWED, OBSERVED, Pullers, multi_agent_env
+from hippo.jobs.env.multi_agent import Pullers, multi_agent_env
 from hippo.jobs.policies.heuristics import FIFO, SRTF, TWO_QUEUE
 from hippo.jobs.site import DevicePool, JobSite, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import JobWorkload
+from hippo.learn.turns import ALLOWED, OBSERVED
 
 ALGORITHMS = ("ppo", "appo", "impala")
 NEVER = -1e8  # logit of what a mask forbids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,7 @@ def test_what_is_refused(refused, arguments, words):
     [
         (("--epoch", 0), "--epoch"),
         (("--seeds", 3), "--seeds: only of the standard suite"),
+        (("--ray",), "--ray: "),
         (("--families", "ou3"), "--families: only of the standard suite"),
         (("--methods", "sailor,nobody"), "unknown method 'nobody'"),
         (("--methods", ","), "names no method"),
@@ -187,3 +189,61 @@ def test_a_policy_trained_without_a_part_is_an_ablation_by_itself(tmp_path, monk
     assert found["no_gnn"].make.args[1] == str(tmp_path / "policies" / "no_gnn.policy")
     assert found["no_forecast"].forecast == "persistence"
     assert found["no_forecast"].make.args[1] == str(tmp_path / "policies" / "no_forecast.policy")
+
+
+# -------------------------------------------------------------------------------------------------- worlds of many jobs
+DRAWN = ("--cluster", "toy", "--models", "gpt2", "--jobs", 8, "--seeds", 1, "--families", "mixed")
+WORLDS = ("evaluate", "--world", *DRAWN)
+
+
+def test_worlds_are_played_by_everybody_asked_and_written_down(hippo, tmp_path):
+    asked = (*WORLDS, "--methods", "separate,srpt", "--loads", "1,1.2", "--processes", 1)
+    document = hippo(*asked, "--out", tmp_path, "--write", tmp_path, "--json").document
+    assert set(document["methods"]) == {"separate", "srpt"}
+    assert document["worlds"] == 2
+    rows = [json.loads(line) for line in (tmp_path / "worlds.jsonl").read_text().splitlines()]
+    assert [(row["load"], row["method"]) for row in rows] == [
+        (load, name) for load in (1.0, 1.2) for name in ("separate", "srpt")
+    ]
+    costs = [row["priced_s"] for row in rows]
+    told = document["ratios"]["srpt"]["separate"]["priced_s"]["mean"]
+    assert told == pytest.approx((costs[1] / costs[0] + costs[3] / costs[2]) / 2)
+    assert len((tmp_path / "jobs.jsonl").read_text().splitlines()) == 16
+    assert "| separate |" in (tmp_path / "worlds.md").read_text()
+    for row in rows:
+        assert row["of_bound"] == pytest.approx(row["bound_priced_s"] / row["priced_s"])
+        assert row["of_bound"] <= 1.0
+    bounded = hippo(*asked, "--bounds", "relaxation,search").out
+    assert "separate" in bounded
+    assert "the best found with hindsight costs" in bounded
+    assert hippo(*asked, "--bounds", "none", "--json").document["methods"]["srpt"]["of_bound"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--methods", "nobody"), "unknown method 'nobody'"),
+        (("--methods", "hi_ppo"), "--policy"),
+        (("--policy", "no.npz"), "no.npz"),
+        (("--methods", "srpt", "--policy", "no.npz"), "only hi_ppo takes a policy"),
+        (("--loads", "much"), "--loads"),
+        (("--loads", "0"), "--loads"),
+        (("--domains", "1"), "--domains"),
+        (("--domains", "4,x"), "--domains"),
+        (("--networks", "shaking"), "unknown network 'shaking'"),
+        (("--families", "nothing"), "unknown family of jobs 'nothing'"),
+        (("--jobs", 1), "--jobs"),
+        (("--bounds", "sky"), "unknown bound 'sky'"),
+        (("--cluster", "nowhere"), "nowhere"),
+        (("--models", "no-model"), "no-model"),
+        (("--trace", "net.csv"), "--trace: not of worlds of many jobs"),
+        (("--epoch", 60), "--epoch: not of worlds of many jobs"),
+    ],
+)
+def test_what_is_refused_of_worlds(refused, arguments, words):
+    assert words in refused(*WORLDS, *arguments)
+
+
+def test_options_of_worlds_are_of_worlds_alone(refused):
+    assert "--loads: only of worlds of many jobs" in refused("evaluate", "--loads", "1")
+    assert "only worlds (--world) take several" in refused("evaluate", "--policy", "a", "--policy", "b")

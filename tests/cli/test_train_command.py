@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,15 @@ def test_wrong_configurations_are_refused(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "file").write_text("")
     assert "not a folder" in refused(capsys, "--out", str(tmp_path / "file"))
     assert not (tmp_path / "out").exists()
+
+
+def test_ray_is_for_the_agents_of_a_site_and_named_where_it_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    assert "--workers: only with --ray" in refused(capsys, "--config", "world", "--workers", "2")
+    assert "--ray: only of world" in refused(capsys, "--ray")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "--ray: needs Ray, which is not installed" in refused(capsys, "--config", "world", "--ray")
 
 
 def test_a_configuration_that_ships_is_named_without_its_file(capsys: pytest.CaptureFixture[str]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from multiprocessing import set_forkserver_preload
 from pathlib import Path
+from threading import Barrier, Thread
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import torch
 import torch.multiprocessing as mp
 
 from hippo.errors import InputError
-from hippo.learn.distributed import Place, connected
+from hippo.learn.distributed import Place, Ring, connected
+from hippo.learn.ppo import Alone, Batch, Evaluated, Together, choice, minibatches, normalised, update
 from hippo.learn.session import Session
 from hippo.learn.settings import Ppo
 from hippo.network.train.learner import UpperLearner
@@ -59,6 +61,68 @@ def test_two_processes_learn_what_one_does(tmp_path: Path):
     assert any((alone[name] - start[name]).abs().max() > 0.01 for name in alone)
     shares = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["shares"]
     assert len(shares) == 2
+
+
+class InThreads(Ring):
+    """Two threads in the place of two processes."""
+
+    barrier, told = Barrier(2), dict[int, torch.Tensor]()
+
+    def summed(self, value: torch.Tensor) -> torch.Tensor:
+        self.told[self.rank] = value
+        self.barrier.wait()
+        found = self.told[0] + self.told[1]
+        self.barrier.wait()
+        return found
+
+
+@pytest.mark.parametrize("held", [10, 40], ids=["unequal", "nothing at all"])
+def test_processes_that_hold_unequally_many_decisions_weigh_each_alike(held: int):
+    """As where a roll-out was cut off: one has 30 or 0 of 40 decisions, and both end where one with all 40 does."""
+    ppo = Ppo(passes=2, minibatch=8, learning_rate=0.01, target_kl=0.0)
+    generator = torch.Generator().manual_seed(0)
+    seen, returns = torch.randn(40, 3, generator=generator), torch.randn(40, 1, generator=generator)
+    action = torch.randint(2, (40,), generator=generator)
+    end: dict[object, dict[str, torch.Tensor]] = {}
+
+    def learn(who: object, place: slice, shares: list[int], together: Together) -> None:
+        torch.manual_seed(1)
+        policy, value = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+
+        def evaluate(seen: torch.Tensor, action: torch.Tensor) -> Evaluated:
+            log_probs, chaos = choice(policy(seen), torch.ones(len(seen), 2, dtype=torch.bool))
+            return Evaluated(log_probs.gather(1, action[:, None])[:, 0], chaos, value(seen))
+
+        learned = torch.nn.ModuleList([policy, value])
+        batch = Batch(
+            seen[place],
+            action[place],
+            torch.full((40,), -0.7)[place],
+            normalised(returns[place, 0], together),
+            returns[place],
+        )
+        rngs = [np.random.default_rng(each) for each in ([0, 1] if len(shares) == 2 else [who])]
+        order = minibatches(shares, ppo, rngs, count=5)
+        update(
+            evaluate,
+            torch.optim.Adam(learned.parameters(), lr=0.01),
+            batch,
+            settings=ppo,
+            order=order,
+            together=together,
+        )
+        end[who] = learned.state_dict()
+
+    learn("alone", slice(None), [held, 40 - held], Alone())
+    parts = ((0, slice(0, held), [held]), (1, slice(held, 40), [40 - held]))
+    threads = [Thread(target=learn, args=(*each, InThreads(each[0], 2))) for each in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, weight in end["alone"].items():
+        torch.testing.assert_close(end[0][name], weight, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(end[1][name], weight, rtol=1e-4, atol=1e-6)
 
 
 def test_shares_that_cannot_be_dealt_out_are_refused():

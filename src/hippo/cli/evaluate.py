@@ -1,4 +1,4 @@
-"""``hippo evaluate``: all methods on one network of yours, or the standard suite."""
+"""``hippo evaluate``: all methods on one network of yours, the standard suite, or worlds of many jobs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,18 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_reduce")
-OF_THE_SUITE = ("seeds", "families", "parts", "write")
-"""Options that say nothing in the other mode."""
+OF_THE_SUITE = ("seeds", "families", "parts", "write", "ray")
+OF_WORLDS = ("models", "loads", "networks", "domains", "jobs", "bounds")
+OF_PLANS = ("allow_local_sgd", "allow_compression", "compression_worth")
+NOT_OF_WORLDS = ("model", "trace", "forecast", "runtime", "parts", *OF_A_NETWORK, *OF_PLANS)
+"""Options that say nothing in another mode."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which network, who competes, and where the report goes."""
+    """Which network or worlds, who competes, and where the report goes."""
 
+    world: Annotated[bool, typer.Option("--world", help="Worlds of many jobs, played by schedulers.")] = False
     model: Annotated[
         str | None, typer.Option(metavar="CONFIG.json|NAME", help="Hugging Face config.json, or a catalogue name.")
     ] = None
@@ -49,7 +53,10 @@ class Choice:
             show_default="all methods",
         ),
     ] = None
-    policy: Annotated[Path | None, typer.Option(metavar="FILE", help="Another policy for hi_ppo.")] = None
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Another policy for hi_ppo; worlds: several, of different seeds."),
+    ] = None
     forecast: Annotated[str, typer.Option(metavar="kalman|gru|persistence", help="What all methods are told.")] = (
         "kalman"
     )
@@ -75,13 +82,37 @@ class Choice:
         str | None,
         typer.Option(metavar="A,B,..", help="Suite: main, held, load, movement, ..; see docs.", show_default="all"),
     ] = None
-    processes: Annotated[int, typer.Option(metavar="N", min=1, help="Suite: processes.")] = 2
+    loads: Annotated[
+        str | None, typer.Option(metavar="A,B,..", help="Worlds: loads of the site.", show_default="0.7,1,1.2")
+    ] = None
+    networks: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,..", help="Worlds: still, moving, failing; in turn.", show_default="all"),
+    ] = None
+    domains: Annotated[
+        str | None, typer.Option(metavar="K,K,..", help="Worlds: how many domains.", show_default="4")
+    ] = None
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Worlds: jobs in each.", show_default="15 a domain")] = (
+        None
+    )
+    models: Annotated[
+        str | None, typer.Option(metavar="A,B,..", help="Worlds: what elastic jobs train.", show_default="four")
+    ] = None
+    bounds: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Worlds: relaxation, search, or none.", show_default="relaxation"),
+    ] = None
+    processes: Annotated[int, typer.Option(metavar="N", min=1, help="Suite, worlds: processes.")] = 2
+    ray: Annotated[
+        bool,
+        typer.Option("--ray", help="Suite, worlds: by as many workers of a Ray cluster (RAY_ADDRESS, or here)."),
+    ] = False
     seed: Seed = 0
     write: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Suite: write evaluation.md and its pictures there.")
+        Path | None, typer.Option(metavar="DIR", help="Suite: write evaluation.md, or worlds.md, there.")
     ] = None
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write evaluation.json and evaluation.html there.")
+        Path | None, typer.Option(metavar="DIR", help="Write evaluation.json, its page or its rows there.")
     ] = None
     json: Json = False
 
@@ -90,11 +121,25 @@ class Choice:
 def evaluate(choice: Choice) -> None:
     """How near methods come to perfect hindsight on a moving network.
 
-    With --model, --cluster and --trace: all methods on that network. Without: the standard suite.
+    With --model, --cluster and --trace: all methods on that network. Without: the standard suite. With --world: how
+    near schedulers of many jobs come to the best found with hindsight, in drawn worlds.
     """
     for option, folder in (("--out", choice.out), ("--write", choice.write)):
         if folder is not None:
             check_folder(folder, option=option)
+    if choice.ray:
+        from hippo.machine import imported_ray
+
+        imported_ray()  # before anything is planned
+    if choice.world:
+        _check_others(choice, NOT_OF_WORLDS, "not of worlds of many jobs")
+        _worlds(choice)
+        return
+    _check_others(choice, OF_WORLDS, "only of worlds of many jobs, which --world asks for")
+    if choice.policy is not None and len(choice.policy) > 1:
+        raise InputError(
+            "only worlds (--world) take several", source="--policy", value=str(choice.policy[1]), remedy="give one"
+        )
     own = {"--model": choice.model, "--cluster": choice.cluster, "--trace": choice.trace}
     missing = [option for option, value in own.items() if value is None]
     if not missing:
@@ -157,7 +202,7 @@ def _on_one_network(choice: Choice) -> dict[str, Any]:
             problem,
             choice.trace,
             asked,
-            policy=choice.policy,
+            policy=choice.policy[0] if choice.policy else None,
             forecast=choice.forecast,
             epoch_s=choice.epoch,
             seed=choice.seed,
@@ -169,13 +214,57 @@ def _on_one_network(choice: Choice) -> dict[str, Any]:
     return document
 
 
+def _worlds(choice: Choice) -> None:
+    """Draws worlds and plays them, then prints, and writes what was asked for."""
+    from hippo.front_door.worlds import WorldsChoice, evaluate_worlds
+
+    usual = WorldsChoice()
+    given: dict[str, Any] = {"policies": tuple(choice.policy or ()), "jobs": choice.jobs, "seeds": choice.seeds}
+    given["seed"] = usual.seed + choice.seed
+    given["cluster"] = choice.cluster or usual.cluster
+    for name, kind in (("loads", float), ("domains", int)):
+        given[name] = _numbers(getattr(choice, name), kind, f"--{name}") or getattr(usual, name)
+    for name in ("methods", "families", "networks", "models"):
+        words = getattr(choice, name)
+        given[name] = getattr(usual, name) if words is None else tuple(part.strip() for part in words.split(","))
+    if choice.bounds is not None:
+        given["bounds"] = () if choice.bounds == "none" else tuple(part.strip() for part in choice.bounds.split(","))
+    with Watch("evaluating") as watch:
+        found = evaluate_worlds(WorldsChoice(**given), processes=choice.processes, ray=choice.ray, progress=watch)
+    if choice.json:
+        print_document(found.document)
+    else:
+        from hippo.report.worlds_terminal import worlds_view
+
+        print_view(worlds_view(found.document))
+    if choice.out is not None:
+        from hippo.files import json_text
+
+        told = {"worlds.jsonl": found.rows, "jobs.jsonl": found.jobs}
+        files = {name: "".join(map(_line, rows)) for name, rows in told.items()}
+        write_files(choice.out, {"evaluation.json": json_text(found.document), **files})
+    if choice.write is not None:
+        from hippo.report.worlds_page import page
+
+        write_files(choice.write, {"worlds.md": page(found.document)})
+
+
+def _numbers(text: str | None, kind: type[int] | type[float], option: str) -> tuple[Any, ...]:
+    """Numbers parted by commas."""
+    try:
+        return () if text is None else tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        remedy = "write numbers parted by commas, for instance " + ("4,8" if kind is int else "0.7,1")
+        raise InputError("are no such numbers", source=option, value=text, remedy=remedy) from None
+
+
 def _the_suite(choice: Choice) -> None:
     """Plays the suite, then prints, and writes what was asked for."""
     from hippo.front_door.networks import SuiteChoice, drawn_terms, evaluate_suite
 
     asked = SuiteChoice(
         methods=None if choice.methods is None else tuple(choice.methods.split(",")),
-        policy=choice.policy,
+        policy=choice.policy[0] if choice.policy else None,
         families=None if choice.families is None else tuple(part.strip() for part in choice.families.split(",")),
         parts=None if choice.parts is None else tuple(part.strip() for part in choice.parts.split(",")),
         seeds=choice.seeds,
@@ -189,7 +278,7 @@ def _the_suite(choice: Choice) -> None:
         ),
     )
     with Watch("evaluating") as watch:
-        played = evaluate_suite(asked, processes=choice.processes, progress=watch)
+        played = evaluate_suite(asked, processes=choice.processes, ray=choice.ray, progress=watch)
     if choice.json:
         print_document(played.document)
     else:

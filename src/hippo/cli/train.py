@@ -14,7 +14,7 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError, MissingExtraError
 
 LONGEST_MINUTES = 100_000.0
-USUAL = "hi_ppo"
+USUAL, ON_RAY = "hi_ppo", "world"
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "configs" if (PACKAGE / "configs").is_dir() else PACKAGE.parents[1] / "configs" / "algo"
 """Configurations with names: inside an installed package, at the top of a checkout."""
@@ -46,6 +46,13 @@ class Choice:
     ] = None
     allow_compression: AllowCompression = False
     compression_worth: CompressionWorth = None
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Learner world: by workers of a Ray cluster, RAY_ADDRESS or one started here.")
+    ] = False
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="--ray: how many, a core each.", show_default="run.shares"),
+    ] = None
     json: Json = False
 
 
@@ -54,7 +61,7 @@ def train(choice: Choice) -> None:
     """Train Hi-PPO, or the learner that --config names.
 
     Hi-PPO prepares a dataset of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
-    --nproc-per-node 2 --no-python hippo train ...
+    --nproc-per-node 2 --no-python hippo train ... On a Ray cluster: --ray, where who is slow is cut off.
     """
     if choice.print_config:
         print(_text(choice.config or Path(USUAL)), end="")
@@ -62,13 +69,16 @@ def train(choice: Choice) -> None:
     from hippo.first_use import prepare_moving
 
     learner, settings = _settings(choice)
+    crew = _crew(choice, learner, settings)
     check_folder(choice.out)
     learn = _trainer(learner)
     with Watch("training") as watch:
         if learner == USUAL:
             prepare_moving(trains=True, progress=watch)
         try:
-            found: dict[str, Any] = learn(settings, out=choice.out, resume=choice.resume, progress=watch, say=say)
+            found: dict[str, Any] = learn(
+                settings, out=choice.out, resume=choice.resume, progress=watch, say=say, **crew
+            )
         except InputError as error:  # training knows the settings, not their file
             raise InputError(
                 error.problem,
@@ -83,6 +93,21 @@ def train(choice: Choice) -> None:
         print_document(found)
     else:
         print(_sentences(found) if learner == USUAL else found["words"])
+
+
+def _crew(choice: Choice, learner: str, settings: Any) -> dict[str, int]:
+    """Workers of a Ray cluster, if they are asked for."""
+    if not choice.ray:
+        if choice.workers is not None:
+            raise InputError("only with --ray", source="--workers", value=choice.workers, remedy="add --ray")
+        return {}
+    if learner != ON_RAY:
+        remedy = f"give --config {ON_RAY}, or leave --ray out"
+        raise InputError(f"only of {ON_RAY}", source="--ray", value=learner, remedy=remedy)
+    from hippo.machine import imported_ray
+
+    imported_ray()  # before anything is planned
+    return {"workers": choice.workers or settings.run.shares}
 
 
 def _settings(choice: Choice) -> tuple[str, Any]:

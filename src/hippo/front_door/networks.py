@@ -246,15 +246,16 @@ class SuiteChoice:
 
 
 def evaluate_suite(
-    choice: SuiteChoice | None = None, *, processes: int = 1, progress: Progress | None = None
+    choice: SuiteChoice | None = None, *, processes: int = 1, ray: bool = False, progress: Progress | None = None
 ) -> SuiteRun:
     """The standard suite: drawn worlds of every family, all methods, ablations and kept plans. It takes hours.
+    ``ray``: by so many workers of a Ray cluster in place of processes.
 
     Raises ``InputError`` for a family, a method or a policy that does not exist.
     """
     suite, began = suite_of(choice or SuiteChoice()), _clocks()
     first_use.prepare_moving(progress=progress)
-    rows = play_suite(suite, processes=processes, watch=progress)
+    rows = play_suite(suite, processes=processes, ray=ray, watch=progress)
     found = evidence(rows, ours=suite.ours, ablations=[each.name for each in suite.ablations])
     asked = figures_asked(found, ours=suite.ours)
     others = ("entrants", "ablations", "planners")

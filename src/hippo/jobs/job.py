@@ -15,8 +15,6 @@ ELASTIC = ("batch", "seq", "tokens", "least", "most")
 """What an elastic job has, all of it above 0, and a gang has not."""
 
 MOST_DEVICES = 10_000_000
-ELASTIC = ("batch", "seq", "tokens", "least", "most")
-"""What an elastic job has, all of it above 0, and a gang has not."""
 
 MOST_TOKENS = 1e16
 MOST_GB = 1e9
@@ -43,7 +41,8 @@ class Job:
     ------
     InputError
         A time that is negative or no number, a gang of nothing, a deadline before the arrival, an unknown kind; tokens
-        without a model, a batch or sizes, sizes without tokens, more devices at least than at most.
+        without a model, a batch or sizes, sizes without tokens, more devices at least than at most; clients without a
+        bound on their latency, or of a job that serves nobody.
     """
 
     name: str
@@ -59,6 +58,8 @@ class Job:
     estimate_s: float | None = None  # what the submitter says; may be wrong
     data_gb: float = 0.0  # moves to where the job runs
     data_at: str = ""  # domain that holds it; "" = everywhere
+    clients_at: str = ""  # of a job of kind deploy: domain from which it is asked; "" = anywhere
+    latency_bound_s: float | None = None  # one way between it and its clients, at most; None: any
     model: str = ""  # catalogue model; "" = chosen by the number of devices
     batch: int = 0  # sequences a step, of an elastic job; so are the next four
     seq: int = 0  # tokens a sequence
@@ -112,8 +113,19 @@ class Job:
             self._refuse(
                 "estimate_s", self.estimate_s, "an estimate is a time", "write seconds above 0, or leave it out"
             )
+        self._check_clients()
         if isinstance(self.priority, bool) or not isinstance(self.priority, int) or abs(self.priority) > 10**6:
             self._refuse("priority", self.priority, "not a whole number", "write a whole number, higher goes first")
+
+    def _check_clients(self) -> None:
+        bound_s = self.latency_bound_s
+        if bound_s is not None and (not _is_number(bound_s) or bound_s <= 0):
+            self._refuse("latency_bound_s", bound_s, "a bound is a time", "write seconds above 0, or leave it out")
+        if (bound_s is None) != (not self.clients_at):
+            here, missing = ("latency_bound_s", "clients_at") if bound_s else ("clients_at", "latency_bound_s")
+            self._refuse(here, getattr(self, here), f"a job with it has no {missing}", f"write {missing}, or neither")
+        if self.clients_at and self.kind != "deploy":
+            self._refuse("kind", self.kind, "only serving has clients", "write deploy, or leave out clients_at")
 
     @property
     def _source(self) -> str:

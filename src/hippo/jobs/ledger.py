@@ -23,6 +23,7 @@ class Ledger:
     finish_s: Floats  # (n,)
     run_s: Floats  # (n,) time on devices, restarts and waiting for data on them included
     moved_gb: Floats  # (n,) over links
+    late_s: Floats  # (n,) that it served with its clients farther than its bound
     preemptions: Ints  # (n,) stops before the end, by the policy
     failures: Ints  # (n,) stops by a failed node
     slowdown: Floats  # (n,) factor of its last placement on its duration: 1 / speed, times what spanning costs

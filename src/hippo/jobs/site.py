@@ -56,12 +56,13 @@ class DevicePool:
 class LinkHistory:
     """What the links between K domains carry over time: a value holds until the next of T instants, the last for ever.
 
-    Before the first instant its values hold. Latencies stand still.
+    Before the first instant its values hold.
     """
 
     time_s: NDArray[np.float64]  # (T,) ascending, on the clock of the jobs' arrivals
     bandwidth_bytes_per_s: NDArray[np.float64]  # (T, K, K) from, to; 0: no link or an outage; inf on the diagonal
     source: str = ""
+    latency_s: NDArray[np.float64] | None = None  # (T, K, K) one way; None: latencies stand still
 
     def __post_init__(self) -> None:
         size = len(self.time_s)
@@ -77,6 +78,12 @@ class LinkHistory:
         if wrong.any():
             value = float(self.bandwidth_bytes_per_s[wrong][0])
             self._refuse("not a number of 0 or more", "bandwidth_bytes_per_s", value, "write 0 for an outage")
+        if self.latency_s is not None:
+            assert self.latency_s.shape == shape, "a latency per link and instant"
+            late = ~(np.isfinite(self.latency_s) & (self.latency_s >= 0))
+            if late.any():
+                value = float(self.latency_s[late][0])
+                self._refuse("not a finite number of 0 or more", "latency_s", value, "write seconds")
 
     def at(self, time_s: float) -> NDArray[np.float64]:
         """(K, K) what the links carry at a time."""
@@ -143,7 +150,9 @@ class JobSite:
         if network is not None:
             moving = np.repeat(still[None], len(network.time_s), axis=0)
             moving[:, *ends] = network.bandwidth_bytes_per_s
-            history = LinkHistory(network.time_s, moving, network.source)
+            late = np.repeat(latency_s[None], len(network.time_s), axis=0)
+            late[:, *ends] = network.latency_s
+            history = LinkHistory(network.time_s, moving, network.source, late if (late != latency_s).any() else None)
         tables = (_frozen(still.tolist()), _frozen(latency_s.tolist()))
         return cls(pools, *tables, cluster.name, history, _frozen(usd_per_gb.tolist()))
 
@@ -156,6 +165,13 @@ class JobSite:
     def kinds(self) -> tuple[str, ...]:
         """Kinds of device, each once."""
         return tuple(dict.fromkeys(pool.kind for pool in self.pools))
+
+    @property
+    def moving_latency_s(self) -> NDArray[np.float64]:
+        """(T, K, K) one way, at the instants of ``history``; (1, K, K) where latencies stand still."""
+        if self.history is None or self.history.latency_s is None:
+            return np.array([self.latency_s])
+        return self.history.latency_s
 
     @property
     def devices(self) -> int:

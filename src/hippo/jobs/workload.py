@@ -23,6 +23,7 @@ Ints = NDArray[np.int64]
 _PER_JOB = (
     *("arrival_s", "duration_s", "devices", "kind", "user", "runs_on", "memory_gb", "priority", "deadline_s"),
     *("estimate_s", "data_gb", "data_at", "model", "ends_after", *ELASTIC),
+    *("clients_at", "latency_bound_s"),
 )
 
 
@@ -50,10 +51,13 @@ class JobWorkload:
     ends_after: Floats  # (n,) tokens; 0: all of them
     least: Ints  # (n,) devices
     most: Ints  # (n,)
+    clients_at: Ints  # (n,) index into ``client_domains``, -1: anywhere
+    latency_bound_s: Floats  # (n,) inf: none
     users: tuple[str, ...] = ("",)
     device_kinds: tuple[tuple[str, ...], ...] = ((),)
     domains: tuple[str, ...] = ()
     models: tuple[str, ...] = ("",)
+    client_domains: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, jobs: Iterable[Job]) -> JobWorkload:
@@ -63,15 +67,17 @@ class JobWorkload:
         if twice:
             raise InputError("two jobs have one name", source="jobs", key="name", value=twice[0], remedy="rename one")
         column: dict[str, Any] = {key: [getattr(job, key) for job in given] for key in _PER_JOB}
-        column["deadline_s"] = [np.inf if value is None else value for value in column["deadline_s"]]
+        for key in ("deadline_s", "latency_bound_s"):
+            column[key] = [np.inf if value is None else value for value in column[key]]
         column["estimate_s"] = [np.nan if value is None else value for value in column["estimate_s"]]
         words: dict[str, Any] = {}
         for key, table in (("user", "users"), ("runs_on", "device_kinds"), ("model", "models")):
             words[table] = tuple(dict.fromkeys(column[key])) or (("",) if key != "runs_on" else ((),))
             place = {word: index for index, word in enumerate(words[table])}
             column[key] = [place[word] for word in column[key]]
-        words["domains"] = tuple(dict.fromkeys(word for word in column["data_at"] if word))
-        column["data_at"] = [words["domains"].index(word) if word else -1 for word in column["data_at"]]
+        for key, table in (("data_at", "domains"), ("clients_at", "client_domains")):
+            words[table] = tuple(dict.fromkeys(word for word in column[key] if word))
+            column[key] = [words[table].index(word) if word else -1 for word in column[key]]
         column["kind"] = [KINDS.index(kind) for kind in column["kind"]]
         return cls(tuple(job.name for job in given), **_arrays(column), **words)
 
@@ -79,13 +85,14 @@ class JobWorkload:
     def of_columns(cls, columns: Mapping[str, Any], *, names: Sequence[str] = (), **words: Any) -> JobWorkload:
         """The workload of columns (n,): ``arrival_s``, ``duration_s`` and any of the others, missing ones by default.
 
-        ``words`` are ``users``, ``device_kinds``, ``domains`` and ``models``. Rows need not be sorted. ``InputError``
-        names the first row that cannot be (counted from 0).
+        ``words`` are ``users``, ``device_kinds``, ``domains``, ``models`` and ``client_domains``. Rows need not be
+        sorted. ``InputError`` names the first row that cannot be (counted from 0).
         """
         unknown = set(columns) - set(_PER_JOB)
         assert not unknown, f"no such columns: {unknown}"
         n = len(columns["arrival_s"])
         default = {"devices": 1, "deadline_s": np.inf, "estimate_s": np.nan, "data_at": -1}
+        default |= {"clients_at": -1, "latency_bound_s": np.inf}
         filled = _arrays({key: columns.get(key, np.full(n, default.get(key, 0))) for key in _PER_JOB})
         assert all(len(column) == n for column in filled.values()), "columns of one length"
         _check(filled)
@@ -145,8 +152,9 @@ class JobWorkload:
         plain["user"], plain["model"] = self.users[plain["user"]], self.models[plain["model"]]
         plain["runs_on"] = self.device_kinds[plain["runs_on"]]
         plain["data_at"] = self.domains[plain["data_at"]] if plain["data_at"] >= 0 else ""
-        plain["deadline_s"] = plain["deadline_s"] if np.isfinite(plain["deadline_s"]) else None
-        plain["estimate_s"] = plain["estimate_s"] if np.isfinite(plain["estimate_s"]) else None
+        plain["clients_at"] = self.client_domains[plain["clients_at"]] if plain["clients_at"] >= 0 else ""
+        for key in ("deadline_s", "estimate_s", "latency_bound_s"):
+            plain[key] = plain[key] if np.isfinite(plain[key]) else None
         return Job(self.name(job), **plain)
 
     def take(self, rows: NDArray[Any]) -> JobWorkload:
@@ -187,7 +195,8 @@ class JobWorkload:
         return work / span_s if span_s > 0 else float("inf")
 
 
-_WHOLE = frozenset(("devices", "kind", "user", "runs_on", "priority", "data_at", "model", *ELASTIC)) - {"tokens"}
+_WHOLE = frozenset(("devices", "kind", "user", "runs_on", "priority", "data_at", "clients_at", "model", *ELASTIC))
+_WHOLE -= {"tokens"}
 
 
 def _arrays(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,6 +227,10 @@ def _check(columns: Mapping[str, Any]) -> None:
     late = columns["deadline_s"] < columns["arrival_s"]
     _refuse(late | np.isnan(columns["deadline_s"]), columns, "deadline_s", "the deadline lies before the arrival")
     _refuse(columns["estimate_s"] <= 0, columns, "estimate_s", "an estimate is a time above 0")
+    _refuse(~(columns["latency_bound_s"] > 0), columns, "latency_bound_s", "a bound is a time above 0")
+    bounded = np.isfinite(columns["latency_bound_s"])
+    _refuse((columns["clients_at"] >= 0) != bounded, columns, "clients_at", "clients and a bound, or neither")
+    _refuse(bounded & (columns["kind"] != KINDS.index("deploy")), columns, "kind", "only serving has clients")
     _refuse((columns["kind"] < 0) | (columns["kind"] >= len(KINDS)), columns, "kind", "no such kind of job")
 
 

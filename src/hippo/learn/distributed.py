@@ -3,6 +3,8 @@ gradients are averaged at every step of the optimizer, and nobody waits for a se
 
     torchrun --standalone --nproc-per-node 2 --no-python hippo train --out out/train
 
+or by workers of a Ray cluster (``on_ray``).
+
 What is random belongs to a *share* of the worlds, not to a process: two processes with a share each do what one process
 does with both, up to the order of sums.
 """
@@ -13,6 +15,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -20,6 +23,9 @@ from torch import Tensor, nn
 
 from hippo.errors import InputError
 from hippo.learn.ppo import Alone, Together
+
+LEAST_SHARE = 0.25
+"""Of a roll-out that is cut off."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +36,74 @@ class Ring:
     size: int
 
     def average_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """The mean gradient of all processes replaces each one's own, in one message."""
-        gradients = [each.grad if each.grad is not None else torch.zeros_like(each) for each in parameters]
-        flat = torch.cat([each.reshape(-1) for each in gradients])
-        dist.all_reduce(flat)
-        parts = torch.split(flat / self.size, [each.numel() for each in gradients])
-        for parameter, part in zip(parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter)
+        """The mean gradient of all processes replaces each one's own, in one message; who has none counts as 0, and
+        what nobody has a gradient of stays without one."""
+        own = [each.grad for each in parameters]
+        flags = torch.tensor([float(each is not None) for each in own])
+        filled = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, own, strict=True)]
+        flat = self.summed(torch.cat([flags, *(each.reshape(-1) for each in filled)]))
+        some, means = flat[: len(own)], torch.split(flat[len(own) :] / self.size, [each.numel() for each in filled])
+        for parameter, has, mean in zip(parameters, some.tolist(), means, strict=True):
+            parameter.grad = mean.view_as(parameter) if has else None
 
     def mean(self, value: Tensor) -> Tensor:
         """Mean of a tensor over the processes."""
-        summed = value.detach().clone()
-        dist.all_reduce(summed)
-        return summed / self.size
+        return self.summed(value.detach().clone()) / self.size
+
+    def summed(self, value: Tensor) -> Tensor:
+        """Sum of a tensor, which is overwritten, over the processes."""
+        dist.all_reduce(value)
+        return value
+
+
+class RollOuts(Protocol):
+    """What the processes know of each other's roll-outs."""
+
+    def done(self, update: int) -> None:
+        """That for an update has come to its end here."""
+        ...
+
+    def enough(self, update: int, share: float) -> bool:
+        """Whether this process, which has that share of its own for an update, is to give what it has."""
+        ...
+
+
+@dataclass(frozen=True)
+class WholeRollOuts:
+    """Everybody waits for everybody: what is learned hangs on nobody's speed."""
+
+    def done(self, update: int) -> None:
+        """Nothing to do."""
+
+    def enough(self, update: int, share: float) -> bool:
+        """Never."""
+        return False
+
+
+class SharedCounts(Protocol):
+    """Numbers that all processes add to: ``torch.distributed``'s stores."""
+
+    def add(self, key: str, value: int, /) -> int:
+        """What a number is now."""
+        ...
+
+
+@dataclass(frozen=True)
+class CutRollOuts:
+    """Once a share ``done_share`` of the ``size`` processes has come to an end, the others end theirs early, but not
+    before a quarter (Wijmans et al. 2020, section 3: stragglers are preempted at 60 %)."""
+
+    store: SharedCounts
+    size: int
+    done_share: float
+
+    def done(self, update: int) -> None:
+        """One more."""
+        self.store.add(f"done/{update}", 1)
+
+    def enough(self, update: int, share: float) -> bool:
+        """Whether so many are done."""
+        return share >= LEAST_SHARE and self.store.add(f"done/{update}", 0) >= self.done_share * self.size
 
 
 @dataclass(frozen=True)
@@ -52,6 +113,7 @@ class Place:
     rank: int = 0
     size: int = 1
     together: Together = Alone()
+    roll_outs: RollOuts = WholeRollOuts()
 
     @property
     def first(self) -> bool:

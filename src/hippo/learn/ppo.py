@@ -98,13 +98,20 @@ def update(
     seen: list[Tensor] = []
     kl = torch.zeros(())
     for rows in order:
-        part = Batch(take(batch.observation, rows), *(each[rows] for each in batch[1:]))
-        loss, figures = losses(evaluate, part, settings, spread=spread, entropy=entropy)
-        kl = together.mean(figures[3])
+        count = torch.tensor(float(len(rows)))
+        loss, figures = torch.zeros(()), (torch.zeros(()),) * 5
+        if len(rows):
+            part = Batch(take(batch.observation, rows), *(each[rows] for each in batch[1:]))
+            loss, figures = losses(evaluate, part, settings, spread=spread, entropy=entropy)
+        moved, rows_each = together.mean(torch.stack([figures[3] * count, count]))
+        if rows_each == 0:
+            continue
+        kl = moved / rows_each
         if settings.target_kl > 0 and kl > 1.5 * settings.target_kl:
             break
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        if len(rows):  # each decision counts alike, however many of them each process has
+            (loss * (count / rows_each)).backward()
         together.average_gradients(parameters)
         norm = nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
         optimizer.step()
@@ -139,15 +146,20 @@ def value_spread(returns: Tensor, together: Together | None = None) -> Tensor:
     """Variance of each column of the returns (N, 1 + G), over all processes: regrets are tiny on one network and large
     on the next, and the value's loss must not drown the policy's."""
     together = Alone() if together is None else together
-    mean = together.mean(returns.mean(0))
-    return together.mean((returns - mean).square().mean(0)).clamp_min(1e-4)
+    return _mean((returns - _mean(returns, together)).square(), together).clamp_min(1e-4)
 
 
 def normalised(advantage: Tensor, together: Together | None = None) -> Tensor:
     """Mean 0 and deviation 1 over the batch of all processes."""
     together = Alone() if together is None else together
-    centred = advantage - together.mean(advantage.mean())
-    return centred / (together.mean(centred.square().mean()).sqrt() + 1e-8)
+    centred = advantage - _mean(advantage, together)
+    return centred / (_mean(centred.square(), together).sqrt() + 1e-8)
+
+
+def _mean(values: Tensor, together: Together) -> Tensor:
+    """Mean over the rows of all processes, of which one may have more than another, or none."""
+    told = together.mean(torch.cat([values.sum(0).reshape(-1), torch.tensor([float(len(values))])]))
+    return (told[:-1] / told[-1].clamp_min(1e-12)).reshape(values.shape[1:])
 
 
 def choice(logits: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,13 +173,16 @@ def take(observation: Any, rows: Tensor) -> Any:
     return observation[rows] if isinstance(observation, Tensor) else type(observation)(*(o[rows] for o in observation))
 
 
-def minibatches(shares: Sequence[int], settings: Ppo, generators: Sequence[np.random.Generator]) -> Iterator[Tensor]:
+def minibatches(
+    shares: Sequence[int], settings: Ppo, generators: Sequence[np.random.Generator], *, count: int | None = None
+) -> Iterator[Tensor]:
     """Indices of the minibatches of all passes over a batch that lies share after share (``shares``: their lengths).
 
     Every minibatch takes its part of every share, each shuffled by a generator of its own: whoever holds which shares,
-    the minibatches of all together are the same.
+    the minibatches of all together are the same. ``count``: of a pass, where processes that hold unequally much must
+    agree on it; None: as many as ``settings`` make of these shares.
     """
-    count = max(1, round(sum(shares) / settings.minibatch))
+    count = max(1, round(sum(shares) / settings.minibatch)) if count is None else count
     starts = np.concatenate([[0], np.cumsum(shares)[:-1]])
     for _ in range(settings.passes):
         parts = [

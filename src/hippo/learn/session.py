@@ -16,12 +16,17 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from hippo.errors import InputError
 from hippo.learn.checkpoint import Checkpoint, must_match, save
 from hippo.learn.distributed import Place, agreed, gathered
 from hippo.learn.tracking import Tracker
 
 Progress = Callable[[str, float], None]
 Validation = Callable[[nn.Module], dict[str, float]]
+
+
+class WorkersLostError(InputError):
+    """Those who learn are lost, but not what they had learned by the end of the update before."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,12 @@ class Session:
         if tracker is not None and resumed is None and self.look_first:
             tracker.write(0, {self.counted: 0, "seconds": 0.0} | self._looked(notes, 0))
         for number in range(start + 1, updates + 1):
-            told = self.learner.learn((number - 1) / updates)
+            try:
+                told = self.learner.learn((number - 1) / updates)
+            except WorkersLostError:
+                if number > start + 1:
+                    self._save(number - 1, time.monotonic() - began, notes)
+                raise
             notes[self.counted] += told.count
             seconds = time.monotonic() - began
             last = agreed(self.learner.place, number == updates or 0 < self.settings.run.minutes * 60 <= seconds)

@@ -11,11 +11,12 @@ import pytest
 from hippo.errors import InputError
 from hippo.jobs.engine.play import play
 from hippo.jobs.env.env import Queue
-from hippo.jobs.env.multi_agent import Pullers, Seen, multi_agent_env
+from hippo.jobs.env.multi_agent import Pullers, multi_agent_env
 from hippo.jobs.job import Job
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.site import DevicePool, site
 from hippo.jobs.workload import JobWorkload
+from hippo.learn.turns import Seen
 
 from .worlds import drawn, small_site
 
@@ -52,8 +53,8 @@ def test_every_agent_is_paid_what_all_jobs_waited(seed: int) -> None:
     assert agents.mean_completion_s == pytest.approx(completion_s.mean())
     assert {frozenset(each) for each in seen} == {frozenset(), frozenset({A}), frozenset({B}), frozenset({A, B})}
     for each in seen:
-        for one in each.values():
-            assert agents.observation_space.contains(one)
+        for name, one in each.items():
+            assert agents.observation_spaces[name].contains(one)
 
 
 def test_who_has_nothing_to_choose_is_absent() -> None:

@@ -63,7 +63,8 @@ def _site(rng: np.random.Generator, domains: int) -> JobSite:
         times = np.cumsum(rng.exponential(30.0, rng.integers(1, 12)))
         share = rng.uniform(0.1, 1.5, (len(times), *size)) * (rng.random((len(times), *size)) > 0.2)
         share[-1] = 1.0  # else who waits for an outage to end may wait for ever
-        history = LinkHistory(times - 20.0, still * np.where(np.eye(domains) > 0, 1.0, share))
+        late = latency * rng.uniform(0.3, 3.0, share.shape) if rng.random() < 0.7 else None
+        history = LinkHistory(times - 20.0, still * np.where(np.eye(domains) > 0, 1.0, share), latency_s=late)
     return JobSite(
         pools, *(tuple(map(tuple, each.tolist())) for each in (still, latency)), "drawn", history, usd.tolist()
     )
@@ -100,14 +101,14 @@ def _offers(rng: np.random.Generator) -> OfferTable:
         inside_comm=np.zeros(count),
         bandwidth_bytes_per_s=bandwidth,
         latency_s=latency,
-        tokens_per_s=np.full(len(KINDS), 1e5),
+        tokens_per_s=10 ** rng.uniform(3.5, 5.5, len(KINDS)),
         state_bytes=10 ** rng.uniform(8.5, 10.5, len(KINDS)),
         state_share=np.where(replicas[:, None], gpus > 0, gpus / gpus.sum(axis=1, keepdims=True)),
     )
 
 
 def _workload(rng: np.random.Generator, site: JobSite, jobs: int) -> JobWorkload:
-    """Elastic jobs and gangs that all fit into one domain, with and without data."""
+    """Elastic jobs and gangs that all fit into one domain, with and without data; some serve within a bound."""
     found, largest = [], max(pool.devices for pool in site.pools)
     for number, arrival_s in enumerate(np.cumsum(rng.exponential(15.0, jobs)).tolist()):
         terms = {"data_gb": float(rng.choice([0.0, rng.uniform(1, 60)])), "data_at": str(rng.choice(site.domains))}
@@ -118,6 +119,9 @@ def _workload(rng: np.random.Generator, site: JobSite, jobs: int) -> JobWorkload
             terms |= {"least": int(rng.integers(1, 3)), "most": most, "devices": most}
         else:
             terms["devices"] = int(rng.integers(1, largest + 1))
+            if rng.random() < 0.5:
+                bound_s = float(rng.uniform(0.01, 0.1))
+                terms |= {"kind": "deploy", "clients_at": str(rng.choice(site.domains)), "latency_bound_s": bound_s}
         found.append(Job(str(number), arrival_s, duration_s, **terms))
     return JobWorkload.of(found)
 
@@ -145,12 +149,23 @@ class Restless:
         for job in moment.running.tolist():
             if self.rng.random() < 0.1:
                 moment.weigh(job, self.rng.uniform(0.3, 3.0))
+            if moment.workload.elastic[job] and self.rng.random() < 0.4 and self.paused[job] < 2 * MOST_PAUSES:
+                self.paused[job] += self.go(moment, job)
             if self.rng.random() < 0.15 and self.paused[job] < MOST_PAUSES:
                 self.paused[job] += 1
                 self.move(moment, job)
         for job in self.rng.permutation(moment.waiting).tolist():
             if self.rng.random() < 0.7 or not len(moment.running):
                 self.begin(moment, job)
+
+    def go(self, moment: Moment, job: int) -> bool:
+        """Go somewhere else in the background, or give that up."""
+        if moment.moves(job):
+            if self.rng.random() < 0.2:
+                moment.stay(job)
+            return False
+        places = moment.places(job)
+        return bool(places) and moment.move(job, places[self.rng.integers(len(places))])
 
     def move(self, moment: Moment, job: int) -> None:
         """Pause, or go on at once somewhere else or in another way."""

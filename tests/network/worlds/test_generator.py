@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hippo.dynamics.movements import widest_path
 from hippo.dynamics.network import trace_to_csv
 from hippo.errors import InputError, UnknownNameError
 from hippo.network.worlds.generator import (
@@ -18,7 +19,6 @@ from hippo.network.worlds.generator import (
     trace_of,
     world_from_trace,
 )
-from hippo.network.worlds.movements import widest_path
 from hippo.network.worlds.world import World
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.cluster import Cluster, Link

@@ -7,7 +7,7 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.heaps import first_at_most
-from hippo.jobs.engine.running import size_of_set, start, try_start
+from hippo.jobs.engine.running import has_somewhere, size_of_set, start, try_start
 
 
 @kernel(lean=True)
@@ -15,6 +15,8 @@ def backfill(w):  # type: ignore[no-untyped-def]
     """Start the first who waits as long as it fits; then let others by."""
     while w.tally[c.ACTIVE] > 0:
         job = _first(w)
+        if job < 0:
+            return
         if not try_start(w, job):
             _let_by(w, job)
             return
@@ -22,10 +24,13 @@ def backfill(w):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _first(w):  # type: ignore[no-untyped-def]
-    """Who came first of all that wait."""
-    first = w.klass[w.active[0], c.CLASS_HEAD]
-    for at in range(1, w.tally[c.ACTIVE]):
-        first = min(first, w.klass[w.active[at], c.CLASS_HEAD])
+    """Who came first of all that wait and have somewhere to go, -1: nobody."""
+    first = -1
+    for at in range(w.tally[c.ACTIVE]):
+        kind = w.active[at]
+        head = w.klass[kind, c.CLASS_HEAD]
+        if (first < 0 or head < first) and has_somewhere(w, w.klass[kind, c.CLASS_SHAPE]):
+            first = head
     return first
 
 

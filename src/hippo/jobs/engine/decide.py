@@ -13,7 +13,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.backfilling import backfill
 from hippo.jobs.engine.heaps import set_due
 from hippo.jobs.engine.keys import offset, rank
-from hippo.jobs.engine.running import is_far, part_pool, size_of_set, start, start_over, stop, try_start
+from hippo.jobs.engine.running import has_somewhere, is_far, part_pool, size_of_set, start, start_over, stop, try_start
 
 
 @kernel(lean=True)
@@ -53,15 +53,18 @@ def _end_of_round(now, round_s):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _in_line(w):  # type: ignore[no-untyped-def]
-    """Only ever the first."""
+    """Only ever the first, of those that have somewhere to go."""
     while w.tally[c.ACTIVE] > 0:
-        best = w.active[0]
-        for at in range(1, w.tally[c.ACTIVE]):
+        best = -1
+        for at in range(w.tally[c.ACTIVE]):
             kind = w.active[at]
+            if not has_somewhere(w, w.klass[kind, c.CLASS_SHAPE]):
+                continue
             key, best_key = w.head_key[kind], w.head_key[best]
-            if key < best_key or (key == best_key and w.klass[kind, c.CLASS_HEAD] < w.klass[best, c.CLASS_HEAD]):
+            earlier = w.klass[kind, c.CLASS_HEAD] < w.klass[best, c.CLASS_HEAD]
+            if best < 0 or key < best_key or (key == best_key and earlier):
                 best = kind
-        if not try_start(w, w.klass[best, c.CLASS_HEAD]):
+        if best < 0 or not try_start(w, w.klass[best, c.CLASS_HEAD]):
             return
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hippo.errors import InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.heaps import set_due
-from hippo.jobs.engine.running import time_to_failure
+from hippo.jobs.engine.running import look_for_clients, time_to_failure
 from hippo.jobs.engine.shapes import Shapes, shapes
 from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.learned.state import LearnedSetup, nothing, writable
@@ -68,6 +68,10 @@ def open_world(
         allowed=kinds.allowed,
         partly=kinds.partly,
         sets=kinds.sets,
+        clients=kinds.clients,
+        bound_s=kinds.bound_s,
+        large_enough=kinds.allowed.copy(),
+        serving=np.flatnonzero(np.isfinite(workload.latency_bound_s) & (mark[:, c.STATUS] != c.REFUSED)),
         reach=kinds.reach,
         group=np.zeros((len(kinds.reach), 3)),
         **places,
@@ -84,6 +88,7 @@ def open_world(
         segment_s=np.zeros((segments, 2)),
         learned=writable((learner or LearnedSetup()).begin(workload, site.devices)) if policy.learns else nothing(),
     )
+    look_for_clients(world)
     if len(kinds.refused) < len(workload):  # else nodes would fail for nobody until the last one has come
         _plan_failures(world, start_s)
         _plan(world, c.NETWORK, np.maximum(world.links.time_s[1:2], start_s))
@@ -178,7 +183,7 @@ def _jobs(workload: JobWorkload, policy: QueuePolicy) -> Floats:
     job[:, c.ARRIVAL], job[:, c.DURATION] = workload.arrival_s, workload.duration_s
     job[:, c.LEFT], job[:, c.ESTIMATE] = workload.duration_s, workload.estimate_s
     job[:, c.DEADLINE], job[:, c.GB] = workload.deadline_s, workload.data_gb
-    job[:, c.FIRST], job[:, c.WEIGHT] = np.nan, 1.0
+    job[:, c.FIRST], job[:, c.WEIGHT], job[:, c.LATE_SINCE] = np.nan, 1.0, np.inf
     key = policy.key
     job[:, c.KNOWN_KEY] = 0.0 if key.known is None else key.known(workload)
     job[:, c.KEY_FACTOR] = 1.0 if key.factor is None else key.factor(workload)
@@ -266,15 +271,18 @@ def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, 
         time_s=history.time_s.copy() if history else np.zeros(1),
         history=history.bandwidth_bytes_per_s if history else np.array([site.bandwidth_bytes_per_s]),
         capacity=np.array(history.bandwidth_bytes_per_s[0] if history else site.bandwidth_bytes_per_s),
-        latency=np.array(site.latency_s),
+        latency=site.moving_latency_s[0].copy(),
+        latency_history=site.moving_latency_s,
         usd_per_byte=np.array(site.usd_per_gb) * 1e-9 if site.usd_per_gb else np.zeros((domains, domains)),
         moved_gb=np.zeros((domains, domains)),
         exchanged_gb=np.zeros((domains, domains)),
         transfer=transfer,
-        bytes=np.zeros((transfers, 3)),
+        bytes=np.zeros((transfers, 5)),
         active=np.zeros(transfers, np.int64),
         spanning=np.zeros(spanning, np.int64),
-        tally=np.array([0, 0, 0 if transfers else -1, 0, 0, 0]),
+        tally=np.array([0, 0, 0 if transfers else -1, 0, 0, 0, 0]),
+        behind=np.full((domains, domains), -1, np.int64),
+        spare=np.zeros((domains, domains)),
         first=np.full((domains, domains), -1, np.int64),
         next=np.full(flows, -1, np.int64),
         demand=np.zeros(flows),
@@ -284,6 +292,8 @@ def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, 
         "links": links,
         "offers": _offers(offers),
         "part": np.full((spanning, c.MOST_PARTS), -1, np.int64),
+        "going": np.full((spanning, c.GOING_PARTS + c.MOST_PARTS), -1, np.int64),
+        "going_s": np.zeros(spanning),
         "due": np.full(items, np.inf),
         "heap": np.zeros(items, np.int64),
         "place": np.full(items, -1, np.int64),
@@ -293,6 +303,7 @@ def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, 
 def _offers(table: OfferTable | None) -> c.Offers:
     if table is None:
         table = OfferTable.none()
+    steps = table.tokens_per_s / np.array([kind.batch * kind.seq for kind in table.kinds], np.float64)
     return c.Offers(
         form=np.stack([table.kind, table.parts, table.block, _rings(table)], axis=1),
         gpus=table.gpus,
@@ -302,6 +313,7 @@ def _offers(table: OfferTable | None) -> c.Offers:
         bandwidth=table.bandwidth_bytes_per_s,
         latency=table.latency_s,
         state_bytes=table.state_bytes,
+        gradient_bytes=table.state_bytes * c.GRADIENT_SHARE * steps,
     )
 
 

@@ -10,11 +10,12 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.decide import decide
+from hippo.jobs.engine.elastic import go_over
 from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.heaps import join, set_due
 from hippo.jobs.engine.keys import find_shares, key, served
 from hippo.jobs.engine.opening import Opening, open_world
-from hippo.jobs.engine.running import break_or_repair, came, happen, tenants_change
+from hippo.jobs.engine.running import break_or_repair, came, give_up_hope, happen, look_for_clients, tenants_change
 from hippo.jobs.engine.world import Floats, QueueWorld
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
@@ -75,8 +76,12 @@ def ledger(opening: Opening, policy: str) -> Ledger:
     world = opening.world
     job, mark = world.job, world.mark
     done = mark[:, c.STATUS] == c.DONE
+    late = "its clients came to be farther than its bound from all devices that it could use, and stayed there"
+    known = {job for job, _ in opening.refused}
+    given_up = ((job, late) for job in np.flatnonzero(mark[:, c.STATUS] == c.REFUSED).tolist() if job not in known)
+    refused = tuple(sorted((*opening.refused, *given_up)))
     assert world.links.tally[c.TOO_MANY] == 0, "more transfers at once than there is room for"
-    assert done.sum() + len(opening.refused) == len(job), "jobs are left that neither ran nor were refused"
+    assert done.sum() + len(refused) == len(job), "jobs are left that neither ran nor were refused"
     taken = world.tally[c.SEGMENTS] if len(world.segment) else 0
     time_s, busy, waiting = _series(world)
     pools = world.pool[:, c.POOL_DEVICES].size
@@ -86,11 +91,12 @@ def ledger(opening: Opening, policy: str) -> Ledger:
         finish_s=np.where(done, job[:, c.FINISH], np.nan),
         run_s=np.where(done, job[:, c.RUN], np.nan),
         moved_gb=job[:, c.MOVED].copy(),
+        late_s=job[:, c.LATE_S].copy(),
         preemptions=mark[:, c.STOPS].copy(),
         failures=mark[:, c.FAILED].copy(),
         slowdown=np.where(done, job[:, c.SLOWDOWN], np.nan),
         pool=np.where(done, mark[:, c.POOL], -1),
-        refused=opening.refused,
+        refused=refused,
         events=int(world.tally[c.EVENTS]),
         busy_device_s=world.series[:, :pools].sum(axis=0),
         link_gb=world.links.moved_gb + world.links.exchanged_gb,
@@ -145,11 +151,14 @@ def _item(w, item, now):  # type: ignore[no-untyped-def]
     elif item < len(w.job) + len(w.bin):
         break_or_repair(w, item - len(w.job), now)
     elif item >= len(w.job) + len(w.bin) + c.FIRST_TRANSFER:
-        came(w, item - len(w.job) - len(w.bin) - c.FIRST_TRANSFER, now)
+        job = came(w, item - len(w.job) - len(w.bin) - c.FIRST_TRANSFER, now)
+        if job >= 0:
+            go_over(w, job)
     elif item == len(w.job) + len(w.bin) + c.TENANTS:
         tenants_change(w, now)
     elif item == len(w.job) + len(w.bin) + c.NETWORK:
         network_moves(w, now)
+        look_for_clients(w)
     else:
         w.tally[c.ROUND_ENDS] = 1
         learned_keys.refresh(w, now)
@@ -179,6 +188,8 @@ def _arrive(w, job, now):  # type: ignore[no-untyped-def]
     learned_keys.arrived(w, job)
     learned_keys.learn(w, job, now)
     join(w, job, key(w, job, now))
+    if w.clients[mark[c.SHAPE]] >= 0:
+        give_up_hope(w, job)
 
 
 @kernel(lean=True)

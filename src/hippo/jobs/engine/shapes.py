@@ -33,6 +33,8 @@ class Shapes:
     allowed: Flags  # (S, P)
     partly: Flags  # (S, P)
     sets: Ints  # (S, M)
+    clients: Ints  # (S,) domain, -1: anywhere
+    bound_s: NDArray[np.float64]  # (S,)
     reach: Ints  # (G,)
     refused: tuple[tuple[int, str], ...]
 
@@ -42,12 +44,16 @@ def shapes(workload: JobWorkload, site: JobSite, settings: ReplayRules, slowdown
     home = _homes(workload, site)
     asks, asked = _asks(workload, site, home)
     usable = np.array([_usable(workload, site, ask) for ask in asks], np.bool_).reshape(len(asks), len(site.pools))
-    row = _rows(workload, slowdown, settings)
-    triples = np.stack([asked, workload.devices, row], axis=1)
-    found, of_job = np.unique(triples, axis=0, return_inverse=True)
+    clients, bounds = _clients(workload, site), np.unique(workload.latency_bound_s)
+    row = np.where(clients == -1, _rows(workload, slowdown, settings), INSIDE)  # who serves does so from one domain
+    bound = np.searchsorted(bounds, workload.latency_bound_s)
+    found, of_job = np.unique(
+        np.stack([asked, workload.devices, row, clients, bound], axis=1), axis=0, return_inverse=True
+    )
     of_job = of_job.reshape(-1)
     size = np.array([pool.devices for pool in site.pools])
-    partly = usable[found[:, 0]]
+    near = _ever_near(found[:, 3], bounds[found[:, 4]], site)
+    partly = usable[found[:, 0]] & near
     allowed = partly & (size[None, :] >= found[:, 1:2])
     sets = _sets(found, partly, allowed, site=site, settings=settings, slowdown=slowdown)
     reach, group = _groups(np.where(allowed.any(axis=1)[:, None], allowed, partly))
@@ -55,18 +61,51 @@ def shapes(workload: JobWorkload, site: JobSite, settings: ReplayRules, slowdown
     hopeless = ~allowed.any(axis=1) & (sets[:, 0] < 0)
     never = []
     for job in np.flatnonzero(hopeless[of_job]).tolist():
-        usable_here, place = partly[of_job[job]], int(home[job])
+        usable_here, place = usable[asked[job]], int(home[job])
         why = _no_place(workload, site, job, home=place, usable=usable_here)
+        why = why or _too_far(workload, job, known=int(clients[job]) != _NOWHERE, near=partly[of_job[job]])
         why = why or _too_wide(workload, site, job, usable=usable_here, row=int(row[job]), settings=settings)
         never.append((job, why))
     if settings.failures is not None:
         together = [
             _share_up(settings.failures, site, int(devices), whole=whole, parts=parts if fits[0] >= 0 else None)
-            for (_, devices, _), whole, parts, fits in zip(found, allowed, partly, sets, strict=True)
+            for devices, whole, parts, fits in zip(found[:, 1], allowed, partly, sets, strict=True)
         ]
         kept = np.where(hopeless[of_job], -1, of_job)
         never += _lost(workload, site, kept, partly=partly, together=together, settings=settings)
-    return Shapes(of_job, np.maximum(home, -1), row, shape, allowed, partly, sets, reach, tuple(sorted(never)))
+    return Shapes(
+        of_job=of_job,
+        home=np.maximum(home, -1),
+        row=row,
+        shape=shape,
+        allowed=allowed,
+        partly=partly,
+        sets=sets,
+        clients=np.maximum(found[:, 3], -1),
+        bound_s=bounds[found[:, 4]],
+        reach=reach,
+        refused=tuple(sorted(never)),
+    )
+
+
+def _clients(workload: JobWorkload, site: JobSite) -> Ints:
+    """(n,) domain of each job's clients by the site's numbers, -1: anywhere."""
+    place = {name: index for index, name in enumerate(site.domains)}
+    words = np.array([*(place.get(name, _NOWHERE) for name in workload.client_domains), -1], np.int64)
+    found: Ints = words[workload.clients_at]
+    return found
+
+
+def _ever_near(clients: Ints, bound_s: NDArray[np.float64], site: JobSite) -> Flags:
+    """(S, P) whether a pool is near enough to the clients of a shape at any time."""
+    moving = site.history
+    carries = np.array([site.bandwidth_bytes_per_s]) if moving is None else moving.bandwidth_bytes_per_s
+    latency_s = np.where(carries > 0, site.moving_latency_s, np.inf)
+    least_s = np.maximum(latency_s, latency_s.transpose(0, 2, 1)).min(axis=0)  # (K, K)
+    domain = np.array([site.domains.index(pool.domain) for pool in site.pools])
+    found: Flags = (clients == -1)[:, None] | (least_s[clients][:, domain] <= bound_s[:, None])
+    found[clients == _NOWHERE] = False
+    return found
 
 
 def _share_up(failures: Failures, site: JobSite, devices: int, *, whole: Flags, parts: Flags | None) -> float:
@@ -142,7 +181,7 @@ def _sets(
 ) -> Ints:
     """(S, M) sets of two domains or more that each shape may span, least slowdown first."""
     listed: list[list[int]] = []
-    for (_, devices, row), parts, whole in zip(found, partly, allowed, strict=True):
+    for (devices, row), parts, whole in zip(found[:, 1:3], partly, allowed, strict=True):
         may = settings.span == "free" or (settings.span == "must" and not whole.any())
         listed.append(_sets_of_row(int(devices), slowdown.factor[row], parts, site) if may and row > 0 else [])
     sets = np.full((len(found), 1 + max((len(each) for each in listed), default=0)), -1, np.int64)
@@ -193,6 +232,17 @@ def _no_place(workload: JobWorkload, site: JobSite, job: int, *, home: int, usab
     if home == _NOWHERE:
         return f"its data lie in '{workload.domains[workload.data_at[job]]}', which the site has not"
     return "" if usable.any() else f"no link leads from its data in '{site.domains[home]}' to devices that it could use"
+
+
+def _too_far(workload: JobWorkload, job: int, *, known: bool, near: Flags) -> str:
+    """Why a job that serves can do so from no domain; empty: from some."""
+    if near.any():
+        return ""
+    at = workload.client_domains[workload.clients_at[job]]
+    if not known:
+        return f"its clients are in '{at}', which the site has not"
+    bound_ms = workload.latency_bound_s[job] * 1e3
+    return f"no devices that it could use are ever within {bound_ms:g} ms of its clients in '{at}'"
 
 
 def _too_wide(workload: JobWorkload, site: JobSite, job: int, *, usable: Flags, row: int, settings: ReplayRules) -> str:

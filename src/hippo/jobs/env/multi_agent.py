@@ -8,8 +8,6 @@ belongs to no agent: it starts by itself, in order of arrival, where several dom
 
 All work for one reward: minus the job-seconds spent in the system, scaled so that an episode in which nobody waits
 pays -1. An agent is told what has been paid since its last answer when it is asked next, and what is left at the end.
-
-RLlib is imported only when an environment is made; it is no dependency.
 """
 
 from __future__ import annotations
@@ -21,21 +19,18 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from hippo.errors import InputError, MissingExtraError
+from hippo.errors import InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import ledger
 from hippo.jobs.env import moment
 from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Queue
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.workload import JobWorkload
-
-OBSERVED, ALLOWED = "observations", "action_mask"
-"""Keys of what an agent sees, as RLlib's masking modules name them."""
-Seen = dict[str, dict[str, NDArray[np.float32]]]
+from hippo.learn.turns import ALLOWED, OBSERVED, Seen, rllib_env
 
 
 class Pullers:
-    """What RLlib's environment does, without RLlib.
+    """The queue in turns (``learn.turns.Turns``).
 
     ``queue``: what it plays on; ``candidates``: M; ``seed``: of the workloads until ``begin`` is given one.
     """
@@ -46,6 +41,10 @@ class Pullers:
             raise InputError("too few", source="environment", key="candidates", value=candidates, remedy=remedy)
         self.queue, self.size, pools = queue, candidates, queue.site.pools
         self.names = tuple(f"{index}_{pool.domain}_{pool.kind}" for index, pool in enumerate(pools))
+        seen = spaces.Box(-LARGEST, LARGEST, (self.size * F + C,), np.float32)
+        space = spaces.Dict({OBSERVED: seen, ALLOWED: spaces.Box(0.0, 1.0, (self.size + 1,), np.float32)})
+        self.observation_spaces = dict.fromkeys(self.names, space)
+        self.action_spaces = {name: spaces.Discrete(self.size + 1) for name in self.names}
         self.rng = np.random.default_rng(seed)
         self._who = moment.asked(range(len(pools)), candidates)
 
@@ -90,10 +89,9 @@ class Pullers:
         return {OBSERVED: found.flat(), ALLOWED: found.mask.astype(np.float32)}
 
     @property
-    def observation_space(self) -> spaces.Dict:
-        """Of every agent."""
-        seen = spaces.Box(-LARGEST, LARGEST, (self.size * F + C,), np.float32)
-        return spaces.Dict({OBSERVED: seen, ALLOWED: spaces.Box(0.0, 1.0, (self.size + 1,), np.float32)})
+    def figures(self) -> dict[str, float]:
+        """Of an episode that is over."""
+        return {"mean_completion_s": self.mean_completion_s}
 
     @property
     def mean_completion_s(self) -> float:
@@ -110,29 +108,4 @@ def multi_agent_env(queue: Queue, **choices: Any) -> Any:
     InputError
         RLlib is not installed.
     """
-    try:
-        from ray.rllib.env.multi_agent_env import MultiAgentEnv
-    except ImportError:
-        raise MissingExtraError("RLlib", "learn,ray") from None
-
-    class PullersEnv(MultiAgentEnv):  # type: ignore[misc,unused-ignore]
-        """RLlib's view of ``Pullers``."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.pullers = Pullers(queue, **choices)
-            self.possible_agents = list(self.pullers.names)
-            self.agents = list(self.possible_agents)
-            size, seen = self.pullers.size + 1, self.pullers.observation_space
-            self.observation_spaces = dict.fromkeys(self.agents, seen)
-            self.action_spaces = {name: spaces.Discrete(size) for name in self.agents}
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Seen, dict[str, Any]]:
-            return self.pullers.reset(seed), {}
-
-        def step(self, action_dict: dict[str, int]) -> tuple[Any, ...]:
-            seen, rewards, over = self.pullers.step(action_dict)
-            told = {"__common__": {"mean_completion_s": self.pullers.mean_completion_s}} if over else {}
-            return seen, rewards, {"__all__": over}, {"__all__": False}, told
-
-    return PullersEnv()
+    return rllib_env(Pullers(queue, **choices), flat=False)

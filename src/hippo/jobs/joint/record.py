@@ -181,7 +181,8 @@ class Recorder:
         self.work_until_s = moment.now_s
         world, jobs = moment.world, range(len(moment.workload))
         done = world.mark[:, c.STATUS] == c.DONE
-        self.work_s = np.where(done, world.job[:, c.DURATION], [moment.attained_s(job) for job in jobs])
+        all_of = world.job[:, c.DURATION]  # also of one that only waits for its data to end
+        self.work_s = np.where(done, all_of, np.minimum(all_of, [moment.attained_s(job) for job in jobs]))
 
     # ------------------------------------------------------------------------------------------------------------ runs
     def _close(self, moment: Moment, *, decided: bool) -> list[tuple[int, Run]]:

@@ -146,6 +146,9 @@ def _workload(rows: TraceRows, first_s: float) -> JobWorkload:
         columns["model"], words["models"] = rows.model.code, rows.model.words
     if rows.data_at is not None:
         columns["data_at"], words["domains"] = _domains(rows.data_at)
+    if rows.clients_at is not None and rows.latency_bound_s is not None:
+        columns["clients_at"], words["client_domains"] = _domains(rows.clients_at)
+        columns["latency_bound_s"] = np.where(np.isnan(rows.latency_bound_s), np.inf, rows.latency_bound_s)
     names = rows.names if rows.names is not None else [f"line {line}" for line in rows.line]
     return JobWorkload.of_columns(columns, names=names, **words)
 

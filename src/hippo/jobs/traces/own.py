@@ -37,8 +37,8 @@ from hippo.problem.load import MAX_BATCH, MAX_SEQ, load_model
 from hippo.problem.model import Model
 
 FIELDS = tuple(field.name for field in fields(Job))
-NUMBERS = ("arrival_s", "duration_s", "memory_gb", "deadline_s", "estimate_s", "data_gb")
-WORDS = ("user", "runs_on", "data_at", "model")
+NUMBERS = ("arrival_s", "duration_s", "memory_gb", "deadline_s", "estimate_s", "data_gb", "latency_bound_s")
+WORDS = ("user", "runs_on", "data_at", "model", "clients_at")
 MARK = "hippo_jobs"
 MOST_PRIORITY = 1e6
 MOST = {"batch": MAX_BATCH, "seq": MAX_SEQ, "least": MOST_DEVICES, "most": MOST_DEVICES}
@@ -134,6 +134,7 @@ def _add(chunk: Chunk, passed: Passed, tally: Tally) -> None:
         tally.add(name, values)
     for name in WORDS:
         tally.say(name, [text.strip() for text in chunk.texts.get(name, empty)])
+    _check_clients(chunk, kinds, passed)
     tally.say("kind", kinds)
     names = zip(chunk.texts.get("name", empty), chunk.line.tolist(), strict=True)
     tally.name([text or passed.where(line) for text, line in names])
@@ -149,6 +150,18 @@ def _kinds(chunk: Chunk, passed: Passed) -> list[str]:
             kind = KINDS[0]
         found.append(kind)
     return found
+
+
+def _check_clients(chunk: Chunk, kinds: Sequence[str], passed: Passed) -> None:
+    """Refuses rows with clients or a bound on their latency, but not both, and those of jobs that serve nobody."""
+    empty = ("",) * len(chunk.line)
+    clients, bounds = chunk.texts.get("clients_at", empty), chunk.texts.get("latency_bound_s", empty)
+    for line, at, bound, kind in zip(chunk.line.tolist(), clients, bounds, kinds, strict=True):
+        if bool(at.strip()) != bool(bound.strip()):
+            key, missing = ("clients_at", "latency_bound_s") if at.strip() else ("latency_bound_s", "clients_at")
+            passed.refuse(line, f"without {missing}", key=key, value=at or bound, remedy="write both, or neither")
+        elif at.strip() and kind != "deploy":
+            passed.refuse(line, f"of a job of kind {kind}", key="clients_at", value=at, remedy="write kind deploy")
 
 
 def _models(chunk: Chunk, passed: Passed) -> dict[str, Model]:

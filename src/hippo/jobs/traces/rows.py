@@ -80,6 +80,8 @@ class TraceRows:
     estimate_s: Floats | None = None
     data_gb: Floats | None = None
     data_at: Coded | None = None
+    clients_at: Coded | None = None
+    latency_bound_s: Floats | None = None
     model: Coded | None = None
     batch: Floats | None = None  # these five as in ``Job``: of elastic jobs, 0 for others
     seq: Floats | None = None

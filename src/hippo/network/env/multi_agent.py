@@ -10,11 +10,8 @@ features.
 
 Rewards: of ``upper`` the rewards of the epochs up to its next answer (``reward``; neither shaped nor discounted), 0 for
 choices that take no time; of a lower agent what ``construct`` pays: the log of the reference step time over the plan's,
-less what fragmentation, communication and compute of its own domain cost. Whoever is not asked is absent from the
-observations. Every observation is ``{"observations": .., "action_mask": ..}``, as RLlib's masking modules want it; a
-masked answer counts as the first that is allowed, because RLlib's check of environments answers at random.
-
-RLlib is imported only when an environment is made; it is no dependency.
+less what fragmentation, communication and compute of its own domain cost. Who is asked, and how it is told, is as
+``learn.turns`` says.
 """
 
 from __future__ import annotations
@@ -28,7 +25,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from hippo.dynamics.forecast import Telemetry
-from hippo.errors import InfeasibleError, InputError, MissingExtraError
+from hippo.errors import InfeasibleError, InputError
+from hippo.learn.turns import ALLOWED, OBSERVED, Seen, allowed, rllib_env
 from hippo.network.construction.draft import CLAIMS, NOTHING_BUILT, build, lower_rewards, played, site
 from hippo.network.construction.observe import (
     CANDIDATES,
@@ -61,11 +59,8 @@ CONSTRUCT = MOST_OPTIONS
 """The answer of ``upper`` that begins a construction; answers below it are options."""
 OPTION, DOMAIN, RECIPE, LAYOUT = range(4)
 """What is asked: one of the options, a domain for the chain, a recipe; layouts, of the lower agents."""
-OBSERVED, ALLOWED = "observations", "action_mask"
-"""Keys of what an agent sees, as RLlib's masking modules name them."""
 Arrays = dict[str, NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
-Seen = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +119,7 @@ class Going:
 
 
 class TwoClocks:
-    """What RLlib's environment does, without RLlib.
+    """A moving world in turns (``learn.turns.Turns``).
 
     Parameters
     ----------
@@ -174,6 +169,7 @@ class TwoClocks:
         self.action_spaces = {name: spaces.Discrete(each) for name, each in answers.items()}
         self._shapes = _shapes(self.names)
         self.observation_spaces = {name: _space(self._shapes[name], each) for name, each in answers.items()}
+        self.figures: dict[str, float] = {}
         self.rng = np.random.default_rng(seed)
         self._ready: dict[int, Ready | None] = {}
 
@@ -197,7 +193,7 @@ class TwoClocks:
         if self.asked == LAYOUT:
             rewards = self._arranged(answers)
             return self._ask(), rewards, False
-        answer = _allowed(self._mask, int(answers[UPPER]))
+        answer = allowed(self._mask, int(answers[UPPER]))
         if self.asked == OPTION and answer != CONSTRUCT:
             return self._decided(self._actions[answer])
         if self.asked == OPTION:
@@ -282,7 +278,7 @@ class TwoClocks:
 
     def _arranged(self, answers: dict[str, int]) -> dict[str, float]:
         """The plan is built, played under the network of the moment and noted in the cache; rewards."""
-        chosen = [_allowed(m, int(answers[n])) for n, m in zip(self._lower_names, self._rows.mask, strict=True)]
+        chosen = [allowed(m, int(answers[n])) for n, m in zip(self._lower_names, self._rows.mask, strict=True)]
         self.draft.rows = self._told[np.arange(len(chosen)), chosen]
         where, draft = self.draft.site, self.draft.draft
         made = played(where, build(where, draft))
@@ -321,44 +317,7 @@ def multi_agent_env(worlds: Sequence[World], *, flat: bool = True, **choices: An
     InputError
         RLlib is not installed.
     """
-    try:
-        from ray.rllib.env.multi_agent_env import MultiAgentEnv
-    except ImportError:
-        raise MissingExtraError("RLlib", "learn,ray") from None
-
-    class TwoClocksEnv(MultiAgentEnv):  # type: ignore[misc,unused-ignore]
-        """RLlib's view of ``TwoClocks``."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.clocks = TwoClocks(worlds, **choices)
-            self.possible_agents = list(self.clocks.names)
-            self.agents = list(self.possible_agents)
-            self.parts = self.clocks.observation_spaces
-            self.observation_spaces = _flattened(self.parts) if flat else self.parts
-            self.action_spaces = self.clocks.action_spaces
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Seen, dict[str, Any]]:
-            return self._seen(self.clocks.reset(seed)), {}
-
-        def step(self, action_dict: dict[str, int]) -> tuple[Any, ...]:
-            seen_next, rewards, over = self.clocks.step(action_dict)
-            return self._seen(seen_next), rewards, {"__all__": over}, {"__all__": False}, {}
-
-        def _seen(self, found: Seen) -> Seen:
-            if not flat:
-                return found
-            return {
-                name: {OBSERVED: spaces.flatten(self.parts[name][OBSERVED], each[OBSERVED]), ALLOWED: each[ALLOWED]}
-                for name, each in found.items()
-            }
-
-    return TwoClocksEnv()
-
-
-def _allowed(mask: NDArray[np.bool_], answer: int) -> int:
-    """The answer, or the first that is allowed."""
-    return answer if answer < len(mask) and mask[answer] else int(np.argmax(mask))
+    return rllib_env(TwoClocks(worlds, **choices), flat=flat)
 
 
 def _shapes(names: Sequence[str]) -> dict[str, Shapes]:
@@ -384,10 +343,3 @@ def _space(shapes: Shapes, answers: int) -> spaces.Dict:
         name: spaces.Box(-np.inf, np.inf, shape, np.float32) for name, shape in shapes.items()
     }
     return spaces.Dict({OBSERVED: spaces.Dict(parts), ALLOWED: spaces.Box(0.0, 1.0, (answers,), np.float32)})
-
-
-def _flattened(parts: Mapping[str, spaces.Dict]) -> dict[str, spaces.Dict]:
-    return {
-        name: spaces.Dict({OBSERVED: spaces.flatten_space(each[OBSERVED]), ALLOWED: each[ALLOWED]})
-        for name, each in parts.items()
-    }

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hippo.network.evaluate.intervals import interval
+from hippo.intervals import interval
 from hippo.network.worlds.judge import HINDSIGHT, WORTH_CAPTURING
 
 Row = Mapping[str, Any]

@@ -113,11 +113,12 @@ def _large(domains: int, suite: Suite) -> Iterator[Task]:
         seed += 1
 
 
-def play_suite(suite: Suite, *, processes: int = 1, watch: Progress | None = None) -> list[Row]:
-    """The rows of all tasks, in the order of the tasks whatever the number of processes."""
+def play_suite(suite: Suite, *, processes: int = 1, ray: bool = False, watch: Progress | None = None) -> list[Row]:
+    """The rows of all tasks, in the order of the tasks whatever the number of processes; ``ray``: or of workers of a
+    Ray cluster."""
     todo = tasks(suite)
     rows: dict[int, list[Row]] = {}
-    for place, found in shared_out(partial(rows_of, suite=suite), todo, processes):
+    for place, found in shared_out(partial(rows_of, suite=suite), todo, processes, ray=ray):
         rows[place] = found
         if watch is not None:
             watch(f"{todo[place].part}, {todo[place].family} {todo[place].seed}", len(rows) / len(todo))

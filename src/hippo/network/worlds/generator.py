@@ -18,9 +18,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.dynamics.movements import HOUR_S, MINUTE_S, draw_movement
 from hippo.dynamics.processes import congested_latency
 from hippo.errors import InputError, UnknownNameError
-from hippo.network.worlds.movements import HOUR_S, MINUTE_S, draw_movement
 from hippo.network.worlds.world import World
 from hippo.problem.catalogue.clusters import CLUSTERS
 from hippo.problem.catalogue.models import model as model_named

@@ -11,8 +11,9 @@ Letters: T decisions in a row, W worlds, N = T x W, V shapes.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from hippo.jobs.joint.env import JOBS
 from hippo.jobs.joint.hi_ppo.network import LowerNetwork, MomentsSeen, UpperNetwork
-from hippo.jobs.joint.hi_ppo.settings import LowerTerms, WorldLearning
+from hippo.jobs.joint.hi_ppo.settings import WorldLearning
 from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Sights, WorldBatch
 from hippo.learn.advantage import advantages
 from hippo.learn.distributed import Place
@@ -131,8 +132,14 @@ class WorldShare:
         self.batch.restore(state["worlds"])
 
 
-def collect(policy: SiteAgents, share: WorldShare, steps: int, settings: WorldLearning) -> Roll:
-    """``steps`` decisions in each world."""
+def collect(
+    policy: SiteAgents,
+    share: WorldShare,
+    steps: int,
+    settings: WorldLearning,
+    enough: Callable[[float], bool] = lambda share: False,
+) -> Roll:
+    """``steps`` decisions in each world, or fewer where ``enough`` says so of the share that is there."""
     batch, lower = share.batch, not settings.ablation.no_lower
     seen = room(batch, steps)
     shape = (steps, batch.worlds)
@@ -141,6 +148,9 @@ def collect(policy: SiteAgents, share: WorldShare, steps: int, settings: WorldLe
     rewards, epochs, done = np.zeros((*shape, 1), np.float32), np.zeros(shape, np.float32), np.zeros(shape, bool)
     values = np.zeros((steps + 1, batch.worlds, 1), np.float32)
     for step in range(steps):
+        if enough(step / steps):
+            steps, seen = step, Sights._make(each[:step] for each in seen)
+            break
         action[step], upper[step], below[step], values[step] = decide(policy, batch, share.rng, lower=lower)
         keep(seen, batch, step)
         reward, passed, done[step] = batch.answer(action[step])
@@ -148,7 +158,16 @@ def collect(policy: SiteAgents, share: WorldShare, steps: int, settings: WorldLe
     with torch.no_grad():
         now_seen = tensors(batch.sights)
         values[steps] = policy.upper.value(policy.upper.think(now_seen), now_seen).numpy()
-    return Roll(seen, action, upper, below, rewards, values, done, epochs)
+    return Roll(
+        seen,
+        action[:steps],
+        upper[:steps],
+        below[:steps],
+        rewards[:steps],
+        values[: steps + 1],
+        done[:steps],
+        epochs[:steps],
+    )
 
 
 def keep(seen: Sights, batch: WorldBatch, step: int) -> None:
@@ -174,11 +193,6 @@ def valued(roll: Roll, settings: Ppo) -> tuple[Floats, Floats]:
     )
 
 
-def own_reward(shapes: Tensor, terms: LowerTerms) -> Tensor:
-    """(N, V) what each shape costs its domain: free devices that lie in broken nodes, and communication inside."""
-    return -terms.fragmentation * shapes[..., 12] - terms.inside * shapes[..., 5]
-
-
 class WorldLearner:
     """Owns what is learned. ``shares``: the worlds of this process."""
 
@@ -195,7 +209,10 @@ class WorldLearner:
         began, ppo = time.process_time(), self.settings.ppo
         for group in self.optimizer.param_groups:
             group["lr"] = _between(ppo.learning_rate, ppo.learning_rate_end, done)
-        rolls = [collect(self.policy, share, self.steps, self.settings) for share in self.shares]
+        others = self.place.roll_outs
+        enough = partial(others.enough, self.updates)
+        rolls = [collect(self.policy, share, self.steps, self.settings, enough) for share in self.shares]
+        others.done(self.updates)
         rolled_s = time.process_time() - began
         found = [valued(roll, ppo) for roll in rolls]
         seen = [flat(roll.seen) for roll in rolls]
@@ -262,11 +279,12 @@ class WorldLearner:
         terms = self.settings.lower
         with torch.no_grad():
             likely = choice(self.policy.lower.scores(seen.shapes), seen.may_shape)[0].exp()
-            reward = own_reward(seen.shapes, terms)
+            reward = terms.reward(seen.shapes)
             own = reward.gather(1, chosen[:, None])[:, 0] - (likely * reward).sum(1)
         mixed = normalised(advantage[rows], together) * terms.shared + own
         batch = Batch(seen, chosen, log_prob, normalised(mixed, together), torch.zeros(len(rows), 1))
-        order = self._order([len(rows)], self.shares[:1])
+        share = np.repeat(np.arange(len(rolls)), [roll.decisions for roll in rolls])
+        order = self._order(np.bincount(share[rows.numpy()], minlength=len(rolls)).tolist())
         return update(
             self.policy.lower.evaluate,
             self.optimizer,
@@ -277,10 +295,11 @@ class WorldLearner:
             together=together,
         )
 
-    def _order(self, lengths: list[int], shares: Sequence[WorldShare] | None = None) -> Any:
+    def _order(self, lengths: list[int]) -> Any:
+        """Rows of the minibatches, of each of this process's shares its part."""
         ppo = self.settings.ppo
-        part = replace(ppo, minibatch=max(1, ppo.minibatch // self.place.size))
-        return minibatches(lengths, part, [share.rng for share in shares or self.shares])
+        count = max(1, round(self._summed(float(sum(lengths))) / ppo.minibatch))
+        return minibatches(lengths, ppo, [share.rng for share in self.shares], count=count)
 
     def _means(self, rolls: Sequence[Roll], returns: Tensor, decisions: float) -> dict[str, float]:
         """What is paid per epoch, how well values say what comes, how often nobody is chosen."""

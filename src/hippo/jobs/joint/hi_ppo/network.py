@@ -133,8 +133,8 @@ class UpperNetwork(nn.Module):
 
 
 class LowerNetwork(nn.Module):
-    """Scores the shapes of a place. What a shape costs its domain is known at once (``own_reward``), so it has no value
-    of its own to learn; what the upper agent's advantage says of the whole answer comes on top."""
+    """Scores the shapes of a place. What a shape costs its domain is known at once (``LowerTerms.reward``), so it has
+    no value of its own to learn; what the upper agent's advantage says of the whole answer comes on top."""
 
     def __init__(self, hidden: int = 32) -> None:
         super().__init__()

@@ -66,6 +66,11 @@ class LowerTerms(Checked):
     inside: float = within(1.0, 0.0, 1e3)  # lambda 2: share of the step that is communication inside
     shared: float = within(1.0, 0.0, 1e3)  # of what the upper agent's advantage says of the whole answer
 
+    def reward(self, shapes: Any) -> Any:
+        """(..,) minus what each shape (.., SHAPE_NUMBERS) costs its domain: free devices that lie in broken nodes, and
+        communication inside."""
+        return -self.fragmentation * shapes[..., 12] - self.inside * shapes[..., 5]
+
 
 @dataclass(frozen=True)
 class DrawnWorlds(Checked):
@@ -79,6 +84,7 @@ class DrawnWorlds(Checked):
     moving: float = within(0.7, 0.0, 1.0)  # share of the worlds whose links move
     failing: float = within(0.5, 0.0, 1.0)  # share in which nodes fail
     tenants: float = within(0.5, 0.0, 1.0)  # share in which others use devices, too
+    stops: float = within(0.25, 0.0, 1.0)  # share in which running jobs may be stopped
     epoch_s: float = within(300.0, 1.0, 1e6)  # unit of the discount
     validation: int = within(24, 0, 100_000)  # other numbers: looked at, never learned from
 
@@ -114,6 +120,7 @@ class WorldRun(Checked):
     value_updates: int = within(6, 0, 1000)  # first, in which only values are learned
     parallel: int = within(64, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)
+    cut_off: float = within(0.6, 0.0, 1.0)  # of Ray's workers: once so many are done the others end theirs; 0: never
     checkpoint_every: int = within(10, 1, 1_000_000)
     validate_every: int = within(10, 1, 1_000_000)
 

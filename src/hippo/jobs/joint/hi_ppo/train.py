@@ -1,13 +1,16 @@
 """``hippo train`` for the agents that share out a site: imitation of a rule first, then both learn together.
 
-Every update depends on the seed and its number alone, so a resumed run is the same run.
+Every update depends on the seed and its number alone, so a resumed run is the same run; but where Ray's workers are cut
+off (``run.cut_off``), on their speed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +18,27 @@ import numpy as np
 import torch
 from torch import nn
 
-from hippo.errors import InputError
 from hippo.files import write_whole
-from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
+from hippo.jobs.joint.draws import DrawnScenes
 from hippo.jobs.joint.env import JOBS
-from hippo.jobs.joint.hi_ppo.ahead import improve
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide, flat, keep, room
 from hippo.jobs.joint.hi_ppo.policy import FORM
+from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster, planned
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
 from hippo.jobs.joint.hi_ppo.teacher import teach
-from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch, by_rule
-from hippo.jobs.placement.offer_plans import offer_table
+from hippo.jobs.joint.hi_ppo.worlds import Scenes, Sights, WorldBatch, by_rule
 from hippo.jobs.placement.offers import OfferTable
-from hippo.jobs.site import JobSite
-from hippo.jobs.traces.elastic import usual_trainings
 from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match
 from hippo.learn.distributed import Place, connected
+from hippo.learn.on_ray import RayLearner
 from hippo.learn.ppo import take
-from hippo.learn.session import Outcome, Session
+from hippo.learn.session import Learner, Outcome, Session
+from hippo.machine import ray_cluster
 from hippo.planners.base import Progress
 from hippo.problem.cluster import Cluster
-from hippo.problem.load import load_cluster
 
-FREE = ("run.minutes", "run.updates", "run.checkpoint_every")
+FREE = ("run.minutes", "run.updates", "run.checkpoint_every", "run.cut_off")
 """Settings that a resumed run may change."""
-HELD_OUT = 1_000_000_007
-"""Added to the seed: worlds to look at, of other numbers than those that are learned from."""
 TAUGHT = 32
 """Worlds side by side in which the rule is imitated."""
 POLICY, CURVE = "world.npz", "curve.jsonl"
@@ -121,10 +119,11 @@ def train(
     *,
     out: Path,
     resume: bool = False,
+    workers: int = 0,
     progress: Progress = lambda phase, share: None,
     say: Callable[[str], None] = lambda words: None,
 ) -> dict[str, Any]:
-    """Train both agents; writes policy, curve and checkpoints into ``out``.
+    """Train both agents; writes policy, curve and checkpoints into ``out``. ``workers``: of a Ray cluster, 0: none.
 
     Returns
     -------
@@ -140,16 +139,21 @@ def train(
     """
     torch.set_num_threads(1)
     begun(settings, out, resume=resume)  # before anything is planned
-    try:
-        cluster = load_cluster(settings.worlds.cluster)
-    except InputError as error:
-        key, value = "worlds.cluster", settings.worlds.cluster
-        raise InputError(error.problem, key=key, value=value, remedy=error.remedy) from None
-    kinds = usual_trainings(settings.worlds.models)
-    say(f"what the planner offers {len(kinds)} kinds of training on {cluster.name}")
-    table = offer_table(cluster, kinds, progress=progress)
+    cluster = named_cluster(settings)
+    say(f"what the planner offers {len(settings.worlds.models)} kinds of training on {cluster.name}")
+    table = planned(settings, cluster, progress=progress)
     with connected() as place:
-        found = learned(settings, table, out, cluster=cluster, resume=resume, place=place, progress=progress)
+        found = learned(
+            settings,
+            table,
+            out,
+            cluster=cluster,
+            resume=resume,
+            place=place,
+            workers=workers,
+            progress=progress,
+            say=say,
+        )
         if not place.first:
             return {}
     seen = (
@@ -185,45 +189,61 @@ def learned(
     cluster: Cluster,
     resume: bool = False,
     place: Place | None = None,
+    workers: int = 0,
     progress: Progress = lambda phase, share: None,
+    say: Callable[[str], None] = lambda words: None,
 ) -> Outcome:
-    """A whole run over a table of offers."""
+    """A whole run over a table of offers. ``workers``: of a Ray cluster; 0: this process learns."""
     place = place or Place()
     before = begun(settings, out, resume=resume)
     began = time.monotonic()
-    drawn, run = settings.worlds, settings.run
-    site = JobSite.of(cluster)
-    domains = len(site.domains)
-    terms = WorldTerms(site, drawn.families, drawn.jobs, drawn.loads, drawn.moving, drawn.failing, drawn.tenants)
-    scenes, held = DrawnScenes(terms, table, run.seed), DrawnScenes(terms, table, run.seed + HELD_OUT)
+    run = settings.run
+    scenes, held = (drawn_scenes(settings, table, cluster=cluster, held_out=other) for other in (False, True))
+    domains = len(scenes.terms.site.domains)
     torch.manual_seed(run.seed)
     policy = SiteAgents(settings)
+    if before is None and settings.imitation.rounds:
+        taught = WorldBatch(scenes, TAUGHT, domains, 10**9)
+        imitate(policy, WorldShare(taught, _generator(run.seed, -1)), settings, progress)
+    make = partial(share_learner, policy, settings, scenes)
+    Place(0, workers or 1).own(run.shares)  # can be dealt out
+    with ExitStack() as stack:
+        learner: Learner
+        if workers:
+            ray = stack.enter_context(ray_cluster(workers))
+            learner = RayLearner(ray, make, workers=workers, policy=policy, cut_off=run.cut_off, say=say)
+            stack.callback(learner.leave)
+        else:
+            learner = make(place)
+        return _session(learner, settings, out, held, progress).run(before, prepared_s=time.monotonic() - began)
+
+
+def share_learner(policy: SiteAgents, settings: WorldLearning, scenes: Scenes, place: Place) -> WorldLearner:
+    """The learner of one process, with its shares of the worlds."""
+    run, domains = settings.run, len(scenes.scene(0).site.domains)
     every = max(1, run.parallel // run.shares)
     shares = [
         WorldShare(WorldBatch(scenes, every, domains, number, run.shares, regret=True), _generator(run.seed, number))
         for number in place.own(run.shares)
     ]
-    if before is None and settings.imitation.rounds:
-        taught = WorldBatch(scenes, TAUGHT, domains, 10**9)
-        imitate(policy, WorldShare(taught, _generator(run.seed, -1)), settings, progress)
-        if settings.ahead.rounds:
-            worlds = WorldBatch(scenes, TAUGHT, domains, 10**8, regret=True)
-            improve(policy, WorldShare(worlds, np.random.default_rng([run.seed, 1, 1])), settings, progress)
-    learner = WorldLearner(policy, shares, settings, place)
-    session = Session(
+    return WorldLearner(policy, shares, settings, place)
+
+
+def _session(learner: Learner, settings: WorldLearning, out: Path, held: DrawnScenes, progress: Progress) -> Session:
+    count, domains = settings.worlds.validation, len(held.terms.site.domains)
+    return Session(
         learner=learner,
         settings=settings,
         folder=out,
         words=_words,
         counted="decisions",
-        look=WorldLooks(held, drawn.validation, domains) if drawn.validation and place.first else None,
+        look=WorldLooks(held, count, domains) if count and learner.place.first else None,
         best_by="validation/of_rule",
         least=True,
         write=lambda best: write_whole(out / POLICY, packed(best, settings)),
         free=FREE,
         progress=progress,
     )
-    return session.run(before, prepared_s=time.monotonic() - began)
 
 
 def _generator(seed: int, number: int) -> np.random.Generator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.evaluate.intervals import interval, paired, quantile
+from hippo.intervals import interval, paired, quantile
 
 
 @pytest.mark.parametrize(
