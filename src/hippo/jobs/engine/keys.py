@@ -59,10 +59,16 @@ def remaining(w, job, now):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def told_s(w, job):  # type: ignore[no-untyped-def]
+    """Work of a job by what was told of it when it came; nothing was told: all of it."""
+    row = w.job[job]
+    return row[c.ESTIMATE] if row[c.ESTIMATE] == row[c.ESTIMATE] else row[c.DURATION]
+
+
+@kernel(lean=True)
 def told_left(w, job, now):  # type: ignore[no-untyped-def]
-    """Work that is left by what was told of a job when it came; nothing was told: that is left."""
-    row, left = w.job[job], remaining(w, job, now)
-    return max(0.0, row[c.ESTIMATE] - (row[c.DURATION] - left)) if row[c.ESTIMATE] == row[c.ESTIMATE] else left
+    """Work that is left of that."""
+    return max(0.0, told_s(w, job) - (w.job[job, c.DURATION] - remaining(w, job, now)))
 
 
 @kernel(lean=True)

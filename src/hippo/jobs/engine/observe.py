@@ -16,7 +16,7 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.elastic import has_room
 from hippo.jobs.engine.flows import farther, hops, narrower, rate_of, sends_back
-from hippo.jobs.engine.keys import attained, told_left
+from hippo.jobs.engine.keys import attained, told_left, told_s
 from hippo.jobs.engine.running import find_pool
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
@@ -291,8 +291,7 @@ def _site(w, s):  # type: ignore[no-untyped-def]
         ago_s = w.clock[c.NOW] - w.job[job, c.ARRIVAL]
         if ago_s > LATELY_S[1]:
             break
-        told = w.job[job, c.ESTIMATE] if w.job[job, c.ESTIMATE] == w.job[job, c.ESTIMATE] else w.job[job, c.DURATION]
-        gpu_h = told / max(1e-9, s.quickest[job]) * w.mark[job, c.DEVICES] / 3600.0 / devices
+        gpu_h = told_s(w, job) / max(1e-9, s.quickest[job]) * w.mark[job, c.DEVICES] / 3600.0 / devices
         for span in range(2):
             if ago_s <= LATELY_S[span]:
                 numbers[7 + span] += gpu_h
@@ -358,13 +357,8 @@ def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
     numbers[21] = ahead / shown
     of_user, ended = 1.0, 0  # as if one job of everybody had done all that was told
     for other in range(w.tally[c.ARRIVED]):
-        told = (
-            w.job[other, c.ESTIMATE]
-            if w.job[other, c.ESTIMATE] == w.job[other, c.ESTIMATE]
-            else w.job[other, c.DURATION]
-        )
         if w.mark[other, c.STATUS] == c.DONE and w.mark[other, c.USER] == mark[c.USER]:
-            of_user += w.job[other, c.DURATION] / told
+            of_user += w.job[other, c.DURATION] / told_s(w, other)
             ended += 1
     numbers[22] = of_user / (1.0 + ended)
     numbers[23] = np.log(1.0 + ended) / 4.0

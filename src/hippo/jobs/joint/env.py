@@ -150,10 +150,10 @@ def go_on(w, s, price, state):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def _asks(w, s):  # type: ignore[no-untyped-def]
     """Look; whether anybody who is shown could go somewhere."""
+    count = 0
     for at in range(observe.look(w, s)):
-        if s.may[at]:
-            return True
-    return False
+        count += s.may[at]
+    return count > 0
 
 
 @kernel(lean=True)

@@ -94,8 +94,8 @@ class RuleCurve(NamedTuple):
         return float(high - low)
 
     def beside(self, now_s: float, own: NDArray[np.float64], jobs: int) -> NDArray[np.float64]:
-        """(BESIDE,) how a world that stands at ``own`` does beside the rule, and what the rule is going to pay: more than
-        anybody who decides can know, for values alone (an asymmetric critic: Pinto et al. 2018)."""
+        """(BESIDE,) how a world that stands at ``own`` does beside the rule, and what the rule is going to pay: more
+        than anybody who decides can know, for values alone (an asymmetric critic: Pinto et al. 2018)."""
         at = min(len(self.time_s), max(1, int(np.searchsorted(self.time_s, now_s, side="right")))) - 1
         share = jobs / self.total_s
         scale = np.array([0.1, 0.1, 0.1 * share, 1.0 / 36000.0])
