@@ -76,11 +76,11 @@ class LowerTerms(Checked):
 class DrawnWorlds(Checked):
     """The worlds to learn in, drawn one after another."""
 
-    cluster: str = "four-hubs"  # name or file: domains, whose nodes and links vary from world to world
+    cluster: str = "examples/four-by-eighty.yaml"  # name or file: domains, whose nodes and links vary from world to world
     models: tuple[str, ...] = ("llama-3.2-1b", "llama-3-8b", "qwen2.5-32b", "llama-3-70b")  # that elastic jobs train
     families: tuple[str, ...] = tuple(FAMILIES)
-    jobs: int = within(80, 2, 100_000)  # of one world
-    loads: tuple[float, ...] = within((0.7, 0.9, 1.1, 1.3), 0.01, 100.0)
+    jobs: int = within(100, 2, 100_000)  # of one world
+    loads: tuple[float, ...] = within((0.8, 1.0, 1.3), 0.01, 100.0)
     moving: float = within(0.7, 0.0, 1.0)  # share of the worlds whose links move
     failing: float = within(0.5, 0.0, 1.0)  # share in which nodes fail
     tenants: float = within(0.5, 0.0, 1.0)  # share in which others use devices, too
@@ -117,7 +117,7 @@ class WorldRun(Checked):
     seed: int = within(0, 0, 2**31)
     minutes: float = within(80.0, 0.0, 1e6)  # of wall clock; 0: no limit
     updates: int = within(200, 0, 10_000_000)
-    value_updates: int = within(6, 0, 1000)  # first, in which only values are learned
+    value_updates: int = within(3, 0, 1000)  # first, in which only values are learned
     parallel: int = within(64, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)
     cut_off: float = within(0.6, 0.0, 1.0)  # of Ray's workers: once so many are done the others end theirs; 0: never
@@ -135,8 +135,8 @@ class WorldAblation(Checked):
 
 def _ppo() -> Ppo:
     return Ppo(
-        learning_rate=2e-4,
-        learning_rate_end=2e-5,
+        learning_rate=5e-4,
+        learning_rate_end=5e-5,
         gamma=0.997,
         gae_lambda=0.97,
         clip=0.2,
@@ -146,7 +146,7 @@ def _ppo() -> Ppo:
         max_grad_norm=0.5,
         target_kl=0.02,
         steps_per_update=16384,
-        passes=2,
+        passes=3,
         minibatch=1024,
     )
 
