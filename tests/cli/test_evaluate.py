@@ -210,7 +210,13 @@ def test_worlds_are_played_by_everybody_asked_and_written_down(hippo, tmp_path):
     assert told == pytest.approx((costs[1] / costs[0] + costs[3] / costs[2]) / 2)
     assert len((tmp_path / "jobs.jsonl").read_text().splitlines()) == 16
     assert "| separate |" in (tmp_path / "worlds.md").read_text()
-    assert "separate" in hippo(*asked).out
+    for row in rows:
+        assert row["of_bound"] == pytest.approx(row["bound_priced_s"] / row["priced_s"])
+        assert row["of_bound"] <= 1.0
+    bounded = hippo(*asked, "--bounds", "relaxation,search").out
+    assert "separate" in bounded
+    assert "the best found with hindsight costs" in bounded
+    assert hippo(*asked, "--bounds", "none", "--json").document["methods"]["srpt"]["of_bound"] is None
 
 
 @pytest.mark.parametrize(
@@ -227,6 +233,8 @@ def test_worlds_are_played_by_everybody_asked_and_written_down(hippo, tmp_path):
         (("--networks", "shaking"), "unknown network 'shaking'"),
         (("--families", "nothing"), "unknown family of jobs 'nothing'"),
         (("--jobs", 1), "--jobs"),
+        (("--bounds", "sky"), "unknown bound 'sky'"),
+        (("--like", "no-trace.csv"), "no-trace.csv"),
         (("--cluster", "nowhere"), "nowhere"),
         (("--models", "no-model"), "no-model"),
         (("--trace", "net.csv"), "--trace: not of worlds of many jobs"),

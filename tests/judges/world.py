@@ -39,7 +39,7 @@ class Decision:
     """What a scheduler did."""
 
     time_s: float
-    act: str  # begin (an elastic job), start (a gang), pause, weigh
+    act: str  # begin (an elastic job), start (a gang), pause, weigh, move (in the background), stay
     job: int
     offer: int = -1
     domains: tuple[int, ...] = ()
@@ -115,6 +115,8 @@ class _Job(_Amount):
         self.offer, self.domains, self.links = -1, tuple[int, ...](), tuple[Link, ...]()
         self.state_at = -1  # domain of the checkpoint, -1: none
         self.state: list[_Transfer] = []  # of the run that is on
+        self.going: Decision | None = None  # in the background
+        self.streams: list[_Stream] = []
         self.sent: dict[int, tuple[float, list[Event]]] = {}  # domain -> GB of data, and the arrivals of its parts
 
 
@@ -124,10 +126,43 @@ class _Transfer(_Amount):
         self.link, self.arrived = link, clock.event()
 
 
+class _Stream(_Amount):
+    """State that is brought while its job goes on computing: what is left of it is what is out of step.
+
+    Of S bytes c change a second, those in step by bytes that are sent at once: with b bytes/s in all, what is left goes
+    to S (1 - b / c), with the time S / c.
+    """
+
+    def __init__(self, clock: simpy.Environment, link: Link, size: float) -> None:
+        super().__init__(size, clock.now)
+        self.link, self.size, self.changing, self.sent = link, size, 0.0, 0.0
+
+    def pass_time(self, now: float) -> None:
+        since = now - self.path[-1][0]
+        if since > 0:
+            self.sent += self.rate * since
+            if self.changing > 0:
+                gone = -math.expm1(-self.changing * since / self.size)
+                self.left = max(0.0, self.left + (self.size * (1 - self.rate / self.changing) - self.left) * gone)
+            else:
+                self.left = max(0.0, self.left - self.rate * since)
+            self.path.append((now, self.left))
+
+    @property
+    def needs_s(self) -> float:
+        """Until all is in step, as it goes; inf: it is, or never will be."""
+        if self.left <= 0 or self.rate <= self.changing:
+            return math.inf
+        if self.changing == 0:
+            return self.left / self.rate
+        end = self.size * (1 - self.rate / self.changing)
+        return self.size / self.changing * math.log1p(self.left / -end)
+
+
 class _Node:
     def __init__(self, pool: int, size: int) -> None:
         self.pool, self.size, self.free, self.up, self.tenants = pool, size, size, True, 0
-        self.held: dict[_Job, int] = {}  # who came first stands first
+        self.held: dict[tuple[_Job, bool], int] = {}  # who came first stands first; whether it is on its way there
 
 
 def level(capacity: float, weight: float, others: list[tuple[float, float]]) -> float:
@@ -174,7 +209,7 @@ class _World:
             node = self.nodes[number]
             devices = min(max(asked, -node.tenants), node.size - node.tenants)
             while node.free < devices:
-                self._stop(max(reversed(node.held), key=lambda job: node.held[job]))
+                self._evict(*max(reversed(node.held), key=lambda held: node.held[held]))
             node.tenants += devices
             node.free -= devices
 
@@ -184,8 +219,8 @@ class _World:
         assert failures is not None
         for failed in count():
             yield self.clock.timeout(time_to_failure(self.rules.seed, number, failed, failures.mtbf_s))
-            for job in tuple(node.held):
-                self._stop(job, loses_after_s=failures.checkpoint_every_s)
+            while node.held:
+                self._evict(*next(reversed(node.held)), loses_after_s=failures.checkpoint_every_s)
             node.up = False
             yield self.clock.timeout(failures.repair_s)
             node.up = True
@@ -200,40 +235,120 @@ class _World:
         elif decision.act == "pause":
             self._stop(job)
         elif decision.act == "start":
-            pool, gb = self.site.pools[decision.pool], float(self.workload.data_gb[decision.job])
+            home, gb = self.site.pools[decision.pool], float(self.workload.data_gb[decision.job])
             job.pool = decision.pool
             assert not self._is_far(job, *self.states[-1][1:]), "begun too far from its clients"
             self._take(job, decision.pool, int(self.workload.devices[decision.job]), block=0)
-            self._begin(job, {self.site.domains.index(pool.domain): gb}, rate=pool.speed)
+            self._begin(job, {self.site.domains.index(home.domain): gb}, rate=home.speed)
+        elif decision.act == "stay":
+            self._stay(job)
         else:
-            self._begin_elastic(job, decision)
+            names = [pool.domain for pool in self.site.pools]
+            for domain, gpus in zip(decision.domains, self.offers.gpus[decision.offer].tolist(), strict=False):
+                pool, block = names.index(self.site.domains[domain]), int(self.offers.block[decision.offer])
+                self._take(job, pool, gpus, block=block, there=decision.act == "move")
+            if decision.act == "begin":
+                self._begin_elastic(job, decision)
+            else:
+                self._move(job, decision)
 
-    def _begin_elastic(self, job: _Job, decision: Decision) -> None:
+    def _begin_elastic(self, job: _Job, decision: Decision, share: float = 1.0) -> None:
+        """On devices that it has taken; so much of its state has to be brought."""
         offers, row = self.offers, decision.offer
-        gpus, names = offers.gpus[row], [pool.domain for pool in self.site.pools]
         job.offer, job.domains = row, decision.domains
         hops = [*pairwise(job.domains), *([(job.domains[-1], job.domains[0])] if offers.ring[row] else [])]
         back = [] if offers.ring[row] and (offers.state_share[row] == 1.0).sum() == offers.parts[row] else hops
         job.links = (*hops, *((there, here) for here, there in back))
         for part, domain in enumerate(job.domains):
-            pool = names.index(self.site.domains[domain])
-            self._take(job, pool, int(gpus[part]), block=int(offers.block[row]))
             if domain != job.state_at >= 0:
-                size = float(offers.state_share[row, part]) * offers.state_bytes[offers.kind[row]]
+                size = share * float(offers.state_share[row, part]) * offers.state_bytes[offers.kind[row]]
                 job.state.append(self._send(job, (job.state_at, domain), size))
         gb = float(self.workload.data_gb[decision.job]) / len(job.domains)
         rate = 0.0 if job.links else self._speed(job, lambda link: math.inf)
         self._begin(job, dict.fromkeys(job.domains, gb), rate=rate)
 
-    def _take(self, job: _Job, pool: int, devices: int, *, block: int) -> None:
+    # ----------------------------------------------------------------------------------------- moves in the background
+    def _move(self, job: _Job, decision: Decision) -> None:
+        """It computes where it is; its state comes to where it will."""
+        assert job.computes, "it has nothing to do meanwhile"
+        job.going, row, home = decision, decision.offer, job.domains[0]
+        for part, domain in enumerate(decision.domains):
+            if domain != home:
+                size = float(self.offers.state_share[row, part]) * self.offers.state_bytes[self.offers.kind[row]]
+                job.streams.append(_Stream(self.clock, (home, domain), size))
+        for stream in job.streams:
+            stream.process = self.clock.process(self._keep_up(job, stream))
+        self._share()
+        if not job.streams:
+            self._go_over(job)
+
+    def _keep_up(self, job: _Job, stream: _Stream) -> Steps:
+        """Until all streams of a job are in step."""
+        while True:
+            due_s = self.clock.now + stream.needs_s
+            try:
+                yield self.clock.timeout(stream.needs_s) if stream.needs_s < math.inf else self.clock.event()
+            except simpy.Interrupt as why:
+                if why.cause != "another rate":
+                    return
+            if self.clock.now < due_s - TOGETHER_S:
+                continue
+            for each in job.streams:
+                each.pass_time(self.clock.now)
+            stream.left = 0.0
+            if all(each.left <= 0 for each in job.streams):
+                self._go_over(job)
+                return
+            self._share()
+
+    def _go_over(self, job: _Job) -> None:
+        """Stop for the last gradients (2 of 16 bytes a parameter), and go on there."""
+        decision = job.going
+        assert decision is not None
+        self._end_streams(job)
+        job.going = None
+        self._stop(job)
+        for node in self.nodes:
+            node.held = {(each, there and each is not job): size for (each, there), size in node.held.items()}
+        self._begin_elastic(job, decision, 2 / 16)
+
+    def _stay(self, job: _Job) -> None:
+        """Give it up."""
+        if job.going is not None:
+            self._end_streams(job)
+            job.going = None
+            self._give_back(job, there=True)
+            self._share()
+
+    def _end_streams(self, job: _Job) -> None:
+        for stream in job.streams:
+            stream.pass_time(self.clock.now)
+            self._count(job, stream.link, stream.sent)
+            assert stream.process is not None
+            if stream.process is not self.clock.active_process:
+                stream.process.interrupt("ended")
+        job.streams = []
+
+    def _evict(self, job: _Job, there: bool, *, loses_after_s: float = math.inf) -> None:
+        if there:
+            self._stay(job)
+        else:
+            self._stop(job, loses_after_s=loses_after_s)
+
+    def _give_back(self, job: _Job, *, there: bool) -> None:
+        for node in self.nodes:
+            node.free += node.held.pop((job, there), 0)
+
+    # ------------------------------------------------------------------------------------------------- runs begin
+    def _take(self, job: _Job, pool: int, devices: int, *, block: int, there: bool = False) -> None:
         """Devices of nodes, whole blocks in the fullest first; a gang (block 0) the fullest node that has room for all
         of it, else the emptiest ones."""
         while devices:
-            there = [each for each in self.nodes if each.pool == pool and each.up and each.free >= max(block, 1)]
-            roomy = there if block else [each for each in there if each.free >= devices]
-            node = min(roomy, key=lambda each: each.free) if roomy else max(there, key=lambda each: each.free)
+            usable = [each for each in self.nodes if each.pool == pool and each.up and each.free >= max(block, 1)]
+            roomy = usable if block else [each for each in usable if each.free >= devices]
+            node = min(roomy, key=lambda each: each.free) if roomy else max(usable, key=lambda each: each.free)
             taken = min(devices, node.free // block * block if block else node.free)
-            node.held[job], node.free, devices = taken, node.free - taken, devices - taken
+            node.held[job, there], node.free, devices = taken, node.free - taken, devices - taken
 
     def _begin(self, job: _Job, needs: dict[int, float], *, rate: float) -> None:
         """Run a job where so much data (GB) is needed in each domain; ``rate``: unless it exchanges something."""
@@ -268,6 +383,7 @@ class _World:
             if job.links:
                 self.exchanging.remove(job)
                 self._share()
+            self._stay(job)
             yield AllOf(self.clock, data)
         except simpy.Interrupt:
             return
@@ -291,6 +407,7 @@ class _World:
     def _stop(self, job: _Job, *, loses_after_s: float = math.inf) -> None:
         """A job waits again, with all that it has done, or, if a node broke, as it was when it saved last."""
         assert job.process is not None
+        self._stay(job)
         job.process.interrupt("stop")
         self._leave(job)
         job.stopped = True
@@ -318,8 +435,7 @@ class _World:
         job.state = []
         if job in self.exchanging:
             self.exchanging.remove(job)
-        for node in self.nodes:
-            node.free += node.held.pop(job, 0)
+        self._give_back(job, there=False)
         self._share()
 
     def _is_far(self, job: _Job, capacity: Floats, latency: Floats) -> bool:
@@ -379,6 +495,35 @@ class _World:
 
         rates: list[tuple[_Amount, float]] = [(each, got(each, 1.0, each.link)) for each in self.sending]
         rates += [(job, self._speed(job, partial(got, job, job.weight))) for job in self.exchanging]
+        self._set(rates)
+        self._share_rest()
+
+    def _share_rest(self) -> None:
+        """Streams share what transfers that send and jobs that exchange leave; who is in step asks for its changes."""
+        streams = [(job, stream) for job in self.jobs for stream in job.streams]
+        rates: list[tuple[_Stream, float]] = []
+        for job, stream in streams:
+            stream.pass_time(self.clock.now)
+            at = self.offers.kind[job.offer]
+            kind, state = self.offers.kinds[at], float(self.offers.state_bytes[at])
+            steps_per_s = job.rate * float(self.offers.tokens_per_s[at]) / (kind.batch * kind.seq)
+            stream.changing = stream.size / state * (state * 2 / 16) * steps_per_s
+        for _, stream in streams:
+            left = float(self.capacity[stream.link])
+            left -= sum(each.rate for each in self.sending if each.link == stream.link)
+            for job in self.exchanging:
+                left -= job.links.count(stream.link) * self.offers.hop_bytes[job.offer] * job.rate
+            others = [each for _, each in streams if each is not stream and each.link == stream.link]
+            asked = [(each.changing if each.left <= 0 else math.inf, 1.0) for each in others]
+            rate = level(max(0.0, left), 1.0, asked)
+            rates.append((stream, min(rate, stream.changing) if stream.left <= 0 else rate))
+        for stream, rate in rates:  # what changes may be other, too
+            if stream.process is not None and stream.process is not self.clock.active_process:
+                stream.process.interrupt("another rate")
+            stream.rate = rate
+
+    def _set(self, rates: list[tuple[_Amount, float]]) -> None:
+        """Let jobs and transfers go on at these rates."""
         for amount, rate in rates:
             if rate != amount.rate and amount.process is not None:
                 amount.pass_time(self.clock.now)

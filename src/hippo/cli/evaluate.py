@@ -27,7 +27,7 @@ from hippo.errors import InputError
 
 OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_reduce")
 OF_THE_SUITE = ("seeds", "families", "parts", "write", "ray")
-OF_WORLDS = ("models", "loads", "networks", "domains", "jobs")
+OF_WORLDS = ("models", "loads", "networks", "domains", "jobs", "like", "bounds")
 OF_PLANS = ("allow_local_sgd", "allow_compression", "compression_worth")
 NOT_OF_WORLDS = ("model", "trace", "forecast", "runtime", "parts", *OF_A_NETWORK, *OF_PLANS)
 """Options that say nothing in another mode."""
@@ -97,6 +97,13 @@ class Choice:
     )
     models: Annotated[
         str | None, typer.Option(metavar="A,B,..", help="Worlds: what elastic jobs train.", show_default="four")
+    ] = None
+    like: Annotated[
+        Path | None, typer.Option(metavar="TRACE", help="Worlds: jobs come, and users ask, as in this trace.")
+    ] = None
+    bounds: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Worlds: relaxation, search, or none.", show_default="relaxation"),
     ] = None
     processes: Annotated[int, typer.Option(metavar="N", min=1, help="Suite, worlds: processes.")] = 2
     ray: Annotated[
@@ -217,12 +224,14 @@ def _worlds(choice: Choice) -> None:
     usual = WorldsChoice()
     given: dict[str, Any] = {"policies": tuple(choice.policy or ()), "jobs": choice.jobs, "seeds": choice.seeds}
     given["seed"] = usual.seed + choice.seed
-    given["cluster"] = choice.cluster or usual.cluster
+    given["cluster"], given["like"] = choice.cluster or usual.cluster, choice.like
     for name, kind in (("loads", float), ("domains", int)):
         given[name] = _numbers(getattr(choice, name), kind, f"--{name}") or getattr(usual, name)
     for name in ("methods", "families", "networks", "models"):
         words = getattr(choice, name)
         given[name] = getattr(usual, name) if words is None else tuple(part.strip() for part in words.split(","))
+    if choice.bounds is not None:
+        given["bounds"] = () if choice.bounds == "none" else tuple(part.strip() for part in choice.bounds.split(","))
     with Watch("evaluating") as watch:
         found = evaluate_worlds(WorldsChoice(**given), processes=choice.processes, ray=choice.ray, progress=watch)
     if choice.json:

@@ -12,12 +12,14 @@ from hippo.arguments import check_fields
 from hippo.errors import InputError, UnknownNameError
 from hippo.front_door.queues import SPANNER
 from hippo.jobs.joint.evaluate.evidence import evidence
-from hippo.jobs.joint.evaluate.suite import WorldMethod, WorldSuite, play_worlds
+from hippo.jobs.joint.evaluate.suite import BOUNDS, WorldMethod, WorldSuite, play_worlds
 from hippo.jobs.joint.evaluate.worlds import LOADS, NETWORKS, WorldGrid, WorldGround
+from hippo.jobs.joint.rules import Ranked
 from hippo.jobs.joint.settings import searched
 from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.traces.elastic import FAMILIES, usual_trainings
-from hippo.jobs.traces.generate import MOST_JOBS
+from hippo.jobs.traces.generate import MOST_JOBS, fitted
+from hippo.jobs.traces.load import load_trace
 from hippo.planners.base import Progress
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load, planner
@@ -53,6 +55,8 @@ class WorldsChoice:
     seed: int = 2000  # the first of them
     cluster: str = "three-aws-regions"  # name or file, whose domains are repeated
     models: tuple[str, ...] = MODELS  # that elastic jobs train
+    like: str | Path | None = None  # trace after which jobs come and whose users ask; None: as the family says
+    bounds: tuple[str, ...] = BOUNDS[:1]  # the search takes 100 plays and more of each world
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -60,6 +64,7 @@ class WorldsChoice:
             ("family of jobs", "--families", self.families or (), FAMILIES),
             ("network", "--networks", self.networks, NETWORKS),
             ("method", "--methods", self.methods or (), (*JOB_SCHEDULERS, OURS)),
+            ("bound", "--bounds", self.bounds, BOUNDS),
         )
         for kind, source, words, known in named:
             for word in words:
@@ -97,11 +102,18 @@ def evaluate_worlds(
     """
     asked = choice or WorldsChoice()
     methods, cluster = methods_of(asked), load_cluster(asked.cluster)
+    like = None
+    if asked.like is not None:
+        trace = load_trace(Path(asked.like))
+        like = fitted(trace.workload, begin_s=trace.begin_s)
     first_use.prepare((planner(SPANNER),), progress=progress)
     offers = offer_table(cluster, usual_trainings(asked.models), progress=progress)
-    suite, draws = WorldSuite(WorldGround(asked.cluster, offers), methods), asked.grid.draws()
-    rows, jobs = play_worlds(suite, draws, processes=processes, ray=ray, watch=progress)
-    about = {**asdict(asked), "policies": [str(each) for each in asked.policies], "bounds": [], "settings": searched()}
+    everyone = (load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
+    rules = tuple(each for each in everyone if isinstance(each, Ranked))
+    suite = WorldSuite(WorldGround(asked.cluster, offers, like), methods, asked.bounds, rules)
+    rows, jobs = play_worlds(suite, asked.grid.draws(), processes=processes, ray=ray, watch=progress)
+    files = {"policies": [str(each) for each in asked.policies], "like": str(asked.like) if asked.like else None}
+    about = {**asdict(asked), **files, "settings": searched()}
     return WorldsRun({"suite": about, **evidence(rows)}, rows, jobs)
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hippo.decide.wording import count
 from hippo.report.fitted import FittedTable, Trimmed, column
-from hippo.report.worlds_page import by_cost, figures_table, leader, ratio_rows
+from hippo.report.worlds_page import by_cost, figures_table, leader, ratio_rows, spread
 
 
 def worlds_view(document: Mapping[str, Any]) -> RenderableType:
@@ -33,5 +33,8 @@ def worlds_view(document: Mapping[str, Any]) -> RenderableType:
             for at, header in enumerate(head)
         )
         parts += [Text(), Text(f"{ours} beside the others, world by world"), FittedTable(tuple(columns))]
+    gap = document["best_over_bound"]
+    if gap is not None:
+        parts += [Text(), Text(f"the best found with hindsight costs {spread(gap)} times what nobody can undercut")]
     parts.append(Text("means over worlds ± half of their 95 % interval", style="dim"))
     return Trimmed(Group(*parts))

@@ -81,6 +81,16 @@ class Noted(Moment):
             self.script.append(Decision(self.now_s, "start", job, pool=int(self.world.mark[job, c.POOL])))
         return began
 
+    def move(self, job: int, place: JobPlace) -> bool:
+        moves = super().move(job, place)
+        if moves:
+            self.script.append(Decision(self.now_s, "move", job, place.offer, place.domains))
+        return moves
+
+    def stay(self, job: int) -> None:
+        super().stay(job)
+        self.script.append(Decision(self.now_s, "stay", job))
+
     def pause(self, job: int) -> None:
         super().pause(job)
         self.script.append(Decision(self.now_s, "pause", job))

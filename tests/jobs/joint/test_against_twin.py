@@ -101,7 +101,7 @@ def _offers(rng: np.random.Generator) -> OfferTable:
         inside_comm=np.zeros(count),
         bandwidth_bytes_per_s=bandwidth,
         latency_s=latency,
-        tokens_per_s=np.full(len(KINDS), 1e5),
+        tokens_per_s=10 ** rng.uniform(3.5, 5.5, len(KINDS)),
         state_bytes=10 ** rng.uniform(8.5, 10.5, len(KINDS)),
         state_share=np.where(replicas[:, None], gpus > 0, gpus / gpus.sum(axis=1, keepdims=True)),
     )
@@ -149,12 +149,23 @@ class Restless:
         for job in moment.running.tolist():
             if self.rng.random() < 0.1:
                 moment.weigh(job, self.rng.uniform(0.3, 3.0))
+            if moment.workload.elastic[job] and self.rng.random() < 0.4 and self.paused[job] < 2 * MOST_PAUSES:
+                self.paused[job] += self.go(moment, job)
             if self.rng.random() < 0.15 and self.paused[job] < MOST_PAUSES:
                 self.paused[job] += 1
                 self.move(moment, job)
         for job in self.rng.permutation(moment.waiting).tolist():
             if self.rng.random() < 0.7 or not len(moment.running):
                 self.begin(moment, job)
+
+    def go(self, moment: Moment, job: int) -> bool:
+        """Go somewhere else in the background, or give that up."""
+        if moment.moves(job):
+            if self.rng.random() < 0.2:
+                moment.stay(job)
+            return False
+        places = moment.places(job)
+        return bool(places) and moment.move(job, places[self.rng.integers(len(places))])
 
     def move(self, moment: Moment, job: int) -> None:
         """Pause, or go on at once somewhere else or in another way."""

@@ -57,6 +57,11 @@ def offers(hop_gb: float = 1.0) -> OfferTable:
     return table
 
 
+def timed(table: OfferTable, tokens_per_s: float) -> OfferTable:
+    """With so many tokens a second at the reference."""
+    return replace(table, tokens_per_s=np.array([tokens_per_s]))
+
+
 def train(name: str, work_s: float, arrival_s: float = 0.0, data_gb: float = 0.0) -> Job:
     terms = {"model": KIND.model, "batch": KIND.batch, "seq": KIND.seq, "tokens": 1.0, "least": 4, "most": 4}
     return Job(name, arrival_s, work_s, devices=4, data_gb=data_gb, data_at="d0" if data_gb else "", **terms)
@@ -89,6 +94,7 @@ def solved(
     rules: ReplayRules | None = None,
     tenants: tuple[tuple[float, int, int], ...] = (),
     hop_gb: float = 1.0,
+    tokens_per_s: float = 1.0,
 ) -> Ledger:
     """``gb_per_s``: what the links carry from when on; a scheduler is asked at these times, too."""
     times = gb_per_s or dict.fromkeys([0.0, *(time_s for time_s, _ in then)], 1.0)
@@ -97,7 +103,8 @@ def solved(
         np.array(list(times)), np.stack([still * np.where(np.eye(2), 1, each) for each in times.values()])
     )
     others = Tenants(*(np.array(each) for each in zip(*tenants, strict=True))) if tenants else None
-    world = World(JobWorkload.of(jobs), replace(TWO, history=history), offers(hop_gb), rules or ReplayRules(), others)
+    table = timed(offers(hop_gb), tokens_per_s)
+    world = World(JobWorkload.of(jobs), replace(TWO, history=history), table, rules or ReplayRules(), others)
     return played(world, Scripted(dict(enumerate(where)), then))
 
 
@@ -176,6 +183,65 @@ def test_a_move_that_is_given_up_sends_no_more():
     ledger = solved([train("a", 100)], [HERE], move, back)
     assert ledger.finish_s.tolist() == pytest.approx([150])
     assert ledger.moved_gb.tolist() == pytest.approx([20])
+
+
+def stay(moment: Moment) -> None:
+    moment.stay(0)
+
+
+def away(moment: Moment) -> None:
+    assert moment.move(0, THERE)
+
+
+SLOW = 64 * 1024.0  # tokens a second: a step
+STILL = 1e-9  # hardly ever one
+
+
+def test_a_job_that_goes_over_in_the_background_computes_meanwhile():
+    """From 10 s on 45 GB come, and no gradients; at 55 s it stops for 5.6 GB, but restarts longer."""
+    ledger = solved([train("a", 100)], [HERE], (10.0, away), tokens_per_s=STILL)
+    assert ledger.finish_s.tolist() == pytest.approx([55 + 30 + 45])
+    assert ledger.moved_gb.tolist() == pytest.approx([STATE_GB * 1.125])
+    assert (ledger.pool.tolist(), ledger.preemptions.tolist()) == ([1], [1])
+
+
+def test_gradients_of_what_has_come_take_their_part_of_the_link():
+    """A step a second changes 5.6 GB of 45, more than the link of 1 GB/s carries: when 37 GB lack, 8 are kept in step
+    and nothing is won any more. At a step in ten seconds all has come after 80 ln(1 / (1 - 0.5625)) s."""
+    never = solved([train("a", 100)], [HERE], (10.0, away), tokens_per_s=SLOW)
+    assert (never.finish_s.tolist(), never.pool.tolist()) == ([100], [0])
+    assert never.link_gb[0, 1] == pytest.approx(90)
+    comes_s = 80 * np.log(1 / (1 - 0.5625))
+    ledger = solved([train("a", 100)], [HERE], (10.0, away), tokens_per_s=SLOW / 10)
+    assert ledger.finish_s.tolist() == pytest.approx([100 + 30])
+    assert ledger.link_gb[0, 1] == pytest.approx(comes_s + STATE_GB / 8)
+
+
+def test_what_streams_takes_what_others_leave():
+    """b exchanges at most 0.8 of 1 GB/s, which it has as if it were alone; 0.2 are left till its work is done at 100 s.
+    By then 18 of 45 GB are there; the others take 27 s."""
+    four = site([DevicePool("d0", "gpu", 2, 4), DevicePool("d1", "gpu", 2, 4)], 1e9)
+    history = LinkHistory(np.array([0.0, 10.0]), np.stack([np.array(four.bandwidth_bytes_per_s)] * 2))
+    workload = JobWorkload.of([train("a", 300), train("b", 100)])
+    world = World(workload, replace(four, history=history), timed(offers(0.8), STILL), ReplayRules())
+    ledger = played(world, Scripted({0: HERE, 1: BOTH}, ((10.0, away),)))
+    assert ledger.finish_s.tolist() == pytest.approx([300 + 30, 100])
+
+
+def test_devices_of_both_places_are_held_meanwhile():
+    """b finds no room until a has gone over at 55 s, and then where a was."""
+    ledger = solved([train("a", 100), train("b", 10, arrival_s=20)], [HERE, HERE], (10.0, away), tokens_per_s=STILL)
+    assert ledger.first_start_s.tolist() == pytest.approx([0, 55])
+
+
+def test_a_move_that_is_given_up_frees_what_it_held():
+    ledger = solved([train("a", 100)], [HERE], (10.0, away), (30.0, stay), tokens_per_s=STILL)
+    assert (ledger.finish_s.tolist(), ledger.moved_gb.tolist()) == ([100], pytest.approx([20]))
+
+
+def test_a_tenant_that_takes_the_new_place_leaves_the_job_where_it_is():
+    ledger = solved([train("a", 100)], [HERE], (10.0, away), tenants=((30.0, 1, 1),), tokens_per_s=STILL)
+    assert (ledger.finish_s.tolist(), ledger.preemptions.tolist()) == ([100], [0])
 
 
 def test_a_tenant_evicts_a_job_until_it_gives_back():

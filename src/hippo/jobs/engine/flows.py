@@ -3,6 +3,13 @@
 Links are shared max-min: who wants less than its level of a link has what it wants, the others share the rest by their
 weights (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). Transfers take what they get. The exchange of a job comes
 in bursts, so a job has of a link what it would have if it took all it could get, while the others take what they need.
+
+A move in the background streams the state of a job that goes on computing, over what all others leave of the links
+(as LEDBAT does, RFC 6817). What has come is kept in step by every optimizer step's gradients, which go the same way;
+once all is there, the job stops for the last gradients and its restart (pre-copy: Clark et al., Live Migration of
+Virtual Machines, NSDI 2005; the terms of ``network.rules.move``, without its steps in time). Of a stream of S bytes
+that lacks x, changes by g bytes/s and has b bytes/s of the link, dx/dt = g (1 - x / S) - b, where what is out of step
+is sent again.
 """
 
 from __future__ import annotations
@@ -31,9 +38,13 @@ def send(w, job, source, destination, what, size):  # type: ignore[no-untyped-de
     links.tally[c.TRANSFERS] += 1
     links.bytes[new, c.BYTES_LEFT], links.bytes[new, c.BYTES_RATE] = size, 0.0
     links.bytes[new, c.BYTES_AS_OF] = w.clock[c.NOW]
+    links.bytes[new, c.BYTES_WHOLE], links.bytes[new, c.BYTES_CHANGING] = size, 0.0
+    links.tally[c.UNSHARED] = 1
+    if what == c.STREAM:  # counted as it is sent
+        links.tally[c.STREAMS] += 1
+        return
     links.moved_gb[source, destination] += size * 1e-9
     w.job[job, c.MOVED] += size * 1e-9
-    links.tally[c.UNSHARED] = 1
 
 
 @kernel(lean=True)
@@ -60,6 +71,8 @@ def drop(w, transfer):  # type: ignore[no-untyped-def]
     links.transfer[last, c.SENT_PLACE] = row[c.SENT_PLACE]
     links.tally[c.TRANSFERS] -= 1
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], _item(w, transfer), np.inf)
+    if row[c.SENT_WHAT] == c.STREAM:
+        links.tally[c.STREAMS] -= 1
     row[c.SENT_PHASE], row[c.SENT_FOR] = c.FREE, links.tally[c.NEXT_FREE]
     links.tally[c.NEXT_FREE] = transfer
     links.tally[c.UNSHARED] = 1
@@ -168,18 +181,21 @@ def share(w):  # type: ignore[no-untyped-def]
     for at in range(transfers):
         transfer = links.active[at]
         row = links.transfer[transfer]
-        if row[c.SENT_PHASE] == c.SENDING:
-            _carry(w, transfer, level(links, row[c.SENT_FROM], row[c.SENT_TO], transfer))
+        if row[c.SENT_PHASE] == c.SENDING and row[c.SENT_WHAT] != c.STREAM:
+            _carry(w, transfer, level(links, links.first, links.capacity, row[c.SENT_FROM], row[c.SENT_TO], transfer))
     for at in range(spanning):
         job = links.spanning[at]
         offer, least, slowest = w.mark[job, c.OFFER], np.inf, 0.0
         for hop in range(hops(offers, offer)):
             here, there = w.part[job, hop], w.part[job, (hop + 1) % offers.form[offer, c.FORM_PARTS]]
             flow = _flow(w, at, hop)
-            least, slowest = min(least, level(links, here, there, flow)), farther(w, offer, here, there, slowest)
+            least = min(least, level(links, links.first, links.capacity, here, there, flow))
+            slowest = farther(w, offer, here, there, slowest)
             if sends_back(offers, offer):
-                least = min(least, level(links, there, here, flow + 1))
+                least = min(least, level(links, links.first, links.capacity, there, here, flow + 1))
         set_rate(w, job, rate_of(offers, offer, least, slowest))
+    if links.tally[c.STREAMS] > 0:
+        _share_rest(w)
 
 
 @kernel(lean=True)
@@ -197,8 +213,8 @@ def _list_flows(w):  # type: ignore[no-untyped-def]
     for at in range(links.tally[c.TRANSFERS]):
         transfer = links.active[at]
         row = links.transfer[transfer]
-        if row[c.SENT_PHASE] == c.SENDING:
-            _list(links, transfer, row[c.SENT_FROM], row[c.SENT_TO], np.inf, 1.0)
+        if row[c.SENT_PHASE] == c.SENDING and row[c.SENT_WHAT] != c.STREAM:
+            _list(links, links.first, transfer, row[c.SENT_FROM], row[c.SENT_TO], np.inf, 1.0)
     for at in range(links.tally[c.SPANNING]):
         job = links.spanning[at]
         offer, least, slowest = w.mark[job, c.OFFER], np.inf, 0.0
@@ -210,26 +226,26 @@ def _list_flows(w):  # type: ignore[no-untyped-def]
         wanted = offers.hop_bytes[offer] * rate_of(offers, offer, least, slowest)
         for hop in range(hops(offers, offer)):
             here, there, flow = w.part[job, hop], w.part[job, (hop + 1) % parts], _flow(w, at, hop)
-            _list(links, flow, here, there, wanted, w.job[job, c.WEIGHT])
+            _list(links, links.first, flow, here, there, wanted, w.job[job, c.WEIGHT])
             if sends_back(offers, offer):
-                _list(links, flow + 1, there, here, wanted, w.job[job, c.WEIGHT])
+                _list(links, links.first, flow + 1, there, here, wanted, w.job[job, c.WEIGHT])
 
 
 @kernel(lean=True)
-def _list(links, flow, source, destination, demand, weight):  # type: ignore[no-untyped-def]
+def _list(links, first, flow, source, destination, demand, weight):  # type: ignore[no-untyped-def]
     links.demand[flow], links.weight[flow] = demand, weight
-    links.next[flow] = links.first[source, destination]
-    links.first[source, destination] = flow
+    links.next[flow] = first[source, destination]
+    first[source, destination] = flow
 
 
 @kernel(lean=True)
-def level(links, source, destination, mine):  # type: ignore[no-untyped-def]
+def level(links, first, capacity, source, destination, mine):  # type: ignore[no-untyped-def]
     """Bytes/s that a flow has of a link if it takes all it can get and the others what they want, at most their
     level."""
-    rest, weight, known = links.capacity[source, destination], 0.0, -1.0
+    rest, weight, known = capacity[source, destination], 0.0, -1.0
     if rest == np.inf:
         return rest
-    flow = links.first[source, destination]
+    flow = first[source, destination]
     while flow >= 0:
         weight += links.weight[flow]
         flow = links.next[flow]
@@ -237,8 +253,8 @@ def level(links, source, destination, mine):  # type: ignore[no-untyped-def]
         each = rest / weight
         if each <= known:
             return known * links.weight[mine]
-        known, rest, weight = each, links.capacity[source, destination], 0.0
-        flow = links.first[source, destination]
+        known, rest, weight = each, capacity[source, destination], 0.0
+        flow = first[source, destination]
         while flow >= 0:
             if flow != mine and links.demand[flow] <= known * links.weight[flow]:
                 rest -= links.demand[flow]
@@ -258,6 +274,112 @@ def _carry(w, transfer, rate):  # type: ignore[no-untyped-def]
     row[c.BYTES_RATE], row[c.BYTES_AS_OF] = rate, now
     due = now + row[c.BYTES_LEFT] / rate if rate > 0.0 else np.inf
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], _item(w, transfer), due)
+
+
+@kernel(lean=True)
+def _share_rest(w):  # type: ignore[no-untyped-def]
+    """Streams share what exchanges and other transfers leave of each link; one in step needs its gradients only."""
+    links, offers = w.links, w.offers
+    for here in range(len(links.spare)):
+        for there in range(len(links.spare)):
+            links.spare[here, there], links.behind[here, there] = links.capacity[here, there], -1
+    for at in range(links.tally[c.TRANSFERS]):
+        transfer = links.active[at]
+        row, sent = links.transfer[transfer], links.bytes[transfer]
+        if row[c.SENT_WHAT] == c.STREAM:
+            job = row[c.SENT_FOR]
+            changing = offers.gradient_bytes[w.mark[job, c.ROW]] / offers.state_bytes[w.mark[job, c.ROW]]
+            changing *= sent[c.BYTES_WHOLE] * w.job[job, c.RATE]
+            if changing != sent[c.BYTES_CHANGING]:
+                stream_on(w, transfer)
+                sent[c.BYTES_CHANGING], sent[c.BYTES_RATE] = changing, -1.0
+            demand = changing if row[c.SENT_PHASE] == c.IN_STEP else np.inf
+            _list(links, links.behind, transfer, row[c.SENT_FROM], row[c.SENT_TO], demand, 1.0)
+        elif row[c.SENT_PHASE] == c.SENDING and links.capacity[row[c.SENT_FROM], row[c.SENT_TO]] < np.inf:
+            links.spare[row[c.SENT_FROM], row[c.SENT_TO]] -= sent[c.BYTES_RATE]
+    for at in range(links.tally[c.SPANNING]):
+        job = links.spanning[at]
+        offer = w.mark[job, c.OFFER]
+        used = offers.hop_bytes[offer] * w.job[job, c.RATE]
+        for hop in range(hops(offers, offer)):
+            here, there = w.part[job, hop], w.part[job, (hop + 1) % offers.form[offer, c.FORM_PARTS]]
+            links.spare[here, there] -= used
+            if sends_back(offers, offer):
+                links.spare[there, here] -= used
+    for here in range(len(links.spare)):
+        for there in range(len(links.spare)):
+            links.spare[here, there] = max(0.0, links.spare[here, there])
+    for at in range(links.tally[c.TRANSFERS]):
+        transfer = links.active[at]
+        row = links.transfer[transfer]
+        if row[c.SENT_WHAT] == c.STREAM:
+            each = level(links, links.behind, links.spare, row[c.SENT_FROM], row[c.SENT_TO], transfer)
+            _stream(w, transfer, each)
+
+
+@kernel(lean=True)
+def _stream(w, transfer, rate):  # type: ignore[no-untyped-def]
+    """A stream goes on at another rate; it falls behind where that is less than its gradients need."""
+    row, sent, now = w.links.transfer[transfer], w.links.bytes[transfer], w.clock[c.NOW]
+    whole, changing = sent[c.BYTES_WHOLE], sent[c.BYTES_CHANGING]
+    if row[c.SENT_PHASE] == c.IN_STEP:
+        rate = min(rate, changing)
+    if rate == sent[c.BYTES_RATE]:
+        return
+    stream_on(w, transfer)
+    sent[c.BYTES_RATE], due = rate, np.inf
+    if row[c.SENT_PHASE] == c.IN_STEP:
+        if rate < changing:
+            row[c.SENT_PHASE] = c.SENDING
+            w.going[row[c.SENT_FOR], c.GOING_LACKS] += 1
+    elif rate > changing:
+        lacks = sent[c.BYTES_LEFT] / (rate - changing)
+        due = now + (whole / changing * np.log1p(lacks * changing / whole) if changing > 0.0 else lacks)
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], _item(w, transfer), due)
+
+
+@kernel(lean=True)
+def stream_on(w, transfer):  # type: ignore[no-untyped-def]
+    """Write down what a stream has sent and what it lacks, since its rate last changed."""
+    row, sent, now = w.links.transfer[transfer], w.links.bytes[transfer], w.clock[c.NOW]
+    since, rate = now - sent[c.BYTES_AS_OF], max(0.0, sent[c.BYTES_RATE])
+    whole, changing = sent[c.BYTES_WHOLE], sent[c.BYTES_CHANGING]
+    if since > 0.0:
+        if row[c.SENT_PHASE] == c.SENDING:
+            lacks = sent[c.BYTES_LEFT]
+            if changing > 0.0:
+                lacks += (lacks - whole * (1.0 - rate / changing)) * np.expm1(-changing / whole * since)
+            else:
+                lacks -= rate * since
+            sent[c.BYTES_LEFT] = min(whole, max(0.0, lacks))
+        w.links.moved_gb[row[c.SENT_FROM], row[c.SENT_TO]] += rate * since * 1e-9
+        w.job[row[c.SENT_FOR], c.MOVED] += rate * since * 1e-9
+    sent[c.BYTES_AS_OF] = now
+
+
+@kernel(lean=True)
+def stream_is_in_step(w, transfer):  # type: ignore[no-untyped-def]
+    """All of a stream has come; returns whether that holds for all of its job's."""
+    row, sent = w.links.transfer[transfer], w.links.bytes[transfer]
+    stream_on(w, transfer)
+    row[c.SENT_PHASE], sent[c.BYTES_LEFT] = c.IN_STEP, 0.0
+    w.going[row[c.SENT_FOR], c.GOING_LACKS] -= 1
+    w.links.tally[c.UNSHARED] = 1
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], _item(w, transfer), np.inf)
+    return w.going[row[c.SENT_FOR], c.GOING_LACKS] == 0
+
+
+@kernel(lean=True)
+def end_streams(w, job):  # type: ignore[no-untyped-def]
+    """What a job streams is all there, or given up."""
+    links, at = w.links, 0
+    while at < links.tally[c.TRANSFERS]:
+        transfer = links.active[at]
+        if links.transfer[transfer, c.SENT_FOR] == job and links.transfer[transfer, c.SENT_WHAT] == c.STREAM:
+            stream_on(w, transfer)
+            drop(w, transfer)
+        else:
+            at += 1
 
 
 @kernel(lean=True)

@@ -277,10 +277,12 @@ def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, 
         moved_gb=np.zeros((domains, domains)),
         exchanged_gb=np.zeros((domains, domains)),
         transfer=transfer,
-        bytes=np.zeros((transfers, 3)),
+        bytes=np.zeros((transfers, 5)),
         active=np.zeros(transfers, np.int64),
         spanning=np.zeros(spanning, np.int64),
-        tally=np.array([0, 0, 0 if transfers else -1, 0, 0, 0]),
+        tally=np.array([0, 0, 0 if transfers else -1, 0, 0, 0, 0]),
+        behind=np.full((domains, domains), -1, np.int64),
+        spare=np.zeros((domains, domains)),
         first=np.full((domains, domains), -1, np.int64),
         next=np.full(flows, -1, np.int64),
         demand=np.zeros(flows),
@@ -290,6 +292,8 @@ def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, 
         "links": links,
         "offers": _offers(offers),
         "part": np.full((spanning, c.MOST_PARTS), -1, np.int64),
+        "going": np.full((spanning, c.GOING_PARTS + c.MOST_PARTS), -1, np.int64),
+        "going_s": np.zeros(spanning),
         "due": np.full(items, np.inf),
         "heap": np.zeros(items, np.int64),
         "place": np.full(items, -1, np.int64),
@@ -299,6 +303,7 @@ def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, 
 def _offers(table: OfferTable | None) -> c.Offers:
     if table is None:
         table = OfferTable.none()
+    steps = table.tokens_per_s / np.array([kind.batch * kind.seq for kind in table.kinds], np.float64)
     return c.Offers(
         form=np.stack([table.kind, table.parts, table.block, _rings(table)], axis=1),
         gpus=table.gpus,
@@ -308,6 +313,7 @@ def _offers(table: OfferTable | None) -> c.Offers:
         bandwidth=table.bandwidth_bytes_per_s,
         latency=table.latency_s,
         state_bytes=table.state_bytes,
+        gradient_bytes=table.state_bytes * c.GRADIENT_SHARE * steps,
     )
 
 

@@ -10,6 +10,7 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.decide import decide
+from hippo.jobs.engine.elastic import go_over
 from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.heaps import join, set_due
 from hippo.jobs.engine.keys import find_shares, key, served
@@ -150,7 +151,9 @@ def _item(w, item, now):  # type: ignore[no-untyped-def]
     elif item < len(w.job) + len(w.bin):
         break_or_repair(w, item - len(w.job), now)
     elif item >= len(w.job) + len(w.bin) + c.FIRST_TRANSFER:
-        came(w, item - len(w.job) - len(w.bin) - c.FIRST_TRANSFER, now)
+        job = came(w, item - len(w.job) - len(w.bin) - c.FIRST_TRANSFER, now)
+        if job >= 0:
+            go_over(w, job)
     elif item == len(w.job) + len(w.bin) + c.TENANTS:
         tenants_change(w, now)
     elif item == len(w.job) + len(w.bin) + c.NETWORK:

@@ -12,10 +12,12 @@ from hippo.jobs.engine.flows import (
     data_there,
     drop,
     end_exchange,
+    end_streams,
     find_finish,
     give_up_state,
     send,
     settle,
+    stream_is_in_step,
     transfer_is_due,
 )
 from hippo.jobs.engine.heaps import join, leave, rekey, set_due
@@ -75,7 +77,7 @@ def begin_run(w, job, domains, rate, usd_per_s):  # type: ignore[no-untyped-def]
     _find_ends(w, job)
     w.tally[c.N_RUNNING] += 1
     w.tally[c.EVENTS] += 1
-    _count_for_user(w, job, now, mark[c.HOLDS])
+    count_for_user(w, job, now, mark[c.HOLDS])
     _look_ahead(w, job)
 
 
@@ -95,7 +97,8 @@ def _find_ends(w, job):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _count_for_user(w, job, now, devices):  # type: ignore[no-untyped-def]
+def count_for_user(w, job, now, devices):  # type: ignore[no-untyped-def]
+    """From now on a job holds so many devices more."""
     user = w.user[w.mark[job, c.USER]]
     user[c.USER_SERVED] += user[c.USER_DEVICES] * (now - user[c.USER_SINCE])
     user[c.USER_SINCE] = now
@@ -138,6 +141,7 @@ def happen(w, job, now):  # type: ignore[no-untyped-def]
             settle(w, job, now)
             row[c.LEFT] = 0.0
             end_exchange(w, job)
+            give_up_move(w, job)
         _look_ahead(w, job)
     else:
         mark[c.LEVEL] += 1
@@ -155,15 +159,41 @@ def _end_run(w, job, now):  # type: ignore[no-untyped-def]
     row[c.RUN] += now - row[c.BEGAN]
     _served_late(row, now)
     end_exchange(w, job)
+    if mark[c.ELASTIC] == 1:
+        give_up_move(w, job)
     if mark[c.COMING] > 0:
         give_up_state(w, job)
     elif mark[c.ELASTIC] == 1 and row[c.READY] <= now:
         mark[c.STATE_AT] = w.part[job, 0]
-    _count_for_user(w, job, now, -mark[c.HOLDS])
-    if len(w.segment) > 0:
-        _draw(w, job, now)
-    give_back(w, job)
+    count_for_user(w, job, now, -mark[c.HOLDS])
+    give_back(w, mark[c.PIECE], row[c.BEGAN])
+    mark[c.PIECE] = -1
     w.tally[c.N_RUNNING] -= 1
+
+
+@kernel(lean=True)
+def give_up_move(w, job):  # type: ignore[no-untyped-def]
+    """A move in the background that is on ends where it is; what it sent is lost."""
+    going = w.going[job]
+    if going[c.GOING_OFFER] >= 0:
+        end_streams(w, job)
+        count_for_user(w, job, w.clock[c.NOW], -going[c.GOING_HOLDS])
+        give_back(w, going[c.GOING_PIECE], w.going_s[job])
+        going[c.GOING_OFFER], going[c.GOING_PIECE] = -1, -1
+
+
+@kernel(lean=True)
+def evict(w, piece, failed):  # type: ignore[no-untyped-def]
+    """Somebody else needs devices that a job holds: it stops, or, if they are those that it moves to, stays."""
+    job = w.piece[piece, c.PIECE_JOB]
+    if w.mark[job, c.ELASTIC] == 1 and w.going[job, c.GOING_OFFER] >= 0:
+        other = w.going[job, c.GOING_PIECE]
+        while other >= 0 and other != piece:
+            other = w.piece[other, c.PIECE_OF_JOB]
+        if other == piece:
+            give_up_move(w, job)
+            return
+    stop(w, job, failed)
 
 
 @kernel(lean=True)
@@ -224,17 +254,16 @@ def give_up_hope(w, job):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _draw(w, job, now):  # type: ignore[no-untyped-def]
-    """Write down what a run held; counts on where there is no room, so that whoever asked can make some."""
-    piece = w.mark[job, c.PIECE]
+def _draw(w, piece, since):  # type: ignore[no-untyped-def]
+    """Write down what was held; counts on where there is no room, so that whoever asked can make some."""
     while piece >= 0:
-        at = w.tally[c.SEGMENTS]
+        at, row = w.tally[c.SEGMENTS], w.piece[piece]
         if at < len(w.segment):
-            pool = w.bin[w.piece[piece, c.PIECE_BIN], c.BIN_POOL]
-            w.segment[at, 0], w.segment[at, 1], w.segment[at, 2] = job, pool, w.piece[piece, c.PIECE_DEVICES]
-            w.segment_s[at, 0], w.segment_s[at, 1] = w.job[job, c.BEGAN], now
+            pool = w.bin[row[c.PIECE_BIN], c.BIN_POOL]
+            w.segment[at, 0], w.segment[at, 1], w.segment[at, 2] = row[c.PIECE_JOB], pool, row[c.PIECE_DEVICES]
+            w.segment_s[at, 0], w.segment_s[at, 1] = since, w.clock[c.NOW]
         w.tally[c.SEGMENTS] += 1
-        piece = w.piece[piece, c.PIECE_OF_JOB]
+        piece = row[c.PIECE_OF_JOB]
 
 
 @kernel(lean=True)
@@ -310,9 +339,10 @@ def hold(w, job, where, devices):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def give_back(w, job):  # type: ignore[no-untyped-def]
-    """All that a job holds."""
-    piece = w.mark[job, c.PIECE]
+def give_back(w, piece, since):  # type: ignore[no-untyped-def]
+    """A piece and all behind it of its job, held since then."""
+    if len(w.segment) > 0:
+        _draw(w, piece, since)
     while piece >= 0:
         row = w.piece[piece]
         where, devices, before, after = row[c.PIECE_BIN], row[c.PIECE_DEVICES], row[c.PIECE_BEFORE], row[c.PIECE_NEXT]
@@ -328,7 +358,6 @@ def give_back(w, job):  # type: ignore[no-untyped-def]
         row[c.PIECE_NEXT] = w.tally[c.FREE_PIECE]
         w.tally[c.FREE_PIECE] = piece
         piece = row[c.PIECE_OF_JOB]
-    w.mark[job, c.PIECE] = -1
 
 
 @kernel(lean=True)
@@ -365,11 +394,15 @@ def _fetch_to_set(w, job, domains):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def came(w, transfer, now):  # type: ignore[no-untyped-def]
-    """A transfer is due; if all of it is there, its job may compute, or end."""
-    if not transfer_is_due(w, transfer, now):
-        return
+    """A transfer is due; if all of it is there, its job may compute, or end. Returns the job that may go over to where
+    all of its state is in step, -1: none."""
     row, links = w.links.transfer[transfer], w.links
     job, domain, what = row[c.SENT_FOR], row[c.SENT_TO], row[c.SENT_WHAT]
+    if what == c.STREAM:
+        w.tally[c.EVENTS] += 1
+        return job if stream_is_in_step(w, transfer) else -1
+    if not transfer_is_due(w, transfer, now):
+        return -1
     w.tally[c.EVENTS] += 1
     drop(w, transfer)
     if what == c.STATE:
@@ -378,12 +411,13 @@ def came(w, transfer, now):  # type: ignore[no-untyped-def]
         for at in range(links.tally[c.TRANSFERS]):
             other = links.transfer[links.active[at]]
             if other[c.SENT_FOR] == job and other[c.SENT_TO] == domain and other[c.SENT_WHAT] == c.DATA:
-                return
+                return -1
         w.there[job, domain, 1] = now
     if w.mark[job, c.STATUS] == c.RUNNING:
         settle(w, job, now)
         _find_ends(w, job)
         _look_ahead(w, job)
+    return -1
 
 
 @kernel(lean=True)
@@ -473,7 +507,7 @@ def break_or_repair(w, node, now):  # type: ignore[no-untyped-def]
     w.tally[c.EVENTS] += 1
     if row[c.BIN_UP] == 1:
         while row[c.BIN_FIRST] >= 0:
-            stop(w, w.piece[row[c.BIN_FIRST], c.PIECE_JOB], True)
+            evict(w, row[c.BIN_FIRST], True)
         row[c.BIN_UP] = 0
         row[c.BIN_FAILURES] += 1
         w.pool[pool, c.POOL_FREE] -= row[c.BIN_FREE]
@@ -498,7 +532,7 @@ def tenants_change(w, now):  # type: ignore[no-untyped-def]
                 if w.piece[piece, c.PIECE_DEVICES] > w.piece[most, c.PIECE_DEVICES]:
                     most = piece
                 piece = w.piece[piece, c.PIECE_NEXT]
-            stop(w, w.piece[most, c.PIECE_JOB], False)
+            evict(w, most, False)
         row[c.BIN_TENANTS] += devices
         row[c.BIN_FREE] -= devices
         if row[c.BIN_UP] == 1:

@@ -29,6 +29,7 @@ class Offers(NamedTuple):
     bandwidth: Floats  # bytes/s, ascending
     latency: Floats  # s, ascending
     state_bytes: Floats  # (Q,) that a job carries along when it moves
+    gradient_bytes: Floats  # (Q,) of all parameters, per second of work
 
 
 class Links(NamedTuple):
@@ -43,10 +44,12 @@ class Links(NamedTuple):
     moved_gb: Floats  # (K, K) by transfers
     exchanged_gb: Floats  # (K, K) by elastic jobs
     transfer: Ints  # (X, 6)
-    bytes: Floats  # (X, 3)
+    bytes: Floats  # (X, 5)
     active: Ints  # (X,) transfers, the first ``tally[TRANSFERS]`` of them
     spanning: Ints  # (n,) elastic jobs that run over several domains, the first ``tally[SPANNING]`` of them
-    tally: Ints  # (6,)
+    tally: Ints  # (7,)
+    behind: Ints  # (K, K) stream of each link, -1: none; ``next`` of the same link, too
+    spare: Floats  # (K, K) bytes/s that streams share, where there are any
     first: Ints  # (K, K) flow of each link, -1: none
     next: Ints  # (F,) of the same link; transfers first, then the hops of spanning jobs, there and back
     demand: Floats  # (F,) bytes/s, inf: as much as it gets
@@ -103,6 +106,8 @@ class QueueWorld(NamedTuple):
     links: Links
     offers: Offers
     part: Ints  # (n, M) or (0, M): domains of an elastic job's parts in its run or its last one, -1: none
+    going: Ints  # (n, 4 + M) or (0, 4 + M): where elastic jobs move to in the background
+    going_s: Floats  # (n,) or (0,) since when
     tenant: Ints  # (A, 2) node, devices that other tenants take (negative: give back)
     tenant_s: Floats  # (A,) when, ascending
     there: Floats  # (n, K, 2) or (0, K, 2): GB in each domain or on their way, and when the last came (inf: on its way)
@@ -229,14 +234,22 @@ MOST_PARTS = 4
 SENT_FOR, SENT_FROM, SENT_TO, SENT_WHAT, SENT_PHASE, SENT_PLACE = range(6)
 """``Links.transfer`` (X, 6): of which job, from and to which domain, DATA or STATE; its place among the active ones. A
 free one names the next free one as SENT_FOR."""
-DATA, STATE = range(2)
-FREE, SENDING, FLYING = range(3)
-"""``SENT_PHASE``: the last byte of one that is flying has been sent and is not there yet."""
-BYTES_LEFT, BYTES_RATE, BYTES_AS_OF = range(3)
-"""``Links.bytes`` (X, 3)."""
-TRANSFERS, SPANNING, NEXT_FREE, STATE_NOW, UNSHARED, TOO_MANY = range(6)
-"""``Links.tally`` (6,): active transfers, spanning jobs, the first free transfer, the state of the network, whether
-shares are to be found anew, and whether there was no room for a transfer."""
+DATA, STATE, STREAM = range(3)
+"""A stream is state of a job that goes on computing."""
+FREE, SENDING, FLYING, IN_STEP = range(4)
+"""``SENT_PHASE``: the last byte of one that is flying has been sent and is not there yet; a stream that is in step has
+brought all, and every step's gradients since."""
+BYTES_LEFT, BYTES_RATE, BYTES_AS_OF, BYTES_WHOLE, BYTES_CHANGING = range(5)
+"""``Links.bytes`` (X, 5). CHANGING, of a stream: gradients of its WHOLE, bytes/s."""
+TRANSFERS, SPANNING, NEXT_FREE, STATE_NOW, UNSHARED, TOO_MANY, STREAMS = range(7)
+"""``Links.tally`` (7,): active transfers, spanning jobs, the first free transfer, the state of the network, whether
+shares are to be found anew, whether there was no room for a transfer, and how many of the transfers are streams."""
+
+GOING_OFFER, GOING_PIECE, GOING_HOLDS, GOING_LACKS, GOING_PARTS = range(5)
+"""``QueueWorld.going`` (n, 4 + M): the offer (-1: nowhere), the first piece and all devices held there, streams that
+are not in step, and the domains from PARTS on."""
+GRADIENT_SHARE = 2.0 / 16.0
+"""Gradients (bf16) over weights and optimizer state: bytes a parameter, as in ``network.rules.move``."""
 
 NOW, BIN_WIDTH, STARTED_AT = range(3)
 """``QueueWorld.clock`` (3,)."""

@@ -18,7 +18,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
 from hippo.jobs.engine.keys import attained, remaining
 from hippo.jobs.engine.observe import Sight, sight, survey
-from hippo.jobs.engine.running import stop, try_start
+from hippo.jobs.engine.running import give_up_move, stop, try_start
 from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.placement.offers import MOST_PARTS, OfferTable
 from hippo.jobs.site import JobSite
@@ -146,6 +146,22 @@ class Moment:
         self.pause(job)
         return self.begin(job, place)
 
+    def move(self, job: int, place: JobPlace) -> bool:
+        """Let a running job go over in the background: it computes here while its state streams there, over what others
+        leave of the links, and stops for the last gradients. It holds devices at both places; False: there is no room
+        beside what it holds, it does not compute now, or moves already."""
+        domains = np.full(MOST_PARTS, -1, np.int64)
+        domains[: len(place.domains)] = place.domains
+        return bool(_move(self.world, job, place.offer, domains))
+
+    def moves(self, job: int) -> bool:
+        """Whether a job is on its way in the background."""
+        return bool(self.world.going[job, c.GOING_OFFER] >= 0)
+
+    def stay(self, job: int) -> None:
+        """Give a move in the background up; what it sent is lost."""
+        _stay(self.world, job)
+
     def stop_s(self, job: int, place: JobPlace) -> float:
         """Seconds that going over to a place costs a job: a restart, and its state over the links meanwhile."""
         world, at = self.world, int(self.world.mark[job, c.STATE_AT])
@@ -203,6 +219,19 @@ def _begin(w, job, offer, domains):  # type: ignore[no-untyped-def]
     began = elastic.begin(w, job, offer, domains)
     share(w)
     return began
+
+
+@kernel(lean=True)
+def _move(w, job, offer, domains):  # type: ignore[no-untyped-def]
+    began = elastic.move(w, job, offer, domains)
+    share(w)
+    return began
+
+
+@kernel(lean=True)
+def _stay(w, job):  # type: ignore[no-untyped-def]
+    give_up_move(w, job)
+    share(w)
 
 
 @kernel(lean=True)

@@ -135,12 +135,12 @@ def _fabric(cluster: Cluster) -> Domain:
 
 
 def _ladder(fabric: Domain, held: Sequence[int], sizes: Sequence[int] | None) -> tuple[int, ...]:
-    """Sizes of a part, ascending."""
+    """Sizes of a part, ascending, up to all of the largest domain."""
     if sizes is not None:
         return tuple(sorted({size for size in sizes if size <= held[0]}))
     powers = range(held[0].bit_length())
     found = {base << power for base in BASES for power in powers if base == 1 or base << power > fabric.gpus_per_node}
-    return tuple(sorted(size for size in found if size <= held[0]))
+    return tuple(sorted({*(size for size in found if size <= held[0]), held[0]}))
 
 
 # ---------------------------------------------------------------------------------------------------------- one kind

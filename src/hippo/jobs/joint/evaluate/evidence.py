@@ -21,6 +21,7 @@ Row = Mapping[str, Any]
 MEANS = (
     *("priced_s", "goodput", "mean_completion_s", "p95_completion_s", "deadlines_missed", "fairness", "egress_gb"),
     *("egress_usd", "interruption_s", "fragmentation", "stops", "moves", "cpu_s", "of_bound", "of_best"),
+    "goodput_of_bound",
 )
 """Figures of rows that are averaged."""
 RATIOS = ("priced_s", "mean_completion_s", "goodput")
@@ -65,7 +66,8 @@ def table_of(rows: Sequence[Row], method: str, key: str) -> Floats:
 
 def evidence(rows: Sequence[Row]) -> dict[str, Any]:
     """The document of ``hippo evaluate --world``: ``methods``, ``ratios`` (method -> rival -> figure; below 1 costs
-    less) and ``families`` (the same of each family's worlds)."""
+    less), ``best_over_bound`` (what the search found over what nobody can undercut), and ``families`` (the same of each
+    family's worlds)."""
     families = list(dict.fromkeys(row["family"] for row in rows))
     return {
         **_evidence(rows),
@@ -82,7 +84,11 @@ def _evidence(rows: Sequence[Row]) -> dict[str, Any]:
         pairs = {key: (figures[key][name], figures[key][rival].mean(axis=0)) for key in RATIOS}
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios[name][rival] = {key: told(crossed(ours / theirs)) for key, (ours, theirs) in pairs.items()}
-    return {"worlds": len({row["world"] for row in rows}), "methods": means, "ratios": ratios}
+    worlds = {row["world"]: row for row in rows}.values()
+    gaps = [
+        row["best_priced_s"] / row["bound_priced_s"] for row in worlds if {"best_priced_s", "bound_priced_s"} <= {*row}
+    ]
+    return {"worlds": len(worlds), "methods": means, "ratios": ratios, "best_over_bound": told(interval(gaps))}
 
 
 def told(found: Interval | None) -> dict[str, float] | None:

@@ -231,7 +231,8 @@ def _dual(world: FluidWorld, value: Floats, *, goodput: bool) -> float:
     priced[int(world.first[-1]) if goodput else -1 :] = False  # later devices count nothing, or are never short
     there, scale = np.where(priced, there, 0.0), np.where(priced, 1.0 / np.maximum(there, 1e-9), 0.0)
     width = world.width.shape[2]
-    room = ByPrice(*(np.zeros(width * len(there)) for _ in range(3)), np.zeros(width * len(there), np.int64))
+    entries = width * len(there)
+    room = ByPrice(np.zeros(entries), np.zeros(entries), np.zeros(entries), np.zeros(entries, np.int64))
     used, prices = np.zeros(len(there)), np.zeros(len(there))
     best, at_best, pull, push, since, reach = -np.inf, prices, np.zeros(len(there)), 1.0, 0, 0.05
     stale = 0

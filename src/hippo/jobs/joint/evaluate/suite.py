@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from hippo.jobs.figures import figures
 from hippo.jobs.joint.env import WorldScene, prices
+from hippo.jobs.joint.evaluate.hindsight import search
+from hippo.jobs.joint.evaluate.relaxation import bound
 from hippo.jobs.joint.evaluate.worlds import WorldDraw, WorldGround
 from hippo.jobs.joint.figures import world_figures
 from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.joint.record import Recorder
+from hippo.jobs.joint.rules import Ranked
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.data import egress_usd
 from hippo.machine import shared_out
@@ -26,6 +29,9 @@ from hippo.planners.base import Progress
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
+
+BOUNDS = ("relaxation", "search")
+"""What no scheduler can undercut (``relaxation``), and the best that is found with hindsight (``hindsight``)."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ class WorldSuite:
 
     ground: WorldGround
     methods: Sequence[WorldMethod]
+    bounds: Sequence[str] = ()  # of ``BOUNDS``
+    rules: Sequence[Ranked] = ()  # that the search starts from, beside the methods
 
 
 def stays_s(ledger: Ledger, arrival_s: Floats) -> Floats:
@@ -119,7 +127,41 @@ def rows_of(draw: WorldDraw, suite: WorldSuite) -> tuple[list[Row], list[Row]]:
     for method in suite.methods:
         who = {"method": method.name, "policy": method.policy}
         rows.append({**world, **who, **{key: _plain(value) for key, value in played(scene, method.scheduler).items()}})
+    limits = _limits(scene, draw, suite, rows)
+    for row in rows:
+        row |= _beside(row, limits)
     return rows, [{"world": draw.name, **job} for job in jobs_of(scene)]
+
+
+def _limits(scene: WorldScene, draw: WorldDraw, suite: WorldSuite, rows: Sequence[Row]) -> Row:
+    """Bounds of a world, whoever plays it."""
+    found, price = Row(), prices(scene)
+    if "relaxation" in suite.bounds:
+        limit = bound(scene, price)
+        found |= {f"bound_{key}": _plain(value) for key, value in vars(limit).items()}
+    if "search" in suite.bounds:
+        given = [each.scheduler for each in suite.methods if isinstance(each.scheduler, Ranked)]
+        rules = {each.name: each for each in (*suite.rules, *given)}
+        others = [
+            (row["method"], np.array([np.nan if end is None else end for end in row["finish_s"]]))
+            for row, each in zip(rows, suite.methods, strict=True)
+            if not isinstance(each.scheduler, Ranked) and not row["not_ended"]
+        ]
+        best = search(scene, price, tuple(rules.values()), others, seed=draw.seed)
+        reached = min(best.cost / len(price), *(row["priced_s"] for row in rows))
+        found |= {"best_priced_s": reached, "best_plays": best.plays, "best_start": best.start}
+    return found
+
+
+def _beside(row: Row, limits: Row) -> Row:
+    """A row's figures beside the bounds of its world."""
+    found = dict(limits)
+    for key, limit in (("of_bound", "bound_priced_s"), ("of_best", "best_priced_s")):
+        if limit in limits:
+            found[key] = limits[limit] / row["priced_s"]
+    if limits.get("bound_goodput") and row["goodput"] is not None:
+        found["goodput_of_bound"] = row["goodput"] / limits["bound_goodput"]
+    return found
 
 
 def _plain(value: Any) -> Any:
