@@ -234,6 +234,7 @@ def test_worlds_are_played_by_everybody_asked_and_written_down(hippo, tmp_path):
         (("--families", "nothing"), "unknown family of jobs 'nothing'"),
         (("--jobs", 1), "--jobs"),
         (("--bounds", "sky"), "unknown bound 'sky'"),
+        (("--like", "no-trace.csv"), "no-trace.csv"),
         (("--cluster", "nowhere"), "nowhere"),
         (("--models", "no-model"), "no-model"),
         (("--trace", "net.csv"), "--trace: not of worlds of many jobs"),

@@ -27,7 +27,7 @@ from hippo.errors import InputError
 
 OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_reduce")
 OF_THE_SUITE = ("seeds", "families", "parts", "write", "ray")
-OF_WORLDS = ("models", "loads", "networks", "domains", "jobs", "bounds")
+OF_WORLDS = ("models", "loads", "networks", "domains", "jobs", "like", "bounds")
 OF_PLANS = ("allow_local_sgd", "allow_compression", "compression_worth")
 NOT_OF_WORLDS = ("model", "trace", "forecast", "runtime", "parts", *OF_A_NETWORK, *OF_PLANS)
 """Options that say nothing in another mode."""
@@ -97,6 +97,9 @@ class Choice:
     )
     models: Annotated[
         str | None, typer.Option(metavar="A,B,..", help="Worlds: what elastic jobs train.", show_default="four")
+    ] = None
+    like: Annotated[
+        Path | None, typer.Option(metavar="TRACE", help="Worlds: jobs come, and users ask, as in this trace.")
     ] = None
     bounds: Annotated[
         str | None,
@@ -221,7 +224,7 @@ def _worlds(choice: Choice) -> None:
     usual = WorldsChoice()
     given: dict[str, Any] = {"policies": tuple(choice.policy or ()), "jobs": choice.jobs, "seeds": choice.seeds}
     given["seed"] = usual.seed + choice.seed
-    given["cluster"] = choice.cluster or usual.cluster
+    given["cluster"], given["like"] = choice.cluster or usual.cluster, choice.like
     for name, kind in (("loads", float), ("domains", int)):
         given[name] = _numbers(getattr(choice, name), kind, f"--{name}") or getattr(usual, name)
     for name in ("methods", "families", "networks", "models"):

@@ -18,7 +18,8 @@ from hippo.jobs.joint.rules import Ranked
 from hippo.jobs.joint.settings import searched
 from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.traces.elastic import FAMILIES, usual_trainings
-from hippo.jobs.traces.generate import MOST_JOBS
+from hippo.jobs.traces.generate import MOST_JOBS, fitted
+from hippo.jobs.traces.load import load_trace
 from hippo.planners.base import Progress
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load, planner
@@ -54,6 +55,7 @@ class WorldsChoice:
     seed: int = 2000  # the first of them
     cluster: str = "three-aws-regions"  # name or file, whose domains are repeated
     models: tuple[str, ...] = MODELS  # that elastic jobs train
+    like: str | Path | None = None  # trace after which jobs come and whose users ask; None: as the family says
     bounds: tuple[str, ...] = BOUNDS[:1]  # the search takes 100 plays and more of each world
 
     def __post_init__(self) -> None:
@@ -100,13 +102,18 @@ def evaluate_worlds(
     """
     asked = choice or WorldsChoice()
     methods, cluster = methods_of(asked), load_cluster(asked.cluster)
+    like = None
+    if asked.like is not None:
+        trace = load_trace(Path(asked.like))
+        like = fitted(trace.workload, begin_s=trace.begin_s)
     first_use.prepare((planner(SPANNER),), progress=progress)
     offers = offer_table(cluster, usual_trainings(asked.models), progress=progress)
     everyone = (load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
     rules = tuple(each for each in everyone if isinstance(each, Ranked))
-    suite = WorldSuite(WorldGround(asked.cluster, offers), methods, asked.bounds, rules)
+    suite = WorldSuite(WorldGround(asked.cluster, offers, like), methods, asked.bounds, rules)
     rows, jobs = play_worlds(suite, asked.grid.draws(), processes=processes, ray=ray, watch=progress)
-    about = {**asdict(asked), "policies": [str(each) for each in asked.policies], "settings": searched()}
+    files = {"policies": [str(each) for each in asked.policies], "like": str(asked.like) if asked.like else None}
+    about = {**asdict(asked), **files, "settings": searched()}
     return WorldsRun({"suite": about, **evidence(rows)}, rows, jobs)
 
 

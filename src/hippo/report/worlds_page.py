@@ -89,6 +89,7 @@ def _head(document: Document) -> str:
         if suite["bounds"]
         else ""
     )
+    like = f"jobs come as in {suite['like']}; " if suite["like"] else ""
     gap = document["best_over_bound"]
     bounds += "" if gap is None else f" What the search found is {spread(gap)} times the bound."
     return (
@@ -96,11 +97,11 @@ def _head(document: Document) -> str:
         f"Made by `hippo evaluate --world`; nothing on this page is written by hand. "
         f"{count(document['worlds'], 'world')}: families {', '.join(document['families'])}; loads {loads}; networks "
         f"{', '.join(suite['networks'])}; {', '.join(map(str, suite['domains']))} domains ({suite['cluster']}, "
-        f"repeated); elastic jobs train {', '.join(suite['models'])}; first seed {suite['seed']}. *Priced time*: mean "
-        "time of a job in the system, by prices of mean 1 that go with its priority over the time that it takes at "
-        "best; a job that never ends counts twice the last one's end. Means over worlds ± half of their 95 % interval "
-        "(Student's t; with several policies, over worlds and policies). Other figures are those of `hippo jobs "
-        f"replay`.{bounds}"
+        f"repeated); elastic jobs train {', '.join(suite['models'])}; {like}first seed {suite['seed']}. *Priced "
+        "time*: mean time of a job in the system, by prices of mean 1 that go with its priority over the time "
+        "that it takes at best; a job that never ends counts twice the last one's end. Means over worlds ± half of "
+        "their 95 % interval (Student's t; with several policies, over worlds and policies). Other figures "
+        f"are those of `hippo jobs replay`.{bounds}"
     )
 
 
@@ -113,6 +114,8 @@ def ratio_rows(document: Document, ours: str, names: Sequence[str]) -> tuple[lis
 
 
 def _ratios(document: Document, ours: str, names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return "Nobody else played."
     return "World by world; below 1 costs less, goodput above 1 is more.\n\n" + table(
         *ratio_rows(document, ours, names)
     )
@@ -120,10 +123,16 @@ def _ratios(document: Document, ours: str, names: Sequence[str]) -> str:
 
 def _families(document: Document, names: Sequence[str]) -> str:
     families, ours = document["families"], leader(document)
-    head = [f"priced time of `{ours}` over", *families]
-    rows = [
-        [name, *(spread(families[each]["ratios"][ours][name]["priced_s"]) for each in families)]
-        for name in names
-        if name != ours
-    ]
-    return table(head, rows)
+    parts = []
+    if len(names) > 1:
+        rows = [
+            [name, *(spread(families[each]["ratios"][ours][name]["priced_s"]) for each in families)]
+            for name in names
+            if name != ours
+        ]
+        parts.append(table([f"priced time of `{ours}` over", *families], rows))
+    for key, words in (("of_bound", "share of the bound"), ("of_best", "share of the best found")):
+        if any(document["methods"][name][key] is not None for name in names):
+            rows = [[name, *(spread(families[each]["methods"][name][key]) for each in families)] for name in names]
+            parts.append(table([words, *families], rows))
+    return "\n\n".join(parts)

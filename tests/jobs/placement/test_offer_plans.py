@@ -127,6 +127,13 @@ def test_sizes_may_be_named():
     assert set(table.gpus[:, 0].tolist()) == {2, 4}
 
 
+def test_all_of_a_domain_is_asked_where_the_ladder_ends_below_it():
+    """Five nodes of two, between eight and twelve GPUs."""
+    planner = Noting()
+    planned_offers(site(1, nodes=5), KIND, planner=planner)
+    assert {problem.cluster.gpus for problem in planner.asked} == {1, 2, 3, 4, 6, 8, 10}
+
+
 @pytest.mark.parametrize("model", ["gpt3-175b", "llama-3-70b"])
 def test_a_model_that_fits_nowhere_is_refused_in_one_sentence(model: str):
     with pytest.raises(InputError, match="fits on no devices of these domains") as told:

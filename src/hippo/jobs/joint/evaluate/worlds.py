@@ -18,6 +18,7 @@ from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import Failures, ReplayRules
 from hippo.jobs.site import JobSite, LinkHistory
 from hippo.jobs.traces.elastic import FAMILIES, ElasticDraw, elastic_workload
+from hippo.jobs.traces.generate import TraceFit
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.links import base_bandwidth
 from hippo.problem.load import load_cluster
@@ -78,10 +79,11 @@ class WorldGrid:
 @dataclass(frozen=True, eq=False)
 class WorldGround:
     """Where worlds are drawn: a cluster (name or file), whose domains are repeated where a world has more, and what its
-    devices offer the models that elastic jobs train."""
+    devices offer the models that elastic jobs train; a trace, after which jobs come."""
 
     cluster: str
     offers: OfferTable
+    like: TraceFit | None = None  # None: as the family says
 
     def scene(self, draw: WorldDraw) -> WorldScene:
         """A world."""
@@ -89,7 +91,7 @@ class WorldGround:
         cluster = repeated(load_cluster(self.cluster), draw.domains)
         site, rates = JobSite.of(cluster), dict(zip(offers.kinds, offers.tokens_per_s.tolist(), strict=True))
         models = tuple(dict.fromkeys(kind.model for kind in offers.kinds))
-        asked = ElasticDraw(draw.family, draw.jobs, draw.load, models)
+        asked = ElasticDraw(draw.family, draw.jobs, draw.load, models, like=self.like)
         workload = elastic_workload(asked, rng, site, rates).timed(rates)
         movements = NETWORKS[draw.network]
         if movements:
