@@ -25,6 +25,7 @@ from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load, planner
 
 OURS = "hi_ppo"
+STOPS = ("yes", "no")
 MOST_DOMAINS = 64
 MODELS = ("llama-3.2-3b", "qwen3-8b", "qwen2.5-14b", "llama-1-65b")
 """Of elastic jobs in worlds to be judged on; none is in ``configs/algo/world.yaml``, nor is the site."""
@@ -50,6 +51,7 @@ class WorldsChoice:
     loads: tuple[float, ...] = LOADS  # device-seconds that arrive per second over the site's devices
     networks: tuple[str, ...] = tuple(NETWORKS)
     domains: tuple[int, ...] = (4,)
+    stops: tuple[str, ...] = STOPS  # whether running jobs may be stopped
     jobs: int | None = None  # of a world; None: 15 a domain
     seeds: int = 20  # worlds of each family, load and number of domains; networks in turn
     seed: int = 2000  # the first of them
@@ -65,6 +67,7 @@ class WorldsChoice:
             ("network", "--networks", self.networks, NETWORKS),
             ("method", "--methods", self.methods or (), (*JOB_SCHEDULERS, OURS)),
             ("bound", "--bounds", self.bounds, BOUNDS),
+            ("answer", "--stops", self.stops, STOPS),
         )
         for kind, source, words, known in named:
             for word in words:
@@ -79,7 +82,12 @@ class WorldsChoice:
             if wrong := [each for each in values if not least <= each <= most]:
                 problem, remedy = f"must be from {least:g} to {most:g}", "write another number"
                 raise InputError(problem, source=source, value=wrong[0], remedy=remedy)
-        for source, given in (("--loads", self.loads), ("--networks", self.networks), ("--domains", self.domains)):
+        for source, given in (
+            ("--loads", self.loads),
+            ("--networks", self.networks),
+            ("--domains", self.domains),
+            ("--stops", self.stops),
+        ):
             if not given:
                 raise InputError("names nothing", source=source, remedy="name one or more, or leave it out")
 
@@ -88,7 +96,8 @@ class WorldsChoice:
         """The worlds."""
         families = tuple(FAMILIES) if self.families is None else self.families
         numbers = {"jobs": self.jobs, "seeds": self.seeds, "first_seed": self.seed}
-        return WorldGrid(families, self.loads, self.networks, self.domains, **numbers)  # type: ignore[arg-type]
+        stops = tuple(each == STOPS[0] for each in self.stops)
+        return WorldGrid(families, self.loads, self.networks, self.domains, stops, **numbers)  # type: ignore[arg-type]
 
 
 def evaluate_worlds(

@@ -86,7 +86,13 @@ class HindsightPlayer:
     @classmethod
     def of(cls, scene: WorldScene, price: Floats) -> HindsightPlayer:
         """Of a scene whose jobs have these prices (n,)."""
-        seen = sight(scene.workload, scene.site, scene.offers, jobs=1, places=MOST_PLACES)
+        seen = sight(
+            *(scene.workload, scene.site, scene.offers),
+            jobs=1,
+            places=MOST_PLACES,
+            price=price.copy(),
+            stops=scene.settings.stops,
+        )
         return cls(scene, price, seen, rank_room(len(scene.workload), len(scene.site.domains)))
 
     def plain(self, rule: Ranked) -> Hints:
@@ -101,6 +107,8 @@ class HindsightPlayer:
         world = opened(work, scene.site, scene.settings, offers=scene.offers, tenants=scene.tenants).world
         told = FINE * (1.0 + np.maximum(work.priority, 0)) * np.exp(np.clip(hints.weight, -20.0, 20.0))
         world.mark[:, c.PRIORITY] = np.maximum(0.0, np.rint(told) - 1.0)
+        world.job[:, c.ESTIMATE] = np.nan  # it knows when jobs end
+        self.seen.price[:] = self.price * np.exp(np.clip(hints.weight, -20.0, 20.0))
         elastic = work.elastic
         world.mark[elastic, c.LEAST], world.mark[elastic, c.DEVICES] = hints.least[elastic], hints.most[elastic]
         if not play_with_hints(world, self.seen, hints.rule.terms, self.room, hints.since_s, self.price, most):
