@@ -114,6 +114,8 @@ def ratio_rows(document: Document, ours: str, names: Sequence[str]) -> tuple[lis
 
 
 def _ratios(document: Document, ours: str, names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return "Nobody else played."
     return "World by world; below 1 costs less, goodput above 1 is more.\n\n" + table(
         *ratio_rows(document, ours, names)
     )
@@ -121,10 +123,16 @@ def _ratios(document: Document, ours: str, names: Sequence[str]) -> str:
 
 def _families(document: Document, names: Sequence[str]) -> str:
     families, ours = document["families"], leader(document)
-    head = [f"priced time of `{ours}` over", *families]
-    rows = [
-        [name, *(spread(families[each]["ratios"][ours][name]["priced_s"]) for each in families)]
-        for name in names
-        if name != ours
-    ]
-    return table(head, rows)
+    parts = []
+    if len(names) > 1:
+        rows = [
+            [name, *(spread(families[each]["ratios"][ours][name]["priced_s"]) for each in families)]
+            for name in names
+            if name != ours
+        ]
+        parts.append(table([f"priced time of `{ours}` over", *families], rows))
+    for key, words in (("of_bound", "share of the bound"), ("of_best", "share of the best found")):
+        if any(document["methods"][name][key] is not None for name in names):
+            rows = [[name, *(spread(families[each]["methods"][name][key]) for each in families)] for name in names]
+            parts.append(table([words, *families], rows))
+    return "\n\n".join(parts)
