@@ -236,7 +236,8 @@ def _learn(
 ) -> None:
     """Move the policy to what it should say, once through all lessons."""
     seen = MomentsSeen(*(torch.cat(parts) for parts in zip(*(each.seen for each in lessons), strict=True)))
-    action, there, goal = (torch.cat([each[field] for each in lessons]) for field in (1, 2, 3))
+    action = torch.cat([each.action for each in lessons])
+    there, goal = torch.cat([each.there for each in lessons]), torch.cat([each.goal for each in lessons])
     for part in torch.split(torch.from_numpy(rng.permutation(len(goal))), 128):
         inside = (part[:, None] * TRIES + torch.arange(TRIES)).reshape(-1)
         now = _likely(policy, take(seen, inside), action[inside], there[part])
