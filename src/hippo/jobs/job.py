@@ -66,6 +66,7 @@ class Job:
     tokens: float = 0.0  # to train on, in all
     least: int = 0  # devices; 0: a gang
     most: int = 0
+    ends_after: float = 0.0  # tokens, after which it failed or was cancelled; 0: it did all. Nobody is told
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -87,6 +88,9 @@ class Job:
             value = getattr(self, key)
             if not _is_number(value) or value < 0 or not (key == "tokens" or isinstance(value, int)):
                 self._refuse(key, value, "not a number of 0 or more", "write a whole number, or leave it out")
+        if not _is_number(self.ends_after) or not 0 <= self.ends_after <= self.tokens:
+            remedy = "write a part of its tokens, or leave it out"
+            self._refuse("ends_after", self.ends_after, "not within the job's tokens", remedy)
         given = [key for key in ELASTIC if getattr(self, key) > 0]
         if not given:
             return

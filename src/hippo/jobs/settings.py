@@ -84,6 +84,8 @@ class ReplayRules:
     failures: Failures | None = None
     seed: int = 0
     """Draws the failures (0 to ``MOST_SEED``)."""
+    stops: bool = True
+    """Whether who decides may stop running jobs, or move them; failures and tenants stop them in any case."""
     round_s: float = 360.0
     """Length of a round of policies that decide in rounds (Gavel: 6 minutes)."""
 

@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 _PER_JOB = (
     *("arrival_s", "duration_s", "devices", "kind", "user", "runs_on", "memory_gb", "priority", "deadline_s"),
-    *("estimate_s", "data_gb", "data_at", "model", *ELASTIC),
+    *("estimate_s", "data_gb", "data_at", "model", "ends_after", *ELASTIC),
     *("clients_at", "latency_bound_s"),
 )
 
@@ -47,7 +47,8 @@ class JobWorkload:
     model: Ints  # (n,) index into ``models``
     batch: Ints  # (n,) sequences a step; these five are 0 for gangs
     seq: Ints  # (n,) tokens a sequence
-    tokens: Floats  # (n,)
+    tokens: Floats  # (n,) told when it comes
+    ends_after: Floats  # (n,) tokens; 0: all of them
     least: Ints  # (n,) devices
     most: Ints  # (n,)
     clients_at: Ints  # (n,) index into ``client_domains``, -1: anywhere
@@ -109,12 +110,18 @@ class JobWorkload:
         rows = np.flatnonzero(self.elastic).tolist()
         return tuple(dict.fromkeys(self.terms(row) for row in rows))
 
+    @property
+    def told_s(self) -> Floats:
+        """(n,) how long each takes by what was told when it came: its estimate, where there is one."""
+        return np.where(np.isnan(self.estimate_s), self.duration_s, self.estimate_s)
+
     def timed(self, tokens_per_s: Mapping[TrainingKind, float]) -> JobWorkload:
-        """The same jobs; elastic ones take their tokens / the reference's tokens a second of what they train.
+        """The same jobs; elastic ones take their tokens / the reference's tokens a second of what they train. One that
+        ends before its last token has all of them as its estimate.
 
         ``InputError`` for a training that no plan can do: one without a rate, or with 0.
         """
-        duration_s = self.duration_s.copy()
+        duration_s, told_s = self.duration_s.copy(), self.estimate_s.copy()
         for row in np.flatnonzero(self.elastic).tolist():
             model, batch, seq = kind = self.terms(row)
             rate = tokens_per_s.get(kind, 0.0)
@@ -122,8 +129,10 @@ class JobWorkload:
                 problem = f"no plan trains it {batch} sequences of {seq} tokens a step on this site"
                 remedy = "give it a smaller batch or model, or a site with more memory"
                 raise InputError(problem, source=f"job {self.name(row)!r:.60}", key="model", value=model, remedy=remedy)
-            duration_s[row] = self.tokens[row] / rate
-        return replace(self, duration_s=duration_s)
+            duration_s[row] = (self.ends_after[row] or self.tokens[row]) / rate
+            if self.ends_after[row]:
+                told_s[row] = self.tokens[row] / rate
+        return replace(self, duration_s=duration_s, estimate_s=told_s)
 
     def terms(self, row: int) -> TrainingKind:
         """What an elastic job trains."""
@@ -209,6 +218,8 @@ def _check(columns: Mapping[str, Any]) -> None:
         _refuse(~np.isfinite(column) | (column < 0), columns, key, "not a finite number of 0 or more")
     for key in ELASTIC:
         _refuse((columns[key] > 0) != elastic, columns, key, f"elastic jobs have {', '.join(ELASTIC)}, others none")
+    late = (columns["ends_after"] < 0) | (columns["ends_after"] > columns["tokens"])
+    _refuse(late | np.isnan(columns["ends_after"]), columns, "ends_after", "not within the job's tokens")
     _refuse(elastic & (columns["least"] > columns["most"]), columns, "least", "more devices at least than at most")
     _refuse(elastic & (columns["devices"] != columns["most"]), columns, "devices", "not the most devices of the job")
     _refuse(elastic & (columns["kind"] != KINDS.index("train")), columns, "kind", "only training is elastic")

@@ -75,7 +75,7 @@ class Clear:
 
     def _plain_price(self, moment: Moment, job: int) -> float:
         work = moment.workload
-        at_best_s = float(work.duration_s[job] / moment.sight.quickest[job])
+        at_best_s = float(work.told_s[job] / moment.sight.quickest[job])
         return (1.0 + float(work.priority[job])) / (3600.0 + at_best_s)
 
     def _price(self, moment: Moment, job: int) -> float:

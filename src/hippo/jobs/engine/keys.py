@@ -27,8 +27,7 @@ def key(w, job, now):  # type: ignore[no-untyped-def]
     if parts & 1 << c.REMAINING:
         changes += weights[c.REMAINING] * remaining(w, job, now)
     if parts & 1 << c.EXPECTED:
-        all_s = row[c.ESTIMATE] if row[c.ESTIMATE] == row[c.ESTIMATE] else row[c.DURATION]
-        changes += weights[c.EXPECTED] * max(0.0, all_s - (row[c.DURATION] - remaining(w, job, now)))
+        changes += weights[c.EXPECTED] * told_left(w, job, now)
     if parts & 1 << c.ATTAINED:
         changes += weights[c.ATTAINED] * attained(w, job, now)
     if parts & 1 << c.SERVICE:
@@ -57,6 +56,19 @@ def remaining(w, job, now):  # type: ignore[no-untyped-def]
     if w.mark[job, c.STATUS] == c.RUNNING and now > since:
         return max(0.0, row[c.LEFT] - (now - since) * row[c.RATE])
     return row[c.LEFT]
+
+
+@kernel(lean=True)
+def told_s(w, job):  # type: ignore[no-untyped-def]
+    """Work of a job by what was told of it when it came; nothing was told: all of it."""
+    row = w.job[job]
+    return row[c.ESTIMATE] if row[c.ESTIMATE] == row[c.ESTIMATE] else row[c.DURATION]
+
+
+@kernel(lean=True)
+def told_left(w, job, now):  # type: ignore[no-untyped-def]
+    """Work that is left of that."""
+    return max(0.0, told_s(w, job) - (w.job[job, c.DURATION] - remaining(w, job, now)))
 
 
 @kernel(lean=True)

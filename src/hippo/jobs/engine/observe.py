@@ -16,15 +16,19 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.elastic import has_room
 from hippo.jobs.engine.flows import farther, hops, narrower, rate_of, sends_back
-from hippo.jobs.engine.keys import attained, remaining
+from hippo.jobs.engine.keys import attained, told_left, told_s
 from hippo.jobs.engine.running import find_pool
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
-DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS, SITE_NUMBERS = 8, 4, 23, 16, 6
+DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS, SITE_NUMBERS = 11, 4, 25, 16, 11
 SHAPE_NUMBERS, SHAPES = 18, 12
 
+LATELY_S = (3600.0, 6 * 3600.0)
+"""What came within these is summed."""
+SOON_S = (1800.0, 2 * 3600.0, 8 * 3600.0)
+"""What is told to become free within these."""
 DWELL_S = 600.0
 """A job computes so long before it changes its place, but for one that is more urgent."""
 
@@ -59,6 +63,7 @@ class Sight(NamedTuple):
     left: NDArray[np.float64]  # (K, K) bytes/s that one more flow would have
     chain: NDArray[np.int64]  # (M,)
     room: NDArray[np.int64]  # (B,) nodes that have been counted
+    stops: bool  # whether running jobs may be stopped, or change their place
     key: NDArray[np.float64]  # (J,) by which jobs are shown: urgency, of those that wait below 0
 
 
@@ -70,8 +75,10 @@ def sight(
     jobs: int,
     places: int,
     price: NDArray[np.float64] | None = None,
+    stops: bool = True,
 ) -> Sight:
-    """Room for what is seen of a world: so many jobs, and so many places of one. ``price`` (n,): None: 1 each."""
+    """Room for what is seen of a world: so many jobs, and so many places of one. ``price`` (n,): None: as
+    ``OfferTable.prices`` has it."""
     domains = len(site.domains)
     size = np.unique(offers.block) if len(offers) else np.ones(1, np.int64)
     return Sight(
@@ -94,12 +101,13 @@ def sight(
         memory_left=offers.memory_left,
         inside_comm=offers.inside_comm,
         quickest=offers.quickest(workload),
-        price=np.ones(len(workload)) if price is None else price,
+        price=offers.prices(workload) if price is None else price,
         free=np.zeros((domains, len(size)), np.int64),
         mine=np.zeros((domains, len(size)), np.int64),
         left=np.zeros((domains, domains)),
         chain=np.zeros(c.MOST_PARTS, np.int64),
         room=np.zeros(sum(pool.nodes for pool in site.pools), np.int64),
+        stops=stops,
         key=np.zeros(jobs),
     )
 
@@ -191,8 +199,10 @@ def _domains(w, s):  # type: ignore[no-untyped-def]
         numbers[3] = broken * scale
         numbers[4] = (devices - free - tenants - broken) * scale
         numbers[5] = np.log(1.0 + devices) / 8.0
-        numbers[6] = 0.0
-        numbers[7] = 1.0
+        for number in range(6, 10):
+            numbers[number] = 0.0
+        numbers[10] = 1.0
+    _soon_free(w, s)
     for here in range(len(s.links)):
         for there in range(len(s.links)):
             numbers, capacity = s.links[here, there], w.links.capacity[here, there]
@@ -207,6 +217,26 @@ def _domains(w, s):  # type: ignore[no-untyped-def]
     for job in range(w.tally[c.ARRIVED]):  # where data of who waits lie
         if w.mark[job, c.STATUS] == c.WAITING and w.mark[job, c.HOME] >= 0:
             s.domains[w.mark[job, c.HOME], 6] += np.float32(0.1)
+
+
+@kernel(lean=True)
+def _soon_free(w, s):  # type: ignore[no-untyped-def]
+    """Shares of the domains that running jobs give back within each of ``SOON_S``, by what was told."""
+    now = w.clock[c.NOW]
+    for job in range(w.tally[c.ARRIVED]):
+        if w.mark[job, c.STATUS] != c.RUNNING or w.job[job, c.RATE] <= 0.0:
+            continue
+        ends_s = max(0.0, w.job[job, c.READY] - now) + told_left(w, job, now) / w.job[job, c.RATE]
+        if ends_s > SOON_S[2]:
+            continue
+        piece = w.mark[job, c.PIECE]
+        while piece >= 0:
+            pool = w.bin[w.piece[piece, c.PIECE_BIN], c.BIN_POOL]
+            devices = float(w.pool[pool, c.POOL_DEVICES])
+            for span in range(3):
+                if ends_s <= SOON_S[span]:
+                    s.domains[w.pool[pool, c.POOL_DOMAIN], 7 + span] += w.piece[piece, c.PIECE_DEVICES] / devices
+            piece = w.piece[piece, c.PIECE_OF_JOB]
 
 
 @kernel(lean=True)
@@ -228,7 +258,7 @@ def _choose_jobs(w, s):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def urgency(w, s, job):  # type: ignore[no-untyped-def]
     """Price per GPU hour that is left of a job at its quickest."""
-    gpu_s = remaining(w, job, w.clock[c.NOW]) / max(1e-9, s.quickest[job]) * w.mark[job, c.DEVICES]
+    gpu_s = told_left(w, job, w.clock[c.NOW]) / max(1e-9, s.quickest[job]) * w.mark[job, c.DEVICES]
     return s.price[job] * 3600.0 / max(60.0, gpu_s)
 
 
@@ -244,7 +274,7 @@ def _site(w, s):  # type: ignore[no-untyped-def]
             waiting += status == c.WAITING
             running += status == c.RUNNING
             price += s.price[job]
-            left_s = remaining(w, job, w.clock[c.NOW]) / max(1e-9, s.quickest[job])
+            left_s = told_left(w, job, w.clock[c.NOW]) / max(1e-9, s.quickest[job])
             due_s += left_s * w.mark[job, c.DEVICES] / devices
     day = 2.0 * np.pi * w.clock[c.NOW] / 86400.0
     numbers = s.site
@@ -254,6 +284,20 @@ def _site(w, s):  # type: ignore[no-untyped-def]
     numbers[3] = np.log(1.0 + due_s) / 10.0
     numbers[4] = np.sin(day)
     numbers[5] = np.cos(day)
+    numbers[6] = 1.0 if s.stops else 0.0
+    for number in range(7, 11):
+        numbers[number] = 0.0
+    for job in range(w.tally[c.ARRIVED] - 1, -1, -1):  # what came lately, in an hour and in six
+        ago_s = w.clock[c.NOW] - w.job[job, c.ARRIVAL]
+        if ago_s > LATELY_S[1]:
+            break
+        gpu_h = told_s(w, job) / max(1e-9, s.quickest[job]) * w.mark[job, c.DEVICES] / 3600.0 / devices
+        for span in range(2):
+            if ago_s <= LATELY_S[span]:
+                numbers[7 + span] += gpu_h
+                numbers[9 + span] += s.price[job]
+    for number in range(7, 11):
+        numbers[number] = np.log(1.0 + numbers[number]) / 4.0
 
 
 @kernel(lean=True)
@@ -276,7 +320,7 @@ def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
     job, now, numbers = s.job[at], w.clock[c.NOW], s.jobs[at]
     row, mark = w.job[job], w.mark[job]
     runs, elastic = mark[c.STATUS] == c.RUNNING, mark[c.ELASTIC] == 1
-    left = remaining(w, job, now)
+    left = told_left(w, job, now)
     quick = max(1e-9, s.quickest[job])
     devices = 0.0
     for domain in range(len(s.free)):
@@ -311,7 +355,14 @@ def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
     for other in range(shown):
         ahead += abs(s.key[other]) > abs(s.key[at])
     numbers[21] = ahead / shown
-    numbers[22] = 1.0
+    of_user, ended = 1.0, 0  # as if one job of everybody had done all that was told
+    for other in range(w.tally[c.ARRIVED]):
+        if w.mark[other, c.STATUS] == c.DONE and w.mark[other, c.USER] == mark[c.USER]:
+            of_user += w.job[other, c.DURATION] / told_s(w, other)
+            ended += 1
+    numbers[22] = of_user / (1.0 + ended)
+    numbers[23] = np.log(1.0 + ended) / 4.0
+    numbers[24] = 1.0
 
 
 @kernel(lean=True)
@@ -333,6 +384,8 @@ def _may(w, s, at, best):  # type: ignore[no-untyped-def]
 def free_to_change(w, s, at):  # type: ignore[no-untyped-def]
     """Whether a running job that is shown may stop or change its place: for one that is more urgent, or where it has
     computed for ``DWELL_S``."""
+    if not s.stops:
+        return False
     return is_passed(w, s, at) or w.clock[c.NOW] - w.job[s.job[at], c.READY] >= DWELL_S
 
 
@@ -551,7 +604,7 @@ def _place(w, s, job, at, top):  # type: ignore[no-untyped-def]
         numbers[1], numbers[2] = 1.0, 1.0
         return
     parts, block = w.offers.form[offer, c.FORM_PARTS], w.offers.form[offer, c.FORM_BLOCK]
-    left = remaining(w, job, w.clock[c.NOW])
+    left = told_left(w, job, w.clock[c.NOW])
     numbers[1] = s.rate[at] / quick
     numbers[2] = s.total[offer] / max(1.0, float(mark[c.DEVICES]))
     numbers[3] = np.log(1.0 + s.total[offer]) / 6.0
@@ -674,7 +727,7 @@ def _shape(w, s, job, at, offer, taken):  # type: ignore[no-untyped-def]
             numbers[12] += stays * scale
     rank_nodes(w, domain, FULLEST)
     runs = max(1e-9, s.quickest[job])
-    numbers[13] = np.log(1.0 + remaining(w, job, w.clock[c.NOW]) / runs) / 10.0
+    numbers[13] = np.log(1.0 + told_left(w, job, w.clock[c.NOW]) / runs) / 10.0
     for other in range(w.tally[c.ARRIVED]):  # the queue: devices that who waits needs at least
         if w.mark[other, c.STATUS] == c.WAITING and other != job:
             least = w.mark[other, c.LEAST] if w.mark[other, c.ELASTIC] == 1 else w.mark[other, c.DEVICES]

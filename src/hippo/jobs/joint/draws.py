@@ -41,6 +41,7 @@ class WorldTerms:
     moving: float = 1.0  # shares of the worlds
     failing: float = 1.0
     tenants: float = 1.0
+    stops: float = 1.0  # running jobs may be stopped
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +64,12 @@ class DrawnScenes:
         draw = ElasticDraw(family, terms.jobs, load, models)
         workload = elastic_workload(draw, rng, still, pace).timed(pace)
         span_s = 2.0 * float(workload.arrival_s[-1]) + 86400.0
-        moves, fails, shared = rng.random(3) < (terms.moving, terms.failing, terms.tenants)
+        moves, fails, shared, stops = rng.random(4) < (terms.moving, terms.failing, terms.tenants, terms.stops)
         site = _moving(still, span_s, rng) if moves else still
         mtbf_s = 86400.0 * float(np.exp(rng.uniform(*np.log(MTBF_DAYS))))
-        rules = ReplayRules(failures=Failures(mtbf_s) if fails else None, seed=int(rng.integers(2**31)))
+        rules = ReplayRules(
+            failures=Failures(mtbf_s) if fails else None, seed=int(rng.integers(2**31)), stops=bool(stops)
+        )
         return WorldScene(workload, site, self.offers, rules, _tenants(site, span_s, rng) if shared else None)
 
     def _site(self, rng: np.random.Generator) -> JobSite:

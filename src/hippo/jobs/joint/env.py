@@ -21,6 +21,7 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import elastic, observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
+from hippo.jobs.engine.keys import remaining
 from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.engine.running import stop, try_start
 from hippo.jobs.engine.world import QueueWorld
@@ -63,13 +64,8 @@ class Priced(Protocol):
 
 
 def prices(scene: Priced) -> Floats:
-    """(n,) what a second of each job in the system costs: its priority, over the time that it takes at best (with an
-    hour added), so that all sizes count; of mean 1."""
-    workload = scene.workload
-    best_s = workload.duration_s / scene.offers.quickest(workload)
-    found = (1.0 + workload.priority) / (3600.0 + best_s)
-    result: Floats = found / found.mean()
-    return result
+    """(n,) what a second of each job in the system costs: ``OfferTable.prices``."""
+    return scene.offers.prices(scene.workload)
 
 
 @dataclass(eq=False)
@@ -85,7 +81,9 @@ class WorldEnv:
     def __post_init__(self) -> None:
         each = self.scene
         self.world = opened(each.workload, each.site, each.settings, offers=each.offers, tenants=each.tenants).world
-        self.sight = sight(each.workload, each.site, each.offers, jobs=JOBS, places=PLACES, price=self.price)
+        self.sight = sight(
+            each.workload, each.site, each.offers, jobs=JOBS, places=PLACES, price=self.price, stops=each.settings.stops
+        )
         self.state = np.zeros(3)
         go_on(self.world, self.sight, self.price, self.state)
 
@@ -98,6 +96,12 @@ class WorldEnv:
     def paid_s(self) -> float:
         """Priced seconds since the last answer."""
         return float(self.state[PAID])
+
+    def standing(self) -> Floats:
+        """(STANDING,) how it stands, with hindsight: see the kernel."""
+        found = np.zeros(STANDING)
+        standing(self.world, self.sight, self.price, found)
+        return found
 
     def places(self, slot: int) -> int:
         """How many places a job that is shown has; they stand in ``sight``."""
@@ -124,14 +128,14 @@ def turn(w, s, price, state, slot, place, shape):  # type: ignore[no-untyped-def
     state[ANSWERS] += 1.0
     if slot >= 0:
         carry_out(w, s, slot, place, shape)
-        if state[ANSWERS] < MOST_ANSWERS and observe.look(w, s) > 0:
+        if state[ANSWERS] < MOST_ANSWERS and _asks(w, s):
             return
     go_on(w, s, price, state)
 
 
 @kernel(lean=True)
 def go_on(w, s, price, state):  # type: ignore[no-untyped-def]
-    """Let time pass until somebody is shown, or nothing is to come."""
+    """Let time pass until somebody could go somewhere, or nothing is to come."""
     state[ANSWERS] = 0.0
     while True:
         before, cost = w.clock[c.NOW], priced(w, price)
@@ -139,8 +143,17 @@ def go_on(w, s, price, state):  # type: ignore[no-untyped-def]
             state[ENDED] = 1.0
             return
         state[PAID] += cost * (w.clock[c.NOW] - before)
-        if observe.look(w, s) > 0:
+        if _asks(w, s):
             return
+
+
+@kernel(lean=True)
+def _asks(w, s):  # type: ignore[no-untyped-def]
+    """Look; whether anybody who is shown could go somewhere."""
+    count = 0
+    for at in range(observe.look(w, s)):
+        count += s.may[at]
+    return count > 0
 
 
 @kernel(lean=True)
@@ -151,6 +164,28 @@ def priced(w, price):  # type: ignore[no-untyped-def]
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
             found += price[job]
     return found
+
+
+STANDING = 4
+
+
+@kernel(lean=True)
+def standing(w, s, price, found):  # type: ignore[no-untyped-def]
+    """How a world stands, with hindsight, into ``found`` (STANDING,): price per second of who is there, and of who
+    waits; priced seconds and seconds of the whole site that those who are there need still, at their quickest."""
+    for number in range(STANDING):
+        found[number] = 0.0
+    devices = 0.0
+    for each in range(len(w.bin)):
+        devices += w.bin[each, c.BIN_SIZE]
+    for job in range(w.tally[c.ARRIVED]):
+        status = w.mark[job, c.STATUS]
+        if status == c.WAITING or status == c.RUNNING:
+            left_s = remaining(w, job, w.clock[c.NOW]) / s.quickest[job]
+            found[0] += price[job]
+            found[1] += price[job] if status == c.WAITING else 0.0
+            found[2] += price[job] * left_s
+            found[3] += left_s * w.mark[job, c.DEVICES] / devices
 
 
 @kernel(lean=True)

@@ -16,7 +16,7 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import elastic
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
-from hippo.jobs.engine.keys import attained, remaining
+from hippo.jobs.engine.keys import attained, told_left
 from hippo.jobs.engine.observe import Sight, sight, survey
 from hippo.jobs.engine.running import give_up_move, stop, try_start
 from hippo.jobs.engine.world import QueueWorld
@@ -54,9 +54,13 @@ class Moment:
     rounds: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, world: QueueWorld, workload: JobWorkload, site: JobSite, offers: OfferTable) -> Self:
-        """The moments of a world."""
-        return cls(world, workload, site, offers, sight(workload, site, offers, jobs=1, places=MOST_PLACES))
+    def of(
+        cls, world: QueueWorld, workload: JobWorkload, site: JobSite, offers: OfferTable, *, stops: bool = True
+    ) -> Self:
+        """The moments of a world; ``stops``: see ``ReplayRules``."""
+        return cls(
+            world, workload, site, offers, sight(workload, site, offers, jobs=1, places=MOST_PLACES, stops=stops)
+        )
 
     @property
     def now_s(self) -> float:
@@ -82,11 +86,11 @@ class Moment:
         return int(self.world.pool[:, c.POOL_FREE].sum())
 
     def jobs_gpus(self, domain: int) -> int:
-        """Devices of a domain that are free or held by elastic jobs: those that can be shared out anew."""
+        """Devices of a domain that are free, or held by elastic jobs that may be stopped."""
         world, of_domain = self.world, self.world.pool[:, c.POOL_DOMAIN] == domain
         free = int(world.pool[of_domain, c.POOL_FREE].sum())
         held = 0
-        for job in self.running:
+        for job in self.running if self.sight.stops else ():
             if world.mark[job, c.ELASTIC]:
                 offer = int(world.mark[job, c.OFFER])
                 held += int(self.offers.gpus[offer][world.part[job] == domain].sum())
@@ -120,8 +124,8 @@ class Moment:
         return JobPlace(offer, parts, float(self.world.job[job, c.RATE]), int(self.world.mark[job, c.HOLDS]))
 
     def remaining_s(self, job: int) -> float:
-        """Work left, at the reference rate."""
-        return float(remaining(self.world, job, self.now_s))
+        """Work left by what was told, at the reference rate."""
+        return float(told_left(self.world, job, self.now_s))
 
     def attained_s(self, job: int) -> float:
         """Work done."""

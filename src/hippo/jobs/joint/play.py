@@ -34,7 +34,7 @@ def play_jointly(
     """Replay a workload whose training jobs are elastic; ``recorder`` is told of every moment, ``watch`` as in
     ``engine.play``."""
     opening = opened(workload, site, settings, offers=offers, tenants=tenants)
-    moment = Moment.of(opening.world, workload, site, offers)
+    moment = Moment.of(opening.world, workload, site, offers, stops=settings is None or settings.stops)
     while step(opening.world):
         if recorder is not None:
             recorder.came(moment)

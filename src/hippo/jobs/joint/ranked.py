@@ -19,7 +19,7 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import elastic
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
-from hippo.jobs.engine.keys import attained, remaining
+from hippo.jobs.engine.keys import attained, told_left
 from hippo.jobs.engine.observe import survey
 from hippo.jobs.engine.running import find_pool, stop, try_start
 
@@ -64,15 +64,9 @@ def rank_room(jobs: int, domains: int) -> RankRoom:
 
 # -------------------------------------------------------------------------------------------------------------- figures
 @kernel(lean=True)
-def price_of(w, s, job):  # type: ignore[no-untyped-def]
-    """What a second of a job in the system costs, as in ``env.prices`` but for the scale."""
-    return (1.0 + w.mark[job, c.PRIORITY]) / (3600.0 + w.job[job, c.DURATION] / s.quickest[job])
-
-
-@kernel(lean=True)
 def gpu_s_left(w, s, job):  # type: ignore[no-untyped-def]
     """GPU time left at the job's quickest."""
-    return remaining(w, job, w.clock[c.NOW]) / s.quickest[job] * w.mark[job, c.DEVICES]
+    return told_left(w, job, w.clock[c.NOW]) / s.quickest[job] * w.mark[job, c.DEVICES]
 
 
 @kernel(lean=True)
@@ -80,14 +74,14 @@ def ease(w, s, job):  # type: ignore[no-untyped-def]
     """1: its deadline is far, or it has none; 0: it can just be kept at the job's quickest, or not any more."""
     if w.job[job, c.DEADLINE] == np.inf:
         return 1.0
-    left_s = remaining(w, job, w.clock[c.NOW]) / s.quickest[job]
+    left_s = told_left(w, job, w.clock[c.NOW]) / s.quickest[job]
     return min(1.0, max(0.0, (w.job[job, c.DEADLINE] - w.clock[c.NOW] - left_s) / (3600.0 + left_s)))
 
 
 @kernel(lean=True)
 def _price(w, s, r, job):  # type: ignore[no-untyped-def]
-    """The same, more where its deadline is near."""
-    found = price_of(w, s, job)
+    """What a second of a job in the system costs, more where its deadline is near."""
+    found = s.price[job]
     return found * (1.0 + r.urgency * (1.0 - ease(w, s, job))) if r.urgency > 0.0 else found
 
 
@@ -184,7 +178,7 @@ def _time(w, s, job, at):  # type: ignore[no-untyped-def]
         if home >= 0 and home != there and gb > 0.0 and w.there[job, there, 0] < gb:
             lacks = 1e9 * (gb - w.there[job, there, 0])
             data = max(data, lacks / max(1.0, w.links.capacity[home, there]))
-    return max(data, begins + remaining(w, job, w.clock[c.NOW]) / max(1e-12, s.rate[at]))
+    return max(data, begins + told_left(w, job, w.clock[c.NOW]) / max(1e-12, s.rate[at]))
 
 
 @kernel(lean=True)
@@ -200,7 +194,7 @@ def _gpu_price(w, s, r, job):  # type: ignore[no-untyped-def]
                 found += _price(w, s, r, other)
         found *= r.crowd / max(1.0, devices)
     if r.thrift > 0.0:
-        found += r.thrift * ease(w, s, job) * price_of(w, s, job) / w.mark[job, c.DEVICES]
+        found += r.thrift * ease(w, s, job) * s.price[job] / w.mark[job, c.DEVICES]
     return found
 
 
@@ -275,8 +269,8 @@ def decide_ranked(w, s, r, room):  # type: ignore[no-untyped-def]
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
             room.key[job] = _key(w, s, r, job)
-    _begin_all(w, s, r, room, r.preempts)
-    if r.margin < 1.0:
+    _begin_all(w, s, r, room, r.preempts and s.stops)
+    if r.margin < 1.0 and s.stops:
         count = _rank(w, r, room.key, c.RUNNING, room.behind)
         for at in range(count):
             if _replan(w, s, r, room.behind[at]):
@@ -305,7 +299,7 @@ def _begin_all(w, s, r, room, by_force):  # type: ignore[no-untyped-def]
 def _enlarge(w, s, r, room, job, now):  # type: ignore[no-untyped-def]
     """Begin an elastic job by force at the size that costs it least, or half of it, or a quarter .., where that costs
     less by ``margin`` than what is free (``now``); False: nobody stops."""
-    price, of_gpu, left = _price(w, s, r, job), _gpu_price(w, s, r, job), remaining(w, job, w.clock[c.NOW])
+    price, of_gpu, left = _price(w, s, r, job), _gpu_price(w, s, r, job), told_left(w, job, w.clock[c.NOW])
     most = w.mark[job, c.DEVICES]
     while most > 0:
         best, wish = (1.0 - r.margin) * now, 0
@@ -385,7 +379,7 @@ def _replan(w, s, r, job):  # type: ignore[no-untyped-def]
     row, mark, now = w.job[job], w.mark[job], w.clock[c.NOW]
     if mark[c.STATUS] != c.RUNNING or mark[c.ELASTIC] == 0 or row[c.READY] == np.inf or row[c.LEFT] <= 0.0:
         return False
-    stays_s = max(0.0, row[c.READY] - now) + remaining(w, job, now) / max(1e-12, row[c.RATE])
+    stays_s = max(0.0, row[c.READY] - now) + told_left(w, job, now) / max(1e-12, row[c.RATE])
     stays = (_price(w, s, r, job) + _gpu_price(w, s, r, job) * mark[c.HOLDS]) * stays_s
     at, cost = _choose(w, s, r, job, -1)
     if at < 0 or cost >= (1.0 - r.margin) * stays:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.flows import find_finish
 from hippo.jobs.engine.heaps import set_due
-from hippo.jobs.engine.keys import remaining
+from hippo.jobs.engine.keys import remaining, told_left
 from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.moment import JobPlace, Moment
 from hippo.jobs.joint.play import step
-from hippo.jobs.joint.ranked import RankRoom, decide_ranked, price_of, rank_room
+from hippo.jobs.joint.ranked import RankRoom, decide_ranked, rank_room
 from hippo.jobs.joint.rules import SAILOR, SHORTEST, SRPT, Ranked
 
 NEVER_S = 1e7
@@ -112,9 +113,9 @@ class JointHorizon:
 def _changes(moment: Moment) -> Iterator[Change]:
     """Of who waits and who runs the six that weigh most: the quickest and the leanest place of one that waits; half as
     many GPUs, none and more for one that runs."""
-    price = {job: float(price_of(moment.world, moment.sight, job)) for job in (*moment.waiting, *moment.running)}
+    price = {job: float(moment.sight.price[job]) for job in (*moment.waiting, *moment.running)}
     waiting = sorted(moment.waiting.tolist(), key=lambda job: (-price[job], job))
-    running = [job for job in moment.running.tolist() if moment.workload.elastic[job]]
+    running = [job for job in moment.running.tolist() if moment.workload.elastic[job] and moment.sight.stops]
     running.sort(key=lambda job: (-moment.remaining_s(job) * moment.running_at(job).gpus, job))
     lists = [list(_of_waiting(moment, job)) for job in waiting[:6]] + [
         list(_of_running(moment, job)) for job in running[:6]
@@ -142,12 +143,6 @@ def _of_running(moment: Moment, job: int) -> Iterator[Change]:
 
 
 # ---------------------------------------------------------------------------------------------------- what is to come
-STILL = {"weights", "levels", "order", "shape", "allowed", "partly", "sets", "speed", "offers", "tenant", "tenant_s"}
-STILL |= {"factor", "usd_per_s", "reach", "learned", "time_s", "history", "latency", "usd_per_byte"}
-STILL |= {"latency_history", "clients", "bound_s", "large_enough", "serving"}
-"""Fields of a world that never change while links stand."""
-
-
 @dataclass(frozen=True, eq=False)
 class WorldAhead:
     """A world that holds what is known at a moment, and a copy of it in which candidates are played."""
@@ -155,23 +150,22 @@ class WorldAhead:
     known: QueueWorld
     trial: Moment
     room: RankRoom
-    pairs: list[tuple[NDArray[Any], NDArray[Any]]] = field(repr=False)  # of the trial, of what is known
+    again: WorldCopy = field(repr=False)  # the trial, of what is known
 
     @classmethod
     def of(cls, moment: Moment) -> WorldAhead:
         """At a moment."""
-        known = _copy(moment.world)._replace(mtbf_s=np.inf)
+        known = WorldCopy.of(moment.world).copy._replace(mtbf_s=np.inf)
         _hide(known)
-        trial = _copy(known)
+        again = WorldCopy.of(known)
         room = rank_room(len(moment.workload), len(moment.site.domains))
-        there = Moment(trial, moment.workload, moment.site, moment.offers, moment.sight)
-        return cls(known, there, room, list(_pairs(trial, known)))
+        there = Moment(again.copy, moment.workload, moment.site, moment.offers, moment.sight)
+        return cls(known, there, room, again)
 
     def cost(self, candidate: JointCandidate, terms: JointHorizon, effort: float) -> tuple[float, float]:
         """What all known jobs cost from now on if a candidate is carried out and the base decides later; the effort
         that took, at most ``effort`` (then the cost is of a part)."""
-        for ours, known in self.pairs:
-            np.copyto(ours, known)
+        self.again.restore()
         candidate.carry_out(self.trial)
         trial = self.trial
         until_s = trial.now_s + terms.horizon_s
@@ -179,33 +173,25 @@ class WorldAhead:
         return float(cost), float(spent)
 
 
-def _copy(world: Any) -> Any:
-    """A world of its own arrays, but for those that stand still and what is written down for people."""
-    own = {}
-    for name, value in zip(world._fields, world, strict=True):
-        if name in ("segment", "segment_s"):
-            own[name] = value[:0]
-        elif hasattr(value, "_fields") and name not in STILL:
-            own[name] = _copy(value)
-        else:
-            own[name] = value.copy() if isinstance(value, np.ndarray) and name not in STILL else value
-    return type(world)(**own)
-
-
-def _pairs(world: Any, other: Any) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    for name, value, known in zip(world._fields, world, other, strict=True):
-        if hasattr(value, "_fields") and name not in STILL:
-            yield from _pairs(value, known)
-        elif isinstance(value, np.ndarray) and name not in STILL and value.size:
-            yield value, known
-
-
 @kernel(lean=True)
 def _hide(w):  # type: ignore[no-untyped-def]
-    """Forget who comes, and when nodes fail, links move and tenants change."""
+    """Forget who comes, when nodes fail, links move and tenants change, and when jobs end but by what was told."""
     for job in range(w.tally[c.ARRIVED], len(w.job)):
         w.job[job, c.ARRIVAL] = np.inf
-    height, first = w.tally[c.HEAP : c.HEAP + 1], len(w.job)
+    now, height, first = w.clock[c.NOW], w.tally[c.HEAP : c.HEAP + 1], len(w.job)
+    for job in range(w.tally[c.ARRIVED]):
+        row, status = w.job[job], w.mark[job, c.STATUS]
+        more = told_left(w, job, now) - remaining(w, job, now)
+        if more == 0.0 or row[c.LEFT] <= 0.0 or (status != c.WAITING and status != c.RUNNING):
+            continue
+        row[c.LEFT] += more
+        row[c.DURATION] += more
+        if status == c.RUNNING:
+            find_finish(w, job)
+            if w.mark[job, c.ELASTIC] == 0:
+                set_due(w.heap, w.due, w.place, height, job, row[c.FINISH])
+            elif row[c.READY] <= now:
+                set_due(w.heap, w.due, w.place, height, job, row[c.ENDS])
     for node in range(len(w.bin)):
         if w.bin[node, c.BIN_UP] == 1:
             set_due(w.heap, w.due, w.place, height, first + node, np.inf)
@@ -221,7 +207,7 @@ def _play(w, s, r, room, until, effort):  # type: ignore[no-untyped-def]
         before, each = w.clock[c.NOW], 0.0
         for job in range(w.tally[c.ARRIVED]):
             if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
-                each += price_of(w, s, job)
+                each += s.price[job]
                 spent += 1.0
         comes = step(w)
         paid += each * (w.clock[c.NOW] - before)
@@ -231,5 +217,5 @@ def _play(w, s, r, room, until, effort):  # type: ignore[no-untyped-def]
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
             left = remaining(w, job, w.clock[c.NOW])
             rate = w.job[job, c.RATE] if w.mark[job, c.STATUS] == c.RUNNING else s.quickest[job]
-            paid += price_of(w, s, job) * (NEVER_S if not comes else min(NEVER_S, left / max(1e-12, rate)))
+            paid += s.price[job] * (NEVER_S if not comes else min(NEVER_S, left / max(1e-12, rate)))
     return paid, spent

@@ -97,7 +97,8 @@ class GoodputProgram:
                 moment.start(job)
         if not moment.round_is_over(self.round_s) and len(moment.running):
             return
-        jobs = [job for job in np.concatenate([moment.running, moment.waiting]) if moment.world.mark[job, c.ELASTIC]]
+        who = np.concatenate([moment.running, moment.waiting]) if moment.sight.stops else moment.waiting
+        jobs = [job for job in who if moment.world.mark[job, c.ELASTIC]]
         configurations = [
             (int(job), offer, domain) for job in jobs for offer, domain in self._configurations(moment, int(job))
         ]

@@ -140,6 +140,13 @@ class OfferTable:
             found[job] = best[alone if alone.any() else may].max(initial=0.0) or 1.0
         return found
 
+    def prices(self, workload: JobWorkload) -> Floats:
+        """(n,) what a second of each job in the system costs: its priority, over the time that it takes at best by what
+        was told of it (with an hour added), so that all sizes count; of mean 1."""
+        found = (1.0 + workload.priority) / (3600.0 + workload.told_s / self.quickest(workload))
+        result: Floats = found / found.mean()
+        return result
+
     def device_s(self, workload: JobWorkload) -> Floats:
         """(n,) device-seconds of each job: elastic ones as at the reference."""
         row = self.rows(workload)

@@ -66,6 +66,21 @@ PHILLY_GANGS = ((0.938, 1), (0.019, 2), (0.023, 4), (0.018, 8), (0.0015, 16), (0
 
 
 @dataclass(frozen=True)
+class JobEnds:
+    """How training ends: ``failed`` and ``cancelled`` are shares of the jobs, the rest does what was told."""
+
+    failed: float
+    cancelled: float
+    fails_large: float  # by how much the logit of failing grows with the score of the logarithm of its device-seconds
+    cancelled_large: float  # the same of being cancelled
+    users: float = 1.0  # deviation of users' logits, of either
+    alike: float = 0.5  # share of the bursts whose jobs end alike
+
+
+ACME_ENDS, PHILLY_ENDS = JobEnds(0.41, 0.07, 0.3, 3.0), JobEnds(0.30, 0.09, 1.0, 1.0)
+
+
+@dataclass(frozen=True)
 class JobFamily:
     """What jobs of a family are like."""
 
@@ -81,6 +96,7 @@ class JobFamily:
     reach: float = 0.5  # of the site's devices that one job may use
     deadlines: float = 0.3  # share of the jobs that end
     gang_sizes: tuple[tuple[float, int], ...] = USUAL_GANGS
+    ends: JobEnds = ACME_ENDS
 
 
 FAMILIES: Mapping[str, JobFamily] = MappingProxyType(
@@ -90,7 +106,14 @@ FAMILIES: Mapping[str, JobFamily] = MappingProxyType(
         "bursty": JobFamily(0.6, 0.2, 0.1, hours=1.5, spread=1.4, day=0.8, burst=5.0),
         "large": JobFamily(0.85, 0.05, 0.05, hours=8.0, spread=1.0, tilt=-0.3, doublings=4, reach=1.0),
         "philly-like": JobFamily(
-            *(0.3, 0.6, 0.07), hours=0.5, spread=2.0, day=0.5, burst=4.0, tilt=0.8, gang_sizes=PHILLY_GANGS
+            *(0.3, 0.6, 0.07),
+            hours=0.5,
+            spread=2.0,
+            day=0.5,
+            burst=4.0,
+            tilt=0.8,
+            gang_sizes=PHILLY_GANGS,
+            ends=PHILLY_ENDS,
         ),
     }
 )
@@ -192,6 +215,8 @@ def elastic_workload(
     rate = np.array([tokens_per_s[each] for each in known])[model] / largest
     tokens = np.where(elastic, np.ceil(length_s * most * rate / 1e6) * 1e6, 0.0)
     size = np.where(elastic, most, gang)
+    done = np.where(what < 2, _ends(family.ends, length_s * size, user, burst, rng), 1.0)
+    told_s, length_s = length_s, np.maximum(1.0, np.round(length_s * done, LAST_DIGIT))
 
     # arrivals, over as long as the load says
     span_s = float(length_s @ size) / (sum(pool.devices * pool.speed for pool in pools) * draw.load)
@@ -219,13 +244,15 @@ def elastic_workload(
         "kind": kind,
         "user": user,
         "priority": priority,
-        "deadline_s": np.where(promised, np.round(arrival_s + slack * length_s + GRACE_S), np.inf),
+        "deadline_s": np.where(promised, np.round(arrival_s + slack * told_s + GRACE_S), np.inf),
         "data_gb": np.round(np.where(elastic, TOKEN_BYTES * 1e-9 * tokens, volume), 3),
         "data_at": home[user],
         "model": np.where(elastic, model + 1, 0),
         "batch": np.where(elastic, np.array([each.batch for each in known])[model], 0),
         "seq": np.where(elastic, np.array([each.seq for each in known])[model], 0),
         "tokens": tokens,
+        "ends_after": np.where(elastic & (done < 1.0), np.maximum(1.0, np.round(tokens * done)), 0.0),
+        "estimate_s": np.where(~elastic & (done < 1.0), told_s, np.nan),
         "least": np.where(elastic, least, 0),
         "most": np.where(elastic, most, 0),
     }
@@ -233,6 +260,31 @@ def elastic_workload(
     names = [f"{('llm', 'gang', 'prepare', 'serve')[each]}-{place}" for place, each in zip(number, what, strict=True)]
     models = ("", *(each.model for each in known))
     return JobWorkload.of_columns(columns, names=names, users=users, domains=site.domains, models=models)
+
+
+def _ends(ends: JobEnds, device_s: Floats, user: Ints, burst: Ints, rng: np.random.Generator) -> Floats:
+    """(n,) share of its work after which each job ends; 1: it does all."""
+    n, users = len(user), int(user.max()) + 1
+    alike = (rng.random(n) < ends.alike)[burst]
+    fate, when = rng.random((2, n)), rng.random((2, n))
+    fate, when = np.where(alike, fate[0][burst], fate[1]), np.where(alike, when[0][burst], when[1])
+    score = np.log(device_s)
+    score = (score - score.mean()) / max(1e-9, score.std())
+    own = ends.users * rng.standard_normal((2, users))[:, user]
+    cancelled = _shares(ends.cancelled, own[0] + ends.cancelled_large * score)
+    failed = _shares(ends.failed / (1.0 - ends.cancelled), own[1] + ends.fails_large * score) * (1.0 - cancelled)
+    share: Floats = np.where(fate < failed + cancelled, when, 1.0)
+    return share
+
+
+def _shares(mean: float, score: Floats) -> Floats:
+    """(n,) logistic in a score, of that mean."""
+    low, high = -30.0, 30.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        found: Floats = 1.0 / (1.0 + np.exp(-(middle + score)))
+        low, high = (middle, high) if found.mean() < mean else (low, middle)
+    return found
 
 
 def _arrivals(family: JobFamily, burst: Ints, span_s: float, rng: np.random.Generator) -> Floats:

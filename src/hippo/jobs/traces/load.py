@@ -128,7 +128,7 @@ def _workload(rows: TraceRows, first_s: float) -> JobWorkload:
         "devices": rows.devices,
         "user": rows.user.code,
     }
-    for name in ("memory_gb", "data_gb", "priority", *ELASTIC):
+    for name in ("memory_gb", "data_gb", "priority", "ends_after", *ELASTIC):
         given = getattr(rows, name)
         if given is not None:
             columns[name] = np.nan_to_num(given)

@@ -128,6 +128,8 @@ def _add(chunk: Chunk, passed: Passed, tally: Tally) -> None:
             given = amounts(column, passed) if name == "tokens" else counts(column, passed, most=MOST[name])
             found[name] = np.nan_to_num(given)
         _complete(found, chunk, kinds, models, passed)
+        ends = amounts(TextColumn("ends_after", chunk.texts.get("ends_after", empty), chunk.line), passed)
+        found["ends_after"] = np.minimum(np.nan_to_num(ends), found["tokens"])
     for name, values in found.items():
         tally.add(name, values)
     for name in WORDS:

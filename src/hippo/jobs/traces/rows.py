@@ -88,6 +88,7 @@ class TraceRows:
     tokens: Floats | None = None
     least: Floats | None = None
     most: Floats | None = None
+    ends_after: Floats | None = None
     origin_s: float | None = None
     never_ran: str = "never ran"  # reason told for jobs without a duration
 

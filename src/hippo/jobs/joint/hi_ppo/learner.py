@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from hippo.jobs.joint.env import JOBS
 from hippo.jobs.joint.hi_ppo.network import LowerNetwork, MomentsSeen, UpperNetwork
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
-from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch
+from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Sights, WorldBatch
 from hippo.learn.advantage import advantages
 from hippo.learn.distributed import Place
 from hippo.learn.ppo import Batch, Losses, choice, minibatches, normalised, take, update
@@ -43,7 +43,7 @@ class SiteAgents(nn.Module):
         super().__init__()
         own = settings.network
         graph = own.encoder != "none" and not settings.ablation.no_gnn
-        self.upper = UpperNetwork(own.hidden, own.layers, own.heads, out=own.out, graph=graph)
+        self.upper = UpperNetwork(own.hidden, own.layers, own.heads, out=own.out, graph=graph, beside=BESIDE)
         self.lower = LowerNetwork(own.hidden)
 
 

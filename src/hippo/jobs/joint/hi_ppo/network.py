@@ -39,6 +39,7 @@ class MomentsSeen(NamedTuple):
     may_place: Tensor  # (N, P) bool; none: nobody was chosen
     shapes: Tensor  # (N, V, SHAPE_NUMBERS) of the place that was chosen
     may_shape: Tensor  # (N, V) bool; none: nothing is handed down
+    beside: Tensor  # (N, BESIDE) for the value alone
 
 
 class Thought(NamedTuple):
@@ -52,7 +53,9 @@ class Thought(NamedTuple):
 class UpperNetwork(nn.Module):
     """Scores jobs, then places of the chosen one; values the moment."""
 
-    def __init__(self, hidden: int = 32, layers: int = 2, heads: int = 2, *, out: int = 0, graph: bool = True) -> None:
+    def __init__(
+        self, hidden: int = 32, layers: int = 2, heads: int = 2, *, out: int = 0, graph: bool = True, beside: int = 0
+    ) -> None:
         super().__init__()
         layers = layers if graph else 0
         made = out or hidden if layers else hidden  # units of a domain
@@ -72,7 +75,7 @@ class UpperNetwork(nn.Module):
         self.place_parts = nn.Linear(made, hidden)
         self.place_out = _two(hidden, hidden, 1)
         self.value_job = _two(made + 2 * hidden, hidden, 1)
-        self.value_site = _two(made + hidden + SITE_NUMBERS, hidden, 1)
+        self.value_site = _two(made + hidden + SITE_NUMBERS + beside, hidden, 1)
         for last in (self.job_out, self.none_out[-1], self.place_out[-1]):
             nn.init.zeros_(last.weight)  # type: ignore[arg-type]
             nn.init.zeros_(last.bias)  # type: ignore[arg-type]
@@ -112,7 +115,9 @@ class UpperNetwork(nn.Module):
         """(N, 1) what is to be earned from here."""
         wide = thought.around[:, None].expand(-1, thought.jobs.shape[1], -1)
         each = self.value_job(torch.cat([thought.jobs, wide], dim=-1))[..., 0] * (seen.jobs[..., -1] > 0)
-        found: Tensor = each.sum(1, keepdim=True) + self.value_site(torch.cat([thought.around, seen.site], dim=-1))
+        found: Tensor = each.sum(1, keepdim=True) + self.value_site(
+            torch.cat([thought.around, seen.site, seen.beside], dim=-1)
+        )
         return found
 
     def evaluate(self, seen: MomentsSeen, action: Tensor) -> Evaluated:

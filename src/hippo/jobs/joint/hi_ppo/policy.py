@@ -171,6 +171,12 @@ class HiPpoScheduler:
             self.sights.clear()
             price = prices(moment)
             self.sights[id(moment)] = sight(
-                moment.workload, moment.site, moment.offers, jobs=JOBS, places=PLACES, price=price
+                moment.workload,
+                moment.site,
+                moment.offers,
+                jobs=JOBS,
+                places=PLACES,
+                price=price,
+                stops=moment.sight.stops,
             )
         return self.sights[id(moment)]

@@ -42,7 +42,14 @@ def drawn_scenes(
     drawn, seed = settings.worlds, settings.run.seed
     cluster = named_cluster(settings) if cluster is None else cluster
     terms = WorldTerms(
-        JobSite.of(cluster), drawn.families, drawn.jobs, drawn.loads, drawn.moving, drawn.failing, drawn.tenants
+        JobSite.of(cluster),
+        drawn.families,
+        drawn.jobs,
+        drawn.loads,
+        moving=drawn.moving,
+        failing=drawn.failing,
+        tenants=drawn.tenants,
+        stops=drawn.stops,
     )
     table = planned(settings, cluster) if table is None else table
     return DrawnScenes(terms, table, seed + HELD_OUT * held_out)

@@ -76,14 +76,15 @@ class LowerTerms(Checked):
 class DrawnWorlds(Checked):
     """The worlds to learn in, drawn one after another."""
 
-    cluster: str = "four-hubs"  # name or file: domains, whose nodes and links vary from world to world
+    cluster: str = "examples/four-by-eighty.yaml"  # name or file: domains, whose nodes and links vary from world to world
     models: tuple[str, ...] = ("llama-3.2-1b", "llama-3-8b", "qwen2.5-32b", "llama-3-70b")  # that elastic jobs train
     families: tuple[str, ...] = tuple(FAMILIES)
-    jobs: int = within(80, 2, 100_000)  # of one world
-    loads: tuple[float, ...] = within((0.7, 0.9, 1.1, 1.3), 0.01, 100.0)
+    jobs: int = within(100, 2, 100_000)  # of one world
+    loads: tuple[float, ...] = within((0.8, 1.0, 1.3), 0.01, 100.0)
     moving: float = within(0.7, 0.0, 1.0)  # share of the worlds whose links move
     failing: float = within(0.5, 0.0, 1.0)  # share in which nodes fail
     tenants: float = within(0.5, 0.0, 1.0)  # share in which others use devices, too
+    stops: float = within(0.25, 0.0, 1.0)  # share in which running jobs may be stopped
     epoch_s: float = within(300.0, 1.0, 1e6)  # unit of the discount
     validation: int = within(24, 0, 100_000)  # other numbers: looked at, never learned from
 
@@ -99,13 +100,24 @@ class Imitation(Checked):
 
 
 @dataclass(frozen=True)
+class PlayedAhead(Checked):
+    """After imitation: answers are tried in copies of the worlds; 0 rounds: not."""
+
+    rounds: int = within(40, 0, 10_000)
+    moments: int = within(4, 1, 100_000)  # of each world and round
+    every: int = within(8, 1, 100_000)  # answers between them
+    kept: int = within(12, 1, 10_000)  # rounds that are learned from, the last ones
+    learning_rate: float = within(1e-3, 1e-7, 1.0)
+
+
+@dataclass(frozen=True)
 class WorldRun(Checked):
     """How long, how wide, how often it looks up."""
 
     seed: int = within(0, 0, 2**31)
     minutes: float = within(80.0, 0.0, 1e6)  # of wall clock; 0: no limit
     updates: int = within(200, 0, 10_000_000)
-    value_updates: int = within(6, 0, 1000)  # first, in which only values are learned
+    value_updates: int = within(3, 0, 1000)  # first, in which only values are learned
     parallel: int = within(64, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)
     cut_off: float = within(0.6, 0.0, 1.0)  # of Ray's workers: once so many are done the others end theirs; 0: never
@@ -123,8 +135,8 @@ class WorldAblation(Checked):
 
 def _ppo() -> Ppo:
     return Ppo(
-        learning_rate=2e-4,
-        learning_rate_end=2e-5,
+        learning_rate=5e-4,
+        learning_rate_end=5e-5,
         gamma=0.997,
         gae_lambda=0.97,
         clip=0.2,
@@ -134,7 +146,7 @@ def _ppo() -> Ppo:
         max_grad_norm=0.5,
         target_kl=0.02,
         steps_per_update=16384,
-        passes=2,
+        passes=3,
         minibatch=1024,
     )
 
@@ -148,6 +160,7 @@ class WorldLearning:
     lower: LowerTerms = field(default_factory=LowerTerms)
     worlds: DrawnWorlds = field(default_factory=DrawnWorlds)
     imitation: Imitation = field(default_factory=Imitation)
+    ahead: PlayedAhead = field(default_factory=PlayedAhead)
     run: WorldRun = field(default_factory=WorldRun)
     ablation: WorldAblation = field(default_factory=WorldAblation)
 

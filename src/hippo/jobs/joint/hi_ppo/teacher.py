@@ -10,7 +10,7 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.keys import remaining
+from hippo.jobs.engine.keys import told_left
 
 SLACK = 0.98
 """The fewest GPUs that are at least so quick as the quickest place."""
@@ -38,7 +38,7 @@ def teach(w, s, found):  # type: ignore[no-untyped-def]
         if place >= 0:
             found[0], found[1] = first, place
             return
-        victim = _victim(w, s, first, FORCE * most)
+        victim = _victim(w, s, first, FORCE * most) if s.stops else -1
         if victim >= 0:
             observe.places(w, s, victim)
             found[0] = victim
@@ -88,7 +88,7 @@ def _better(w, s, found):  # type: ignore[no-untyped-def]
         job = s.job[at]
         if job < 0 or w.mark[job, c.STATUS] != c.RUNNING or w.job[job, c.RATE] <= 0.0:
             continue
-        stays = remaining(w, job, w.clock[c.NOW]) / w.job[job, c.RATE]
+        stays = told_left(w, job, w.clock[c.NOW]) / w.job[job, c.RATE]
         for place in range(observe.places(w, s, at)):
             if s.offer[place] < 0:
                 continue

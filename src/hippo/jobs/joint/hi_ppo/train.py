@@ -21,6 +21,7 @@ from torch import nn
 from hippo.files import write_whole
 from hippo.jobs.joint.draws import DrawnScenes
 from hippo.jobs.joint.env import JOBS
+from hippo.jobs.joint.hi_ppo.ahead import improve
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide, flat, keep, room
 from hippo.jobs.joint.hi_ppo.policy import FORM
 from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster, planned
@@ -205,6 +206,9 @@ def learned(
     if before is None and settings.imitation.rounds:
         taught = WorldBatch(scenes, TAUGHT, domains, 10**9)
         imitate(policy, WorldShare(taught, _generator(run.seed, -1)), settings, progress)
+    if before is None and settings.ahead.rounds:
+        tried = WorldBatch(scenes, TAUGHT, domains, 10**8, regret=True)
+        improve(policy, WorldShare(tried, np.random.default_rng([run.seed, 1, 1])), settings, progress)
     make = partial(share_learner, policy, settings, scenes)
     Place(0, workers or 1).own(run.shares)  # can be dealt out
     with ExitStack() as stack:

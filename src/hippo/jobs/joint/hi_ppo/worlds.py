@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import (
     DOMAIN_NUMBERS,
@@ -22,7 +23,7 @@ from hippo.jobs.engine.observe import (
     SHAPES,
     SITE_NUMBERS,
 )
-from hippo.jobs.joint.env import JOBS, PLACES, WorldEnv, WorldScene, prices
+from hippo.jobs.joint.env import ENDED, JOBS, PAID, PLACES, STANDING, WorldEnv, WorldScene, prices, standing, turn
 from hippo.jobs.joint.hi_ppo.teacher import teach
 
 Floats = NDArray[np.float32]
@@ -43,6 +44,7 @@ class Sights(NamedTuple):
     may_place: Masks  # (W, P)
     shapes: Floats  # (W, V, SHAPE_NUMBERS)
     may_shape: Masks  # (W, V)
+    beside: Floats  # (W, BESIDE) for the value alone: how the world stands under the rule, and is going to
 
     @classmethod
     def of(cls, worlds: int, domains: int) -> Sights:
@@ -58,6 +60,7 @@ class Sights(NamedTuple):
             np.zeros((worlds, PLACES), bool),
             np.zeros((worlds, SHAPES, SHAPE_NUMBERS), np.float32),
             np.zeros((worlds, SHAPES), bool),
+            np.zeros((worlds, BESIDE), np.float32),
         )
 
 
@@ -69,11 +72,16 @@ class Scenes(Protocol):
         ...
 
 
+AHEAD_S = (1800.0, 7200.0, 6 * 3600.0)
+BESIDE = 2 * STANDING + len(AHEAD_S) + 2
+
+
 class RuleCurve(NamedTuple):
     """What the rule has paid in a world by when."""
 
     time_s: NDArray[np.float64]  # (A,) ascending
     paid_s: NDArray[np.float64]  # (A,) priced seconds up to then
+    standing: NDArray[np.float64]  # (A, STANDING)
 
     @property
     def total_s(self) -> float:
@@ -85,17 +93,43 @@ class RuleCurve(NamedTuple):
         low, high = np.interp((begin_s, end_s), self.time_s, self.paid_s)
         return float(high - low)
 
+    def beside(self, now_s: float, own: NDArray[np.float64], jobs: int) -> NDArray[np.float64]:
+        """(BESIDE,) how a world that stands at ``own`` does beside the rule, and what the rule is going to pay: more
+        than anybody who decides can know, for values alone (an asymmetric critic: Pinto et al. 2018)."""
+        at = min(len(self.time_s), max(1, int(np.searchsorted(self.time_s, now_s, side="right")))) - 1
+        share = jobs / self.total_s
+        scale = np.array([0.1, 0.1, 0.1 * share, 1.0 / 36000.0])
+        spans = [self.between(now_s, now_s + ahead) * share for ahead in (*AHEAD_S, 1e12)]
+        done = self.between(0.0, now_s) / self.total_s
+        return np.concatenate([own * scale, (own - self.standing[at]) * scale, np.log1p(spans), [done]])
+
 
 def by_rule(scene: WorldScene) -> RuleCurve:
     """A world under the rule that the agents begin as."""
-    env, found = WorldEnv(scene, prices(scene)), np.zeros(2, np.int64)
-    rows = [(float(env.world.clock[c.STARTED_AT]), 0.0), (float(env.world.clock[c.NOW]), env.paid_s)]
-    while not env.done:
-        teach(env.world, env.sight, found)
-        reward = env.answer(int(found[0]), int(found[1]))
-        rows.append((float(env.world.clock[c.NOW]), rows[-1][1] - reward))
-    time_s, paid_s = np.array(rows).T
-    return RuleCurve(time_s, paid_s)
+    env = WorldEnv(scene, prices(scene))
+    rows = np.zeros((ROWS * len(env.price) + 2, 2 + STANDING))
+    rows[0, 0] = env.world.clock[c.STARTED_AT]
+    rows = rows[: 1 + _follow(env.world, env.sight, env.price, env.state, np.zeros(2, np.int64), rows[1:])]
+    return RuleCurve(rows[:, 0], rows[:, 1], rows[:, 2:])
+
+
+ROWS = 8
+"""Of a curve, for each job; later ones take the place of the last."""
+
+
+@kernel(lean=True)
+def _follow(w, s, price, state, found, rows):  # type: ignore[no-untyped-def]
+    """Play a world to its end by the rule's answers; writes down time, priced seconds and how it stands."""
+    count = 0
+    while True:
+        if count == 0 or w.clock[c.NOW] > rows[count - 1, 0]:
+            count = min(count + 1, len(rows))
+        rows[count - 1, 0], rows[count - 1, 1] = w.clock[c.NOW], state[PAID]
+        standing(w, s, price, rows[count - 1, 2:])
+        if state[ENDED] == 1.0:
+            return count
+        teach(w, s, found)
+        turn(w, s, price, state, found[0], found[1], -1)
 
 
 @dataclass(eq=False)
@@ -153,6 +187,9 @@ class WorldBatch:
         may = self.sights.may[each]
         np.logical_and(env.sight.may, not env.done, out=may[:-1])
         may[-1] = True
+        curve = self.curve[each]
+        if curve is not None:
+            self.sights.beside[each] = curve.beside(env.world.clock[c.NOW], env.standing(), len(env.price))
 
     def ask(self, slots: Ints) -> None:
         """Fill in where the chosen jobs (W,) could go."""
