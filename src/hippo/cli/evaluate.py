@@ -27,7 +27,7 @@ from hippo.errors import InputError
 
 OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_reduce")
 OF_THE_SUITE = ("seeds", "families", "parts", "write", "ray")
-OF_WORLDS = ("models", "loads", "networks", "domains", "jobs", "like", "bounds")
+OF_WORLDS = ("models", "loads", "networks", "domains", "jobs", "like", "no_stops", "bounds")
 OF_PLANS = ("allow_local_sgd", "allow_compression", "compression_worth")
 NOT_OF_WORLDS = ("model", "trace", "forecast", "runtime", "parts", *OF_A_NETWORK, *OF_PLANS)
 """Options that say nothing in another mode."""
@@ -101,6 +101,9 @@ class Choice:
     like: Annotated[
         Path | None, typer.Option(metavar="TRACE", help="Worlds: jobs come, and users ask, as in this trace.")
     ] = None
+    no_stops: Annotated[
+        bool, typer.Option("--no-stops", help="Worlds: nobody may stop a job that runs, or move it.")
+    ] = False
     bounds: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Worlds: relaxation, search, or none.", show_default="relaxation"),
@@ -225,6 +228,7 @@ def _worlds(choice: Choice) -> None:
     given: dict[str, Any] = {"policies": tuple(choice.policy or ()), "jobs": choice.jobs, "seeds": choice.seeds}
     given["seed"] = usual.seed + choice.seed
     given["cluster"], given["like"] = choice.cluster or usual.cluster, choice.like
+    given["stops"] = not choice.no_stops
     for name, kind in (("loads", float), ("domains", int)):
         given[name] = _numbers(getattr(choice, name), kind, f"--{name}") or getattr(usual, name)
     for name in ("methods", "families", "networks", "models"):

@@ -56,6 +56,7 @@ class WorldsChoice:
     cluster: str = "three-aws-regions"  # name or file, whose domains are repeated
     models: tuple[str, ...] = MODELS  # that elastic jobs train
     like: str | Path | None = None  # trace after which jobs come and whose users ask; None: as the family says
+    stops: bool = True  # whether schedulers may stop jobs that run
     bounds: tuple[str, ...] = BOUNDS[:1]  # the search takes 100 plays and more of each world
 
     def __post_init__(self) -> None:
@@ -110,7 +111,7 @@ def evaluate_worlds(
     offers = offer_table(cluster, usual_trainings(asked.models), progress=progress)
     everyone = (load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
     rules = tuple(each for each in everyone if isinstance(each, Ranked))
-    suite = WorldSuite(WorldGround(asked.cluster, offers, like), methods, asked.bounds, rules)
+    suite = WorldSuite(WorldGround(asked.cluster, offers, like, asked.stops), methods, asked.bounds, rules)
     rows, jobs = play_worlds(suite, asked.grid.draws(), processes=processes, ray=ray, watch=progress)
     files = {"policies": [str(each) for each in asked.policies], "like": str(asked.like) if asked.like else None}
     about = {**asdict(asked), **files, "settings": searched()}

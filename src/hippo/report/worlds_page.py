@@ -90,6 +90,7 @@ def _head(document: Document) -> str:
         else ""
     )
     like = f"jobs come as in {suite['like']}; " if suite["like"] else ""
+    like += "" if suite["stops"] else "nobody may stop a job that runs; "
     gap = document["best_over_bound"]
     bounds += "" if gap is None else f" What the search found is {spread(gap)} times the bound."
     return (

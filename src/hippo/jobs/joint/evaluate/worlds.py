@@ -84,6 +84,7 @@ class WorldGround:
     cluster: str
     offers: OfferTable
     like: TraceFit | None = None  # None: as the family says
+    stops: bool = True  # schedulers may stop jobs that run
 
     def scene(self, draw: WorldDraw) -> WorldScene:
         """A world."""
@@ -97,7 +98,7 @@ class WorldGround:
         if movements:
             site = replace(site, history=_history(cluster, movements, rng))
         failures = FAILURES if draw.network == "failing" else None
-        return WorldScene(workload, site, offers, ReplayRules(failures=failures, seed=draw.seed))
+        return WorldScene(workload, site, offers, ReplayRules(failures=failures, seed=draw.seed, stops=self.stops))
 
 
 def repeated(cluster: Cluster, domains: int) -> Cluster:

@@ -76,7 +76,9 @@ class LowerTerms(Checked):
 class DrawnWorlds(Checked):
     """The worlds to learn in, drawn one after another."""
 
-    cluster: str = "examples/four-by-eighty.yaml"  # name or file: domains, whose nodes and links vary from world to world
+    cluster: str = (
+        "examples/four-by-eighty.yaml"  # name or file: domains, whose nodes and links vary from world to world
+    )
     models: tuple[str, ...] = ("llama-3.2-1b", "llama-3-8b", "qwen2.5-32b", "llama-3-70b")  # that elastic jobs train
     families: tuple[str, ...] = tuple(FAMILIES)
     jobs: int = within(100, 2, 100_000)  # of one world
