@@ -27,7 +27,7 @@ from hippo.errors import InputError
 
 OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_reduce")
 OF_THE_SUITE = ("seeds", "families", "parts", "write", "ray")
-OF_WORLDS = ("models", "loads", "networks", "domains", "jobs", "like", "no_stops", "bounds")
+OF_WORLDS = ("models", "loads", "networks", "domains", "stops", "jobs", "like", "bounds")
 OF_PLANS = ("allow_local_sgd", "allow_compression", "compression_worth")
 NOT_OF_WORLDS = ("model", "trace", "forecast", "runtime", "parts", *OF_A_NETWORK, *OF_PLANS)
 """Options that say nothing in another mode."""
@@ -92,6 +92,10 @@ class Choice:
     domains: Annotated[
         str | None, typer.Option(metavar="K,K,..", help="Worlds: how many domains.", show_default="4")
     ] = None
+    stops: Annotated[
+        str | None,
+        typer.Option(metavar="yes,no", help="Worlds: may running jobs be stopped.", show_default="both in turn"),
+    ] = None
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Worlds: jobs in each.", show_default="15 a domain")] = (
         None
     )
@@ -101,9 +105,6 @@ class Choice:
     like: Annotated[
         Path | None, typer.Option(metavar="TRACE", help="Worlds: jobs come, and users ask, as in this trace.")
     ] = None
-    no_stops: Annotated[
-        bool, typer.Option("--no-stops", help="Worlds: nobody may stop a job that runs, or move it.")
-    ] = False
     bounds: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Worlds: relaxation, search, or none.", show_default="relaxation"),
@@ -228,10 +229,9 @@ def _worlds(choice: Choice) -> None:
     given: dict[str, Any] = {"policies": tuple(choice.policy or ()), "jobs": choice.jobs, "seeds": choice.seeds}
     given["seed"] = usual.seed + choice.seed
     given["cluster"], given["like"] = choice.cluster or usual.cluster, choice.like
-    given["stops"] = not choice.no_stops
     for name, kind in (("loads", float), ("domains", int)):
         given[name] = _numbers(getattr(choice, name), kind, f"--{name}") or getattr(usual, name)
-    for name in ("methods", "families", "networks", "models"):
+    for name in ("methods", "families", "networks", "models", "stops"):
         words = getattr(choice, name)
         given[name] = getattr(usual, name) if words is None else tuple(part.strip() for part in words.split(","))
     if choice.bounds is not None:

@@ -25,6 +25,7 @@ from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load, planner
 
 OURS = "hi_ppo"
+STOPS = ("yes", "no")
 MOST_DOMAINS = 64
 MODELS = ("llama-3.2-3b", "qwen3-8b", "qwen2.5-14b", "llama-1-65b")
 """Of elastic jobs in worlds to be judged on; none is in ``configs/algo/world.yaml``, nor is the site."""
@@ -50,13 +51,13 @@ class WorldsChoice:
     loads: tuple[float, ...] = LOADS  # device-seconds that arrive per second over the site's devices
     networks: tuple[str, ...] = tuple(NETWORKS)
     domains: tuple[int, ...] = (4,)
+    stops: tuple[str, ...] = STOPS  # whether running jobs may be stopped
     jobs: int | None = None  # of a world; None: 15 a domain
     seeds: int = 20  # worlds of each family, load and number of domains; networks in turn
     seed: int = 2000  # the first of them
     cluster: str = "three-aws-regions"  # name or file, whose domains are repeated
     models: tuple[str, ...] = MODELS  # that elastic jobs train
     like: str | Path | None = None  # trace after which jobs come and whose users ask; None: as the family says
-    stops: bool = True  # whether schedulers may stop jobs that run
     bounds: tuple[str, ...] = BOUNDS[:1]  # the search takes 100 plays and more of each world
 
     def __post_init__(self) -> None:
@@ -66,6 +67,7 @@ class WorldsChoice:
             ("network", "--networks", self.networks, NETWORKS),
             ("method", "--methods", self.methods or (), (*JOB_SCHEDULERS, OURS)),
             ("bound", "--bounds", self.bounds, BOUNDS),
+            ("answer", "--stops", self.stops, STOPS),
         )
         for kind, source, words, known in named:
             for word in words:
@@ -80,7 +82,12 @@ class WorldsChoice:
             if wrong := [each for each in values if not least <= each <= most]:
                 problem, remedy = f"must be from {least:g} to {most:g}", "write another number"
                 raise InputError(problem, source=source, value=wrong[0], remedy=remedy)
-        for source, given in (("--loads", self.loads), ("--networks", self.networks), ("--domains", self.domains)):
+        for source, given in (
+            ("--loads", self.loads),
+            ("--networks", self.networks),
+            ("--domains", self.domains),
+            ("--stops", self.stops),
+        ):
             if not given:
                 raise InputError("names nothing", source=source, remedy="name one or more, or leave it out")
 
@@ -89,7 +96,8 @@ class WorldsChoice:
         """The worlds."""
         families = tuple(FAMILIES) if self.families is None else self.families
         numbers = {"jobs": self.jobs, "seeds": self.seeds, "first_seed": self.seed}
-        return WorldGrid(families, self.loads, self.networks, self.domains, **numbers)  # type: ignore[arg-type]
+        stops = tuple(each == STOPS[0] for each in self.stops)
+        return WorldGrid(families, self.loads, self.networks, self.domains, stops, **numbers)  # type: ignore[arg-type]
 
 
 def evaluate_worlds(
@@ -111,7 +119,7 @@ def evaluate_worlds(
     offers = offer_table(cluster, usual_trainings(asked.models), progress=progress)
     everyone = (load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
     rules = tuple(each for each in everyone if isinstance(each, Ranked))
-    suite = WorldSuite(WorldGround(asked.cluster, offers, like, asked.stops), methods, asked.bounds, rules)
+    suite = WorldSuite(WorldGround(asked.cluster, offers, like), methods, asked.bounds, rules)
     rows, jobs = play_worlds(suite, asked.grid.draws(), processes=processes, ray=ray, watch=progress)
     files = {"policies": [str(each) for each in asked.policies], "like": str(asked.like) if asked.like else None}
     about = {**asdict(asked), **files, "settings": searched()}

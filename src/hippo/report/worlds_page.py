@@ -50,6 +50,8 @@ def spread(found: Document | None, *, digits: int = 3, scale: float = 1.0) -> st
     return told if found["worlds"] < 2 else f"{told} ± {half:.{digits}f}"
 
 
+WHERE = {"yes": "where jobs may be stopped", "no": "where not"}
+
 FIGURES = (
     ("priced time, h", "priced_s", 1 / 3600, 2),
     ("of bound", "of_bound", 1.0, 3),
@@ -90,7 +92,6 @@ def _head(document: Document) -> str:
         else ""
     )
     like = f"jobs come as in {suite['like']}; " if suite["like"] else ""
-    like += "" if suite["stops"] else "nobody may stop a job that runs; "
     gap = document["best_over_bound"]
     bounds += "" if gap is None else f" What the search found is {spread(gap)} times the bound."
     return (
@@ -123,7 +124,9 @@ def _ratios(document: Document, ours: str, names: Sequence[str]) -> str:
 
 
 def _families(document: Document, names: Sequence[str]) -> str:
-    families, ours = document["families"], leader(document)
+    families, ours = dict(document["families"]), leader(document)
+    if len(document["stopping"]) > 1:  # the same worlds, twice
+        families |= {WHERE[each]: found for each, found in document["stopping"].items()}
     parts = []
     if len(names) > 1:
         rows = [

@@ -44,6 +44,30 @@ def test_nobody_who_fits_alone_waits_on_an_empty_site(scheduler: Scheduler, seed
 
 
 @pytest.mark.parametrize("scheduler", EVERYONE, ids=lambda each: each.name)
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), domains=st.integers(2, 4), jobs=st.integers(3, 12))
+def test_nobody_is_stopped_where_running_jobs_may_not_be(scheduler: Scheduler, seed: int, domains: int, jobs: int):
+    made = drawn(seed, domains, jobs)
+    rules_ = replace(made.rules, stops=False, failures=None)
+    ledger = play_jointly(made.workload, made.site, scheduler, rules_, offers=made.offers)
+    assert not ledger.preemptions.any()
+
+
+def test_what_was_told_decides_who_goes_first_and_what_is_true_when_it_ends():
+    """Two jobs for the whole site: one is told 100 s and ends after 90, the other 80 and takes 80."""
+    jobs = [
+        Job("long", 0.0, 90.0, devices=16, estimate_s=100.0),
+        Job("short", 0.0, 80.0, devices=16, estimate_s=80.0),
+    ]
+    ledger = play_jointly(JobWorkload.of(jobs), TWO, replace(rules.SRPT, name="srpt"), offers=offers())
+    ends = dict(zip(("long", "short"), ledger.finish_s.tolist(), strict=True))
+    assert ends == {"short": 80.0, "long": 170.0}
+    told_less = [replace(jobs[0], estimate_s=60.0), jobs[1]]
+    ledger = play_jointly(JobWorkload.of(told_less), TWO, rules.SRPT, offers=offers())
+    assert dict(zip(("long", "short"), ledger.finish_s.tolist(), strict=True)) == {"long": 90.0, "short": 170.0}
+
+
+@pytest.mark.parametrize("scheduler", EVERYONE, ids=lambda each: each.name)
 def test_it_says_what_it_is(scheduler: Scheduler):
     assert load(JOB_SCHEDULERS, "policy", scheduler.name) is scheduler
     assert scheduler.summary

@@ -66,12 +66,17 @@ def table_of(rows: Sequence[Row], method: str, key: str) -> Floats:
 
 def evidence(rows: Sequence[Row]) -> dict[str, Any]:
     """The document of ``hippo evaluate --world``: ``methods``, ``ratios`` (method -> rival -> figure; below 1 costs
-    less), ``best_over_bound`` (what the search found over what nobody can undercut), and ``families`` (the same of each
-    family's worlds)."""
+    less), ``best_over_bound`` (what the search found over what nobody can undercut), and the same of each family's
+    worlds (``families``) and of those where running jobs may be stopped, or not (``stopping``: yes, no)."""
     families = list(dict.fromkeys(row["family"] for row in rows))
     return {
         **_evidence(rows),
         "families": {each: _evidence([row for row in rows if row["family"] == each]) for each in families},
+        "stopping": {
+            name: _evidence(some)
+            for name, stops in (("yes", True), ("no", False))
+            if (some := [row for row in rows if row.get("stops_allowed", True) == stops])
+        },
     }
 
 

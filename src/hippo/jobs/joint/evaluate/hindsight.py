@@ -87,7 +87,13 @@ class HindsightPlayer:
     @classmethod
     def of(cls, scene: WorldScene, price: Floats) -> HindsightPlayer:
         """Of a scene whose jobs have these prices (n,)."""
-        seen = sight(scene.workload, scene.site, scene.offers, jobs=1, places=MOST_PLACES, stops=scene.settings.stops)
+        seen = sight(
+            *(scene.workload, scene.site, scene.offers),
+            jobs=1,
+            places=MOST_PLACES,
+            price=price.copy(),
+            stops=scene.settings.stops,
+        )
         return cls(scene, price, seen, rank_room(len(scene.workload), len(scene.site.domains)))
 
     def plain(self, rule: Ranked) -> Hints:
@@ -103,7 +109,7 @@ class HindsightPlayer:
         times = np.exp(np.clip(hints.weight, -20.0, 20.0))
         told = FINE * (1.0 + np.maximum(work.priority, 0)) * times
         world.mark[:, c.PRIORITY] = np.maximum(0.0, np.rint(told) - 1.0)
-        self.seen.price[:] = scene.offers.prices(work) * times
+        self.seen.price[:] = self.price * times
         if hints.ends:
             world.job[:, c.ESTIMATE] = np.nan
         elastic = work.elastic

@@ -41,21 +41,25 @@ class WorldDraw:
     domains: int
     jobs: int
     seed: int
+    stops_allowed: bool = True  # whether running jobs may be stopped
 
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.family} {self.load:g} {self.network} {self.domains} domains {self.seed}"
+        kept = "" if self.stops_allowed else "no stops "
+        return f"{self.family} {self.load:g} {self.network} {kept}{self.domains} domains {self.seed}"
 
 
 @dataclass(frozen=True)
 class WorldGrid:
-    """Which worlds are drawn: ``seeds`` of each family, load and number of domains, networks in turn."""
+    """Which worlds are drawn: ``seeds`` of each family, load and number of domains, networks in turn; each as it is
+    where running jobs may be stopped, and where they may not."""
 
     families: Sequence[str] = tuple(FAMILIES)
     loads: Sequence[float] = LOADS
     networks: Sequence[str] = tuple(NETWORKS)
     domains: Sequence[int] = (4,)
+    stops: Sequence[bool] = (True, False)
     jobs: int | None = None  # None: ``JOBS_PER_DOMAIN``
     seeds: int = 1
     first_seed: int = 2_000
@@ -71,7 +75,9 @@ class WorldGrid:
                 self.domains[many],
                 self.jobs or JOBS_PER_DOMAIN * self.domains[many],
                 self.first_seed + at,
+                stops,
             )
+            for stops in self.stops
             for at, (number, many, load, family) in enumerate(product(*several))
         ]
 
@@ -84,7 +90,6 @@ class WorldGround:
     cluster: str
     offers: OfferTable
     like: TraceFit | None = None  # None: as the family says
-    stops: bool = True  # schedulers may stop jobs that run
 
     def scene(self, draw: WorldDraw) -> WorldScene:
         """A world."""
@@ -98,7 +103,9 @@ class WorldGround:
         if movements:
             site = replace(site, history=_history(cluster, movements, rng))
         failures = FAILURES if draw.network == "failing" else None
-        return WorldScene(workload, site, offers, ReplayRules(failures=failures, seed=draw.seed, stops=self.stops))
+        return WorldScene(
+            workload, site, offers, ReplayRules(failures=failures, seed=draw.seed, stops=draw.stops_allowed)
+        )
 
 
 def repeated(cluster: Cluster, domains: int) -> Cluster:
