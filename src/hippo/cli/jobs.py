@@ -78,6 +78,9 @@ class Wanted:
         typer.Option(metavar="GB|usual", help="Data per device, for jobs whose trace tells none; usual: by kind."),
     ] = None
     cpus_per_node: Annotated[int, typer.Option(metavar="N", help="CPU cores per node, for jobs without GPUs.")] = 0
+    keep_running: Annotated[
+        bool, typer.Option("--keep-running", help="Who decides stops and moves no running job; failures do.")
+    ] = False
     restart_s: Annotated[float, typer.Option(metavar="S", help="Time that a resumption takes after a stop.")] = 30.0
     mtbf_h: Annotated[
         float | None, typer.Option(metavar="H", help="Hours between failures of one node; left out: none fail.")

@@ -76,6 +76,7 @@ class JobsQuestion:
     data_gb: str | None = None  # per device, for jobs whose trace tells none; usual: by kind
     cpus_per_node: int = 0  # for jobs without GPUs
     restart_s: float = 30.0  # that a resumption takes after a stop
+    keep_running: bool = False  # nobody who decides stops or moves a running job
     mtbf_h: float | None = None  # between failures of one node; None: none fail
     repair_h: float = 1.0  # that a failed node is away
     no_past: bool = False  # policies that learn do not know the trace before the part
@@ -284,7 +285,14 @@ def _rules(asked: JobsQuestion) -> ReplayRules:
     failures = None
     if asked.mtbf_h is not None:
         failures = Failures(asked.mtbf_h * SECONDS_PER_HOUR, repair_s=asked.repair_h * SECONDS_PER_HOUR)
-    return ReplayRules(restart_s=asked.restart_s, span=asked.span, data=asked.data, failures=failures, seed=asked.seed)
+    return ReplayRules(
+        restart_s=asked.restart_s,
+        span=asked.span,
+        data=asked.data,
+        failures=failures,
+        seed=asked.seed,
+        stops=not asked.keep_running,
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- the workload

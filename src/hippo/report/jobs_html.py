@@ -90,6 +90,8 @@ def _rules(account: ReplayAccount) -> str:
     parts = [where, f"resuming after a stop takes {rules.restart_s:g} s"]
     if account.workload.data_gb.any():
         parts.append("data move before a job runs" if rules.data == "before" else "data move while a job runs")
+    if not rules.stops:
+        parts.append("who decides stops no running job")
     if account.site.history is not None:
         parts.append("links move as in the network trace and are shared")
     if rules.failures is not None:

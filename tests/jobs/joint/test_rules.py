@@ -18,6 +18,7 @@ from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, LEFT, PRICED
 from hippo.jobs.joint.rules import Ranked
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.site import DevicePool, site
 from hippo.jobs.workload import JobWorkload
 from hippo.registry import JOB_SCHEDULERS, load
 
@@ -56,14 +57,15 @@ def test_nobody_is_stopped_where_running_jobs_may_not_be(scheduler: Scheduler, s
 def test_what_was_told_decides_who_goes_first_and_what_is_true_when_it_ends():
     """Two jobs for the whole site: one is told 100 s and ends after 90, the other 80 and takes 80."""
     jobs = [
-        Job("long", 0.0, 90.0, devices=16, estimate_s=100.0),
-        Job("short", 0.0, 80.0, devices=16, estimate_s=80.0),
+        Job("long", 0.0, 90.0, devices=4, estimate_s=100.0),
+        Job("short", 0.0, 80.0, devices=4, estimate_s=80.0),
     ]
-    ledger = play_jointly(JobWorkload.of(jobs), TWO, replace(rules.SRPT, name="srpt"), offers=offers())
+    alone = site([DevicePool("d0", "gpu", 1, 4)])
+    ledger = play_jointly(JobWorkload.of(jobs), alone, rules.SRPT, offers=offers())
     ends = dict(zip(("long", "short"), ledger.finish_s.tolist(), strict=True))
     assert ends == {"short": 80.0, "long": 170.0}
     told_less = [replace(jobs[0], estimate_s=60.0), jobs[1]]
-    ledger = play_jointly(JobWorkload.of(told_less), TWO, rules.SRPT, offers=offers())
+    ledger = play_jointly(JobWorkload.of(told_less), alone, rules.SRPT, offers=offers())
     assert dict(zip(("long", "short"), ledger.finish_s.tolist(), strict=True)) == {"long": 90.0, "short": 170.0}
 
 

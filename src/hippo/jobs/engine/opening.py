@@ -144,6 +144,7 @@ def _rules(policy: QueuePolicy, settings: ReplayRules) -> dict[str, Any]:
         "checkpoint_s": float(failures.checkpoint_every_s) if failures else np.inf,
         "seed": settings.seed,
         **key_rules(policy),
+        "preempts": policy.preempts and settings.stops,
     }
 
 

@@ -104,7 +104,7 @@ def _moving(site: JobSite, span_s: float, rng: np.random.Generator) -> JobSite:
     factor *= links_up(dynamics, time_s, k * k, rng)
     carried = np.repeat(rate[None], len(time_s), axis=0)
     apart = ~np.eye(k, dtype=bool)
-    carried[:, apart] *= factor.reshape(-1, k, k)[:, apart].clip(0.0)
+    carried[:-1, apart] *= factor.reshape(-1, k, k)[:-1, apart].clip(0.0)  # at last all are up, for ever
     return replace(site, history=LinkHistory(time_s, carried))
 
 

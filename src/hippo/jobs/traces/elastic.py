@@ -9,6 +9,9 @@ No public trace tells models, tokens and sizes of elastic jobs, so all of it is 
   2 to 2^k times as many. Other jobs are gangs.
 - *Work.* The time that a job takes on its most devices is log-normal, cut to 10 minutes and 3 days; its tokens are that
   time x its devices x tokens per second and device of the reference, which is taken to be the largest domain.
+- *Ends.* Training fails or is cancelled before all is done as often as published (``ACME_ENDS``, ``PHILLY_ENDS``:
+  cluster_summary.csv of Acme's trace, Hu et al., NSDI 2024, CC BY 4.0), larger jobs more often; each user has shares of
+  his own, and half of the bursts end alike.
 - *Data.* 4 bytes a token; for other jobs volumes by kind (``placement.data``); they lie in one domain a user, drawn in
   proportion to the domains' devices.
 
@@ -67,7 +70,8 @@ PHILLY_GANGS = ((0.938, 1), (0.019, 2), (0.023, 4), (0.018, 8), (0.0015, 16), (0
 
 @dataclass(frozen=True)
 class JobEnds:
-    """How training ends: ``failed`` and ``cancelled`` are shares of the jobs, the rest does what was told."""
+    """How training ends: ``failed`` and ``cancelled`` are shares of the jobs, the rest does what was told. Whoever ends
+    early does so after any share of it, with equal chance."""
 
     failed: float
     cancelled: float

@@ -23,7 +23,10 @@ METHODS = (WorldMethod("separate", SEPARATE), WorldMethod("srpt", SRPT))
 def test_every_world_of_a_grid_has_a_seed_of_its_own_and_networks_go_in_turn():
     grid = WorldGrid(seeds=2, domains=(4, 8))
     draws = grid.draws()
-    assert len({each.seed for each in draws}) == len(draws) == 2 * 2 * 3 * 5
+    assert 2 * len({each.seed for each in draws}) == len(draws) == 2 * 2 * 2 * 3 * 5
+    assert [each for each in draws if not each.stops_allowed] == [
+        replace(each, stops_allowed=False) for each in draws if each.stops_allowed
+    ]
     assert {each.jobs for each in draws if each.domains == 8} == {120}
     for family in grid.families:
         assert {each.network for each in draws if each.family == family} == set(grid.networks)

@@ -138,6 +138,7 @@ def _history(cluster: Cluster, movements: tuple[str, ...], rng: np.random.Genera
     time_s = np.arange(0.0, HOURS * HOUR_S, EVERY_S)
     factor = np.prod([draw_movement(name, cluster, time_s, rng).bandwidth for name in movements], axis=0)
     links, place = factor * base_bandwidth(cluster), {domain.name: at for at, domain in enumerate(cluster.domains)}
+    links[-1] = base_bandwidth(cluster)  # for ever: all are up
     instants, shown = [0], links[0]
     for at in range(1, len(links)):
         if (np.abs(links[at] - shown) > 0.1 * shown).any():

@@ -86,7 +86,7 @@ class DrawnWorlds(Checked):
     moving: float = within(0.7, 0.0, 1.0)  # share of the worlds whose links move
     failing: float = within(0.5, 0.0, 1.0)  # share in which nodes fail
     tenants: float = within(0.5, 0.0, 1.0)  # share in which others use devices, too
-    stops: float = within(0.25, 0.0, 1.0)  # share in which running jobs may be stopped
+    stops: float = within(0.0, 0.0, 1.0)  # share in which running jobs may be stopped
     epoch_s: float = within(300.0, 1.0, 1e6)  # unit of the discount
     validation: int = within(24, 0, 100_000)  # other numbers: looked at, never learned from
 
