@@ -72,6 +72,26 @@ def test_who_knows_that_a_short_job_comes_lets_a_long_one_wait():
     assert usual.cost > found.cost + 200.0
 
 
+def test_it_knows_when_jobs_end_whatever_was_told():
+    """The first was told to take 500 s and ends after 10, the second takes 50: 10 and 60 s in place of 60 and 50."""
+    first = replace(train("long", 10.0), estimate_s=500.0)
+    world = scene([first, train("short", 50.0)])
+    price = np.ones(2)
+    player = HindsightPlayer.of(world, price)
+    assert player.played(player.plain(SRPT))[0] == pytest.approx(50.0 + 60.0)
+    assert search(world, price, (SRPT,), most=1).cost == pytest.approx(10.0 + 60.0)
+
+
+def test_nobody_is_stopped_where_that_is_not_allowed():
+    """A job of 1,000 s has begun when one of 10 comes that is worth ten times as much."""
+    jobs = [train("long", 1000.0), train("short", 10.0, 1.0)]
+    costs = [
+        search(scene(jobs, settings=ReplayRules(restart_s=0.0, stops=stops)), np.array([1.0, 10.0]), (SRPT,), most=1)
+        for stops in (True, False)
+    ]
+    assert [each.cost for each in costs] == pytest.approx([1010.0 + 100.0, 1000.0 + 10.0 * 1009.0])
+
+
 def test_a_schedule_that_no_rule_makes_counts_as_found():
     world = GROUND.scene(replace(DRAW, network="still"))
     ledger = play_jointly(world.workload, world.site, GOODPUT, world.settings, offers=world.offers)

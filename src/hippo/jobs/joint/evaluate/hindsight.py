@@ -1,5 +1,5 @@
-"""The best that a search with hindsight finds in a world: a rule is told other priorities and sizes than the jobs have,
-and kept from jobs for a while, and whatever makes the jobs' true cost less is kept.
+"""The best that a search with hindsight finds in a world: a rule is told when jobs truly end, and other prices and
+sizes than they have, and kept from jobs for a while, and whatever makes the jobs' true cost less is kept.
 
 Every candidate is played by the engine with what truly happens, so the search knows when jobs come and end, nodes fail,
 others take devices and links move. It starts from the schedule of every competitor: of a rule in its own settings; of
@@ -37,7 +37,7 @@ FIRST, MOST = 100, 6400
 FINE = 1000
 """A priority of 0 is told as so much, so that it can be told a little more or less."""
 STEPS = (0.1, 0.5, 2.0)
-"""Deviations of the change of a priority's logarithm."""
+"""Deviations of the change of a price's logarithm."""
 SETTINGS: dict[str, tuple[float, ...]] = {
     "ahead": (0.0, 0.1, 0.3, 1.0),
     "margin": (0.02, 0.05, 0.1, 0.2, 1.0),
@@ -56,10 +56,11 @@ class Hints:
     """What a rule is told in place of what is so."""
 
     rule: Ranked
-    weight: Floats  # (n,) logarithm of what 1 + priority is multiplied with
+    weight: Floats  # (n,) logarithm of what price and priority (1 + it) are multiplied with
     least: Ints  # (n,) GPUs of elastic jobs
     most: Ints  # (n,)
     since_s: Floats  # (n,) it does not see a job before
+    ends: bool = False  # when jobs truly end, in place of what was told of them
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,12 @@ class HindsightPlayer:
         where one is left waiting for ever, or where they cost more than ``most``: such a play is given up."""
         scene, work = self.scene, self.scene.workload
         world = opened(work, scene.site, scene.settings, offers=scene.offers, tenants=scene.tenants).world
-        told = FINE * (1.0 + np.maximum(work.priority, 0)) * np.exp(np.clip(hints.weight, -20.0, 20.0))
+        times = np.exp(np.clip(hints.weight, -20.0, 20.0))
+        told = FINE * (1.0 + np.maximum(work.priority, 0)) * times
         world.mark[:, c.PRIORITY] = np.maximum(0.0, np.rint(told) - 1.0)
-        world.job[:, c.ESTIMATE] = np.nan  # it knows when jobs end
-        self.seen.price[:] = self.price * np.exp(np.clip(hints.weight, -20.0, 20.0))
+        self.seen.price[:] = self.price * times
+        if hints.ends:
+            world.job[:, c.ESTIMATE] = np.nan
         elastic = work.elastic
         world.mark[elastic, c.LEAST], world.mark[elastic, c.DEVICES] = hints.least[elastic], hints.most[elastic]
         if not play_with_hints(world, self.seen, hints.rule.terms, self.room, hints.since_s, self.price, most):
@@ -149,6 +152,8 @@ def search(
 
     for rule in rules:
         tries(player.plain(rule), rule.name)
+    for rule in rules:
+        tries(replace(player.plain(rule), ends=True), rule.name)
     others = [(player.cost(found_s), name, found_s) for name, found_s in schedules]
     for _, name, found_s in others:
         tries(_in_order(player.plain(best.rule), scene, found_s), name)
@@ -172,10 +177,10 @@ def _in_order(hints: Hints, scene: WorldScene, ends_s: Floats) -> Hints:
     """Hints by which jobs rank as they end in a schedule: work left over price, at first, goes with the end."""
     work = scene.workload
     device_s = work.duration_s / scene.offers.quickest(work) * work.devices
-    price = (1.0 + np.maximum(work.priority, 0)) / (3600.0 + work.duration_s / scene.offers.quickest(work))
-    weight = np.log(np.maximum(device_s, 1.0) / price) - np.log(np.maximum(ends_s - work.arrival_s[0], 60.0))
+    weight = np.log(np.maximum(device_s, 1.0) / scene.offers.prices(work))
+    weight -= np.log(np.maximum(ends_s - work.arrival_s[0], 60.0))
     rule = replace(SRPT, margin=hints.rule.margin, slack=hints.rule.slack)
-    return replace(hints, rule=rule, weight=weight - weight.mean())
+    return replace(hints, rule=rule, weight=weight - weight.mean(), ends=True)
 
 
 def _changed(hints: Hints, ends_s: Floats, scene: WorldScene, price: Floats, rng: np.random.Generator) -> Hints:
@@ -216,7 +221,10 @@ def _changed(hints: Hints, ends_s: Floats, scene: WorldScene, price: Floats, rng
         until_s = (-np.inf, work.arrival_s[other], ends_s[other])[int(rng.integers(3))]
         since_s[each] = until_s if until_s > work.arrival_s[each] else -np.inf
         return replace(hints, since_s=since_s)
-    name = list(SETTINGS)[int(rng.integers(len(SETTINGS)))]
+    at = int(rng.integers(len(SETTINGS) + 1))
+    if at == len(SETTINGS):
+        return replace(hints, ends=not hints.ends)
+    name = list(SETTINGS)[at]
     value = SETTINGS[name][int(rng.integers(len(SETTINGS[name])))]
     return replace(hints, rule=replace(hints.rule, **{name: value}))  # type: ignore[arg-type]
 

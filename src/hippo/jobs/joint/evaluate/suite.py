@@ -110,6 +110,7 @@ def jobs_of(scene: WorldScene) -> list[Row]:
             "user": work.users[work.user[job]],
             "arrival_s": float(work.arrival_s[job]),
             "work_s": float(work.duration_s[job]),
+            "told_s": float(work.told_s[job]),
             "devices": int(work.devices[job]),
             "priority": int(work.priority[job]),
             "deadline_s": float(work.deadline_s[job]) if np.isfinite(work.deadline_s[job]) else None,
