@@ -241,7 +241,7 @@ def test_an_answer_played_ahead_costs_what_it_then_costs():
         env = WorldEnv(scenes().scene(number), prices(scenes().scene(number)))
         before, found = env.world.job.copy(), np.zeros(2, np.int64)
         teach(env.world, env.sight, found)
-        branch = Branch(env)
+        branch = Branch.of(env)
         total_s = by_rule(env.scene).total_s
         assert branch.cost(int(found[0]), int(found[1]), 0.0) + env.paid_s == pytest.approx(total_s, rel=1e-9)
         assert branch.cost(int(found[0]), int(found[1]), 0.0) + env.paid_s == pytest.approx(total_s, rel=1e-9)

@@ -13,7 +13,7 @@ Letters: W worlds, M answers that are tried, N moments, J jobs, P places.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -48,26 +48,27 @@ MOST = 4.0
 """Savings count at most so many times their mean."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Branch:
     """One world, and its copy in which answers are tried."""
 
     env: WorldEnv
-    trial: WorldCopy = field(init=False)
-    sight: Sight = field(init=False)
-    state: Floats = field(init=False)
+    trial: WorldCopy
+    sight: Sight
+    state: Floats
 
-    def __post_init__(self) -> None:
-        scene = self.env.scene
-        self.trial = WorldCopy.of(self.env.world)
-        self.sight = sight(
+    @classmethod
+    def of(cls, env: WorldEnv) -> Branch:
+        """Of a world."""
+        scene = env.scene
+        seen = sight(
             *(scene.workload, scene.site, scene.offers),
             jobs=JOBS,
             places=PLACES,
-            price=self.env.price,
+            price=env.price,
             stops=scene.settings.stops,
         )
-        self.state = np.zeros(3)
+        return cls(env, WorldCopy.of(env.world), seen, np.zeros(3))
 
     def cost(self, slot: int, place: int, decay: float) -> float:
         """Priced seconds from now on if this is answered and the rule answers all that comes, discounted by ``decay`` a
@@ -188,7 +189,7 @@ def _costs(batch: WorldBatch, branches: list[Branch | None], slots: Ints, places
     for each, env in enumerate(batch.envs):
         branch = branches[each]
         if branch is None or branch.env is not env:
-            branch = branches[each] = Branch(env)
+            branch = branches[each] = Branch.of(env)
         curve, known = batch.curve[each], set()
         assert curve is not None
         for number in range(TRIES):
