@@ -197,7 +197,7 @@ WORLDS = ("evaluate", "--world", *DRAWN)
 
 
 def test_worlds_are_played_by_everybody_asked_and_written_down(hippo, tmp_path):
-    asked = (*WORLDS, "--methods", "separate,srpt", "--loads", "1,1.2", "--processes", 1)
+    asked = (*WORLDS, "--methods", "separate,srpt", "--loads", "1,1.2", "--stops", "yes", "--processes", 1)
     document = hippo(*asked, "--out", tmp_path, "--write", tmp_path, "--json").document
     assert set(document["methods"]) == {"separate", "srpt"}
     assert document["worlds"] == 2
@@ -217,6 +217,10 @@ def test_worlds_are_played_by_everybody_asked_and_written_down(hippo, tmp_path):
     assert "separate" in bounded
     assert "the best found with hindsight costs" in bounded
     assert hippo(*asked, "--bounds", "none", "--json").document["methods"]["srpt"]["of_bound"] is None
+    both = hippo(*asked[:-4], "--bounds", "none", "--processes", 1, "--json").document
+    assert both["worlds"] == 4
+    assert both["stopping"]["yes"]["methods"]["srpt"]["priced_s"] == document["methods"]["srpt"]["priced_s"]
+    assert both["stopping"]["no"]["methods"]["srpt"]["stops"]["mean"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -227,6 +231,7 @@ def test_worlds_are_played_by_everybody_asked_and_written_down(hippo, tmp_path):
         (("--policy", "no.npz"), "no.npz"),
         (("--methods", "srpt", "--policy", "no.npz"), "only hi_ppo takes a policy"),
         (("--loads", "much"), "--loads"),
+        (("--stops", "perhaps"), "--stops"),
         (("--loads", "0"), "--loads"),
         (("--domains", "1"), "--domains"),
         (("--domains", "4,x"), "--domains"),
