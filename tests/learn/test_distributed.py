@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from multiprocessing import set_forkserver_preload
 from pathlib import Path
 from threading import Barrier, Thread
@@ -84,10 +85,11 @@ def test_processes_that_hold_unequally_many_decisions_weigh_each_alike(held: int
     seen, returns = torch.randn(40, 3, generator=generator), torch.randn(40, 1, generator=generator)
     action = torch.randint(2, (40,), generator=generator)
     end: dict[object, dict[str, torch.Tensor]] = {}
+    torch.manual_seed(1)
+    start = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
 
     def learn(who: object, place: slice, shares: list[int], together: Together) -> None:
-        torch.manual_seed(1)
-        policy, value = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+        policy, value = copy.deepcopy(start)  # made before: threads would draw from one generator
 
         def evaluate(seen: torch.Tensor, action: torch.Tensor) -> Evaluated:
             log_probs, chaos = choice(policy(seen), torch.ones(len(seen), 2, dtype=torch.bool))
