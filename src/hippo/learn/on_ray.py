@@ -29,7 +29,7 @@ PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class LearnerState:
     """All that the next update depends on."""
 
     policy: dict[str, Any]
@@ -39,12 +39,12 @@ class Held:
 
 
 @dataclass(frozen=True, eq=False)
-class Came:
+class WorkerTurn:
     """What a worker has to tell after an update."""
 
     learned: Learned
     shares: list[Any]
-    held: Held | None  # of the first worker, without shares
+    held: LearnerState | None  # of the first worker, without shares
 
 
 class RayWorker:
@@ -63,7 +63,9 @@ class RayWorker:
             free.bind(("", 0))
             return ray.util.get_node_ip_address(), int(free.getsockname()[1])
 
-    def join(self, make: Make, rank: int, size: int, address: tuple[str, int], cut_off: float, held: Held) -> int:
+    def join(
+        self, make: Make, rank: int, size: int, address: tuple[str, int], cut_off: float, held: LearnerState
+    ) -> int:
         """Meet the others, and begin where the run is; process id."""
         import os
 
@@ -82,15 +84,15 @@ class RayWorker:
             self.learner.restore(held.multipliers, mine)
         return os.getpid()
 
-    def learn(self, done: float) -> Came:
+    def learn(self, done: float) -> WorkerTurn:
         """An update."""
         told = self.learner.learn(done)
         multipliers, shares = self.learner.state()
         held = None
         if self.learner.place.first:
             policy, optimizer = self.learner.policy.state_dict(), self.learner.optimizer.state_dict()
-            held = Held(policy, optimizer, multipliers, [])
-        return Came(told, shares, held)
+            held = LearnerState(policy, optimizer, multipliers, [])
+        return WorkerTurn(told, shares, held)
 
     def alive(self) -> bool:
         """Whether this process answers."""
@@ -164,7 +166,7 @@ class RayLearner:
             remedy = "mend it, or go on with --resume and fewer --workers"
             raise WorkersLostError(problem, source="--ray", remedy=remedy)
         address = self.ray.get(first)
-        held = Held(self.policy.state_dict(), self.optimizer.state_dict(), self.multipliers, self.shares)
+        held = LearnerState(self.policy.state_dict(), self.optimizer.state_dict(), self.multipliers, self.shares)
         told = self.ray.put(held)
         joined = [
             each.join.remote(self.make, rank, self.workers, address, self.cut_off, told)
@@ -195,7 +197,7 @@ class RayLearner:
             return False
         return True
 
-    def _kept(self, came: list[Came], own_s: float) -> Learned:
+    def _kept(self, came: list[WorkerTurn], own_s: float) -> Learned:
         first = came[0]
         assert first.held is not None
         self.policy.load_state_dict(first.held.policy)

@@ -12,7 +12,7 @@ from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.online.guard import Margins, TwoQueueGuard, judge, time_in_system, watch
 from hippo.jobs.online.learner import JobHistory, guessed_s, history_of
-from hippo.jobs.online.log import Known, Transition
+from hippo.jobs.online.log import KnownJob, Transition
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import DevicePool, site
@@ -96,7 +96,7 @@ def test_the_guard_takes_the_first_that_is_allowed() -> None:
 
 def test_durations_that_are_not_known_are_guessed_and_never_taken_from_the_job() -> None:
     known = tuple(
-        Known(Job(name, at, 12345.0), finish, ran)
+        KnownJob(Job(name, at, 12345.0), finish, ran)
         for name, at, finish, ran in [
             ("a", 0.0, 40.0, 30.0),
             ("b", 1.0, 90.0, 50.0),
@@ -123,7 +123,7 @@ def test_an_update_is_given_no_decisions_about_the_jobs_on_which_it_is_judged() 
 
 def test_a_job_that_left_is_in_the_system_no_longer_in_the_guards_replay_either() -> None:
     """It was cancelled 30 s after it came; its length stays a guess and it is no teacher."""
-    known = (Known(Job("a", 0.0, 1.0), 40.0, 40.0), Known(Job("cancelled", 0.0, 1.0), 30.0, None))
+    known = (KnownJob(Job("a", 0.0, 1.0), 40.0, 40.0), KnownJob(Job("cancelled", 0.0, 1.0), 30.0, None))
     found = history_of(known, {}, now_s=1000.0)
     assert found.ended.tolist() == [True, False]
     assert found.workload.duration_s.tolist() == [40.0, 40.0]

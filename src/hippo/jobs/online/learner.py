@@ -19,7 +19,7 @@ from hippo.jobs.learned.past import size_class
 from hippo.jobs.learned.state import KeyMemory
 from hippo.jobs.learned.state import LearnedSetup as Starts
 from hippo.jobs.learned.weights import KeyWeights, packed, prior, unpacked, untrained
-from hippo.jobs.online.log import Known, Transition
+from hippo.jobs.online.log import KnownJob, Transition
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import JobSite
@@ -90,7 +90,7 @@ class OnlineLearner(Protocol[W]):
 
 
 def history_of(
-    known: tuple[Known, ...],
+    known: tuple[KnownJob, ...],
     attained_s: Mapping[str, float],
     *,
     now_s: float,

@@ -78,7 +78,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownJob:
     """What the log says of a job."""
 
     job: Job  # ``duration_s`` as its submitter told it; nobody looks at it
@@ -211,13 +211,13 @@ class Log:
         ).fetchall()
         return tuple(self._transition(row) for row in reversed(rows))
 
-    def jobs(self, last: int | None = None) -> tuple[Known, ...]:
+    def jobs(self, last: int | None = None) -> tuple[KnownJob, ...]:
         """The jobs that came last (None: all), in order of arrival."""
         rows = self._base.execute(
             "SELECT job, finish_s, ran_s FROM jobs ORDER BY arrival_s DESC, rowid DESC LIMIT ?",
             (-1 if last is None else last,),
         ).fetchall()
-        return tuple(Known(_job(text), finish_s, ran_s) for text, finish_s, ran_s in reversed(rows))
+        return tuple(KnownJob(_job(text), finish_s, ran_s) for text, finish_s, ran_s in reversed(rows))
 
     @property
     def versions(self) -> tuple[tuple[int, str, str], ...]:
