@@ -71,7 +71,7 @@ class Branch:
         )
         return cls(env, WorldCopy.of(env.world), seen, env.state.copy())
 
-    def cost(self, slot: int, place: int, decay: float, usd_s: float) -> float:
+    def cost(self, slot: int, place: int, decay: float, usd_s: float = 0.0) -> float:
         """Priced seconds from now on if this is answered and the rule answers all that comes, discounted by ``decay`` a
         second; by the preferences of the scene, where a USD of egress counts as ``usd_s`` of them."""
         self.trial.restore()
