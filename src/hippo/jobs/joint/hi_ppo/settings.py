@@ -98,12 +98,12 @@ class DrawnWorlds(Checked):
 
 @dataclass(frozen=True)
 class Limits(Checked):
-    """What the agents have to keep to, in the mean of all worlds; .inf: no limit. Each has a multiplier, which ascends
+    """What the agents have to keep to, in the mean of all worlds; 0: no limit. Each has a multiplier, which ascends
     while more is used (dual ascent); what goes over links below the floor is penalised as it stands (big-M)."""
 
-    egress_usd_per_hour: float = within(inf, 1e-9, inf)
-    unfairness: float = within(inf, 1e-9, inf)  # share of the site that owners lack of an equal share, in the mean
-    stops_per_job: float = within(inf, 1e-9, inf)
+    egress_usd_per_hour: float = within(0.0, 0.0, 1e12)
+    unfairness: float = within(0.0, 0.0, 1e12)  # share of the site that owners lack of an equal share, in the mean
+    stops_per_job: float = within(0.0, 0.0, 1e12)
     floor_gbit_per_s: float = within(0.0, 0.0, 1e6)  # of a link over which jobs exchange
     big_m: float = within(0.01, 0.0, 1e9)  # what a GB that goes over others costs, in times of a job
     rate: float = within(0.05, 0.0, 1e3)  # of the ascent, an update
@@ -111,8 +111,8 @@ class Limits(Checked):
 
     @property
     def each(self) -> tuple[float, float, float]:
-        """Those with multipliers, in the order of ``env.COSTS``."""
-        return self.egress_usd_per_hour, self.unfairness, self.stops_per_job
+        """Those with multipliers, in the order of ``env.COSTS``; inf: none."""
+        return self.egress_usd_per_hour or inf, self.unfairness or inf, self.stops_per_job or inf
 
 
 @dataclass(frozen=True)
