@@ -255,7 +255,7 @@ class WorldLearner:
         returns = torch.from_numpy(np.concatenate([each.reshape(-1, 1) for _, each in found]))
         action = torch.from_numpy(np.concatenate([roll.action.reshape(-1, 3) for roll in rolls]))
         entropy = _between(ppo.entropy, ppo.entropy_end, done)
-        figures = {}
+        figures: dict[str, float] = {}
         if self.updates % self.settings.run.upper_every == 0:
             upper = self._upper(every, action, rolls, advantage, returns, entropy)
             figures |= {f"ppo/{name}": float(value) for name, value in upper._asdict().items()}
@@ -337,7 +337,8 @@ class WorldLearner:
     def _ascend(self, rolls: Sequence[Roll]) -> dict[str, float]:
         """One step of the dual (Ray et al. 2019, section 4.2): a multiplier rises by how much more was used than
         allowed, relative to that. Returns use over limit, and multipliers."""
-        limits, figures = self.settings.limits, {}
+        limits = self.settings.limits
+        figures: dict[str, float] = {}
         found = [used(roll, limits, self.settings.worlds.epoch_s) for roll in rolls]
         for at, (name, limit) in enumerate(zip(COSTS, limits.each, strict=False)):
             if not np.isfinite(limit):

@@ -251,7 +251,7 @@ class WorldBatch:
             taken = (slot, place, shape if self.sights.may_shape[each].any() else -1)
             reward[each] = env.answer(*taken)
             self.answers[each].append(taken)
-            over, costs = env.done, env.costs()
+            over, costs = self.envs[each].done, env.costs()
             self.spent[each, :-1], self.spent[each, -1] = costs - self.costs[each], env.world.tally[c.ARRIVED] - came
             self.costs[each] = costs
             passed[each], done[each] = env.world.clock[c.NOW] - before_s, over
