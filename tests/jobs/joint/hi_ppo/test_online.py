@@ -329,8 +329,8 @@ class Broken(Scripted):
 
 def test_a_policy_that_breaks_is_out_at_once_and_the_rule_goes_on(tmp_path: Path) -> None:
     played = scene(jobs=80)
-    breaks_s = float(played.workload.arrival_s[50])
-    found = served(played, tmp_path, *told(Broken({}, {}, breaks_s)), review_every_jobs=25)
+    breaks_s = float(played.workload.arrival_s[30])
+    found = served(played, tmp_path, *told(Broken({}, {}, breaks_s)))
     assert found.ran.all()
     with log_of(tmp_path, played) as log:
         assert any("version 1 could not decide: FloatingPointError: no luck" in why for _, _, why in log.served)

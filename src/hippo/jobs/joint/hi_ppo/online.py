@@ -136,6 +136,11 @@ class LoggedScenes:
     jobs: int  # of a world
     seed: int
 
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Of every world."""
+        return self.history.ground.site.domains
+
     def scene(self, number: int) -> WorldScene:
         """World ``number``."""
         rng, known = np.random.default_rng([self.seed, number]), self.history.workload
@@ -202,7 +207,7 @@ class AgentsLearner:
         policy = SiteAgents(self.settings)
         known = {name: torch.from_numpy(np.array(array)) for name, array in _named(weights).items()}
         policy.load_state_dict({name: array for name, array in known.items() if name != HEADS})
-        batch = WorldBatch(scenes, self.worlds, len(history.ground.site.domains), regret=True)
+        batch = WorldBatch(scenes, self.worlds, len(scenes.domains), regret=True)
         learner = WorldLearner(policy, [WorldShare(batch, rng)], self.settings, Place())
         learner.updates = self.settings.run.value_updates  # values were learned before
         for _ in range(self.updates):
@@ -409,7 +414,7 @@ class OnlineScheduler:
         if self._agents is None or self._agents[0] != self.loop.version:
             served: Any = self.loop.serving
             agents = _Noted(served.scheduler.agents, self._note)
-            self._agents = (self.loop.version, HiPpoScheduler(agents=agents))
+            self._agents = (self.loop.version, HiPpoScheduler(agents=agents, sights=self._eyes.sights))
         return self._agents[1]
 
     def _note(self, moment: Moment, seen: Sight, found: tuple[int, int, int] | None) -> None:
