@@ -56,8 +56,7 @@ class VerifiedScheduler:
         answers = self._verified(moment, lambda: first or self.clock() < ends_s)
         if answers is None:
             self.base.decide(moment)
-        else:
-            self.policy.repeat(moment, answers)
+        self.policy.repeat(moment, answers or ())
 
     def _verified(self, moment: Moment, on_time: Callable[[], bool]) -> list[Answer] | None:
         """What the policy says and is to be done; None: what the rule says is."""
