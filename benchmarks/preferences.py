@@ -25,7 +25,7 @@ from hippo.jobs.joint import rules
 from hippo.jobs.joint.env import WorldScene
 from hippo.jobs.joint.evaluate.suite import played
 from hippo.jobs.joint.evaluate.worlds import WorldGrid, WorldGround
-from hippo.jobs.joint.hi_ppo.policy import FORM, Agents, HiPpoScheduler
+from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
 from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.traces.elastic import usual_trainings
@@ -77,7 +77,7 @@ def main() -> None:
     asked.add_argument("--worlds", type=int, default=5)
     asked.add_argument("--jobs", type=int, default=100)
     given = asked.parse_args()
-    agents = Agents.of(FORM.unpacked(given.policy.read_bytes(), str(given.policy))[0])
+    agents = Agents.unpacked(given.policy.read_bytes(), str(given.policy))
     ground = WorldGround(str(CLUSTER), offer_table(load_cluster(CLUSTER), usual_trainings(MODELS)))
     print("| domains | world | front | covered | volume | egress of ours, USD | priced time of ours, h |")
     print("|---|---|---|---|---|---|---|")
