@@ -105,6 +105,7 @@ def main() -> None:
             )
         for name, values in zip(("covered", "volume"), zip(*found, strict=True), strict=True):
             told = interval(list(values))
+            assert told is not None
             print(f"{domains} domains, {name}: {told.mean:.3f} ({told.low:.3f} to {told.high:.3f})", flush=True)
 
 
