@@ -56,8 +56,8 @@ def points(scene: WorldScene, schedulers: Sequence[Scheduler]) -> Points:
 
 def covered(ours: Points, front: Points) -> float:
     """Share of the front's points that one of ours comes within ``CLOSE`` of, or undercuts."""
-    near = (ours[None] <= front[:, None] * (1.0 + CLOSE) + 1e-9).all(axis=2).any(axis=1)
-    return float(near.mean())
+    near = np.all(ours[None] <= front[:, None] * (1.0 + CLOSE) + 1e-9, axis=2)
+    return float(np.mean(np.any(near, axis=1)))
 
 
 def volume(ours: Points, every: Points) -> float:
