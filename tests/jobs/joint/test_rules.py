@@ -14,7 +14,7 @@ from hippo.jobs.job import Job
 from hippo.jobs.joint import rules
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import opened, play_jointly, step
-from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, LEFT, PRICED
+from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, CHEAPEST, FIRST, FULLEST, GRADIENT, LEFT, PRICED
 from hippo.jobs.joint.rules import Ranked
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
@@ -90,17 +90,27 @@ RULES = st.builds(
     most_parts=st.integers(1, 4),
     slack=st.sampled_from([0.0, 0.02, 0.2]),
     crowd=st.sampled_from([0.0, 1.0]),
+    busy=st.sampled_from([0.0, 0.3]),
     thrift=st.sampled_from([0.0, 1.0]),
     urgency=st.sampled_from([0.0, 4.0]),
+    place=st.sampled_from([CHEAPEST, FIRST, FULLEST, GRADIENT]),
+    patience=st.sampled_from([0.0, 0.2, 1.0]),
+    reserves=st.sampled_from([0, 1, 4]),
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(rule=RULES, seed=st.integers(0, 2**32 - 1), domains=st.integers(2, 4), jobs=st.integers(3, 12))
-def test_the_compiled_rule_does_what_the_clear_one_does(rule: Ranked, seed: int, domains: int, jobs: int):
+@settings(max_examples=100, deadline=None)
+@given(
+    rule=RULES,
+    seed=st.integers(0, 2**32 - 1),
+    domains=st.integers(2, 4),
+    jobs=st.integers(3, 12),
+    stops=st.booleans(),
+)
+def test_the_compiled_rule_does_what_the_clear_one_does(rule: Ranked, seed: int, domains: int, jobs: int, stops: bool):
     world = drawn(seed, domains, jobs)
-    rest = {"offers": world.offers, "tenants": world.tenants}
-    quick, clear = (play_jointly(world.workload, world.site, each, world.rules, **rest) for each in (rule, Clear(rule)))
+    rest, terms = {"offers": world.offers, "tenants": world.tenants}, replace(world.rules, stops=stops)
+    quick, clear = (play_jointly(world.workload, world.site, each, terms, **rest) for each in (rule, Clear(rule)))
     np.testing.assert_allclose(quick.finish_s, clear.finish_s, rtol=1e-9)
     assert quick.preemptions.tolist() == clear.preemptions.tolist()
 

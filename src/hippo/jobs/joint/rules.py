@@ -13,7 +13,17 @@ import numpy as np
 from hippo.errors import MissingExtraError
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.moment import JobPlace, Moment
-from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, LEFT, PRICED, RankTerms, begin_best, decide_ranked, rank_room
+from hippo.jobs.joint.ranked import (
+    ARRIVED,
+    ATTAINED,
+    CHEAPEST,
+    LEFT,
+    PRICED,
+    RankTerms,
+    begin_best,
+    decide_ranked,
+    rank_room,
+)
 
 MOST_WORK = 0.2  # of the solver in a round, in its own seconds, which do not hang on the machine
 
@@ -44,6 +54,8 @@ class Ranked:
     """A place that costs more by so much is taken if it has fewer GPUs."""
     crowd: float = 0.0
     """What its GPUs cost those who wait counts so many times."""
+    busy: float = 0.0
+    """What they cost those who run counts so many times, who stand for those who are to come."""
     thrift: float = 0.0
     """What all of a job's GPUs cost, in its own prices, while its deadline is far."""
     urgency: float = 0.0
@@ -54,6 +66,14 @@ class Ranked:
     """Levels of weights of links, by GPU time per byte; 1: all alike."""
     times: float = 8.0
     """A level's weight over that of the one below."""
+    place: int = CHEAPEST
+    """Which place it is of those that have the size which a job takes and cost about as little."""
+    patience: float = 1.0
+    """Where nobody is stopped for it, a job that could begin waits for GPUs of one domain that are told to become free
+    and cost it less by this share, the wait included; 1: never."""
+    reserves: int = 0
+    """Domains that are kept, where nobody is stopped for others, for the first who wait: from when they are told to
+    have room there, for whoever ranks behind only what is left over."""
     learns: bool = False
 
     @property
@@ -63,13 +83,13 @@ class Ranked:
 
     def decide(self, moment: Moment) -> None:
         """Begin who can, by force if need be; look at those who run; weigh their flows."""
-        room = rank_room(len(moment.workload), len(moment.site.domains))
-        decide_ranked(moment.world, moment.sight, self.terms, room)
+        decide_ranked(moment.world, moment.sight, self.terms, rank_room(moment.sight))
 
 
 def begin(moment: Moment, job: int, most_parts: int = c.MOST_PARTS) -> bool:
     """Begin a job where it is quickest now, on the fewest GPUs that are within 2 % of it; False: nowhere."""
-    return bool(begin_best(moment.world, moment.sight, Ranked("", "", most_parts=most_parts).terms, job, -1))
+    terms, room = Ranked("", "", most_parts=most_parts).terms, rank_room(moment.sight)
+    return bool(begin_best(moment.world, moment.sight, terms, room, job, -1))
 
 
 # -------------------------------------------------------------------------------------------------------- all at once
