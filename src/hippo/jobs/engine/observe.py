@@ -22,17 +22,32 @@ from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
-DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS, SITE_NUMBERS = 11, 4, 25, 16, 11
+DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS, SITE_NUMBERS = 14, 7, 25, 16, 12
 SHAPE_NUMBERS, SHAPES = 18, 12
+THERE = 10
+"""Number of a domain that is 1: rows of domains that are not there are zero."""
+FORECAST, MEMORY = (4, 5), (6,)
+"""Numbers of a link: what is expected of it, and with what doubt; what it carried in the past."""
+PAST, OF_USER = (11, 12, 13), (22, 23)
+"""Numbers of a domain: how it was in the past; of a job: what jobs of its user did of what they were told to."""
 
 LATELY_S = (3600.0, 6 * 3600.0)
 """What came within these is summed."""
 SOON_S = (1800.0, 2 * 3600.0, 8 * 3600.0)
 """What is told to become free within these."""
+PAST_S = 12 * 3600.0
+"""What was is forgotten by a factor of e in so long."""
+SAMPLE_S, AHEAD = 900.0, 8
+"""Between two samples of a link, which tell how long it stays as it is; and how many samples are forecast."""
 DWELL_S = 600.0
 """A job computes so long before it changes its place, but for one that is more urgent."""
 
 Floats = NDArray[np.float32]
+
+NOW, MEAN, SQUARE, SAMPLE, STEP = range(5)
+LINK_PAST = 5
+"""Of ``Sight.link_past``: how much a link carries (as its first number says), the mean and mean square of that in the
+past, the last sample, and the mean square of the step between two samples."""
 
 
 class Sight(NamedTuple):
@@ -65,6 +80,10 @@ class Sight(NamedTuple):
     room: NDArray[np.int64]  # (B,) nodes that have been counted
     stops: bool  # whether running jobs may be stopped, or change their place
     key: NDArray[np.float64]  # (J,) by which jobs are shown: urgency, of those that wait below 0
+    egress_weight: float  # of egress in the preferences of who asks, 0 to 1; the rest is time's
+    seen_at: NDArray[np.float64]  # (2,) when it was last looked, and when links were last sampled
+    link_past: NDArray[np.float64]  # (K, K, 5) as of then: see ``_remember``
+    domain_past: NDArray[np.float64]  # (K, 2, 3) as of then: broken, others', free; now and in the past
 
 
 def sight(
@@ -76,6 +95,7 @@ def sight(
     places: int,
     price: NDArray[np.float64] | None = None,
     stops: bool = True,
+    egress_weight: float = 0.0,
 ) -> Sight:
     """Room for what is seen of a world: so many jobs, and so many places of one. ``price`` (n,): None: as
     ``OfferTable.prices`` has it."""
@@ -109,6 +129,10 @@ def sight(
         room=np.zeros(sum(pool.nodes for pool in site.pools), np.int64),
         stops=stops,
         key=np.zeros(jobs),
+        egress_weight=egress_weight,
+        seen_at=np.full(2, -np.inf),
+        link_past=np.zeros((domains, domains, LINK_PAST)),
+        domain_past=np.zeros((domains, 2, len(PAST))),
     )
 
 
@@ -118,6 +142,7 @@ def look(w, s):  # type: ignore[no-untyped-def]
     _blocks(w, s)
     _lefts(w, s, -1)
     _domains(w, s)
+    _remember(w, s)
     count = _choose_jobs(w, s)
     _site(w, s)
     for at in range(len(s.job)):
@@ -136,7 +161,7 @@ def survey(w, s, job):  # type: ignore[no-untyped-def]
     _blocks(w, s)
     _lefts(w, s, -1)
     s.job[0] = job
-    return _places(w, s, job)
+    return _places(w, s, job, False)
 
 
 @kernel(lean=True)
@@ -201,7 +226,7 @@ def _domains(w, s):  # type: ignore[no-untyped-def]
         numbers[5] = np.log(1.0 + devices) / 8.0
         for number in range(6, 10):
             numbers[number] = 0.0
-        numbers[10] = 1.0
+        numbers[THERE] = 1.0
     _soon_free(w, s)
     for here in range(len(s.links)):
         for there in range(len(s.links)):
@@ -209,6 +234,7 @@ def _domains(w, s):  # type: ignore[no-untyped-def]
             if here == there or capacity == np.inf:
                 for number in range(LINK_NUMBERS):
                     numbers[number] = 0.0
+                s.link_past[here, there, SAMPLE] = np.inf  # nothing to remember
                 continue
             numbers[0] = np.log(1.0 + capacity / 1.25e8) / 4.0  # in Gbit/s
             numbers[1] = np.log(1.0 + s.left[here, there] / 1.25e8) / 4.0
@@ -217,6 +243,64 @@ def _domains(w, s):  # type: ignore[no-untyped-def]
     for job in range(w.tally[c.ARRIVED]):  # where data of who waits lie
         if w.mark[job, c.STATUS] == c.WAITING and w.mark[job, c.HOME] >= 0:
             s.domains[w.mark[job, c.HOME], 6] += np.float32(0.1)
+
+
+@kernel(lean=True)
+def _remember(w, s):  # type: ignore[no-untyped-def]
+    """Carry the past on to now, and write down what it says of domains and links.
+
+    Means that forget exponentially, of what was seen from one look to the next: a linear recurrent memory whose weights
+    on what is seen are fixed and whose readings are weighed by the networks. Of a link they tell a process that returns
+    to its mean, x' = m + r (x - m) + noise (AR(1)): m and its variance v are those of the past, r = 1 - d / 2 v by the
+    mean square d of steps between samples. Forecast is its mean over the next ``AHEAD`` samples, doubt its standard
+    deviation by then.
+    """
+    now = w.clock[c.NOW]
+    first = s.seen_at[0] == -np.inf
+    keeps = 0.0 if first else np.exp((s.seen_at[0] - now) / PAST_S)
+    samples = first or now - s.seen_at[1] >= SAMPLE_S
+    kept = 0.0 if first else np.exp((s.seen_at[1] - now) / PAST_S)
+    for domain in range(len(s.domains)):
+        numbers, past = s.domains[domain], s.domain_past[domain]
+        for number in range(3):
+            at = 0 if number == 2 else 3 - number  # broken, others', free
+            if first:
+                past[0, number] = numbers[at]
+                past[1, number] = numbers[at]
+            past[1, number] = keeps * past[1, number] + (1.0 - keeps) * past[0, number]
+            past[0, number] = numbers[at]
+            numbers[11 + number] = past[1, number]
+    for here in range(len(s.links)):
+        for there in range(len(s.links)):
+            numbers, past = s.links[here, there], s.link_past[here, there]
+            if past[SAMPLE] == np.inf:
+                continue
+            now_carries = numbers[0]
+            if first:
+                past[NOW], past[MEAN], past[SAMPLE] = now_carries, now_carries, now_carries
+                past[SQUARE] = now_carries * now_carries
+            past[MEAN] = keeps * past[MEAN] + (1.0 - keeps) * past[NOW]
+            past[SQUARE] = keeps * past[SQUARE] + (1.0 - keeps) * past[NOW] * past[NOW]
+            past[NOW] = now_carries
+            if samples and not first:
+                step = now_carries - past[SAMPLE]
+                past[STEP] = kept * past[STEP] + (1.0 - kept) * step * step
+            if samples:
+                past[SAMPLE] = now_carries
+            varies = max(0.0, past[SQUARE] - past[MEAN] * past[MEAN])
+            stays = 1.0
+            if varies > 1e-9:
+                stays = min(1.0, max(0.0, 1.0 - past[STEP] / (2.0 * varies)))
+            share, power = 0.0, 1.0
+            for _ in range(AHEAD):
+                power *= stays
+                share += power / AHEAD
+            numbers[4] = past[MEAN] + (now_carries - past[MEAN]) * share
+            numbers[5] = np.sqrt(varies * (1.0 - power * power))
+            numbers[6] = past[MEAN]
+    s.seen_at[0] = now
+    if samples:
+        s.seen_at[1] = now
 
 
 @kernel(lean=True)
@@ -298,6 +382,7 @@ def _site(w, s):  # type: ignore[no-untyped-def]
                 numbers[9 + span] += s.price[job]
     for number in range(7, 11):
         numbers[number] = np.log(1.0 + numbers[number]) / 4.0
+    numbers[11] = s.egress_weight
 
 
 @kernel(lean=True)
@@ -453,14 +538,15 @@ def places(w, s, at):  # type: ignore[no-untyped-def]
     """Write down where a job that is shown could go; returns how many places.
 
     Who runs may stop (the first place) for one that is more urgent, and change its place for such a one or where it has
-    computed for ``DWELL_S``. So whatever is answered, nobody goes round in circles.
+    computed for ``DWELL_S``. So whatever is answered, nobody goes round in circles. Its own place is among them: there
+    it begins anew, in other nodes or another shape (compaction).
     """
     job = s.job[at]
     if w.mark[job, c.STATUS] == c.WAITING:
-        return _places(w, s, job)
+        return _places(w, s, job, False)
     if not free_to_change(w, s, at):
         return 0
-    count = _places(w, s, job)
+    count = _places(w, s, job, True)
     if is_passed(w, s, at):
         return count
     count -= 1  # the last takes the place of the stop
@@ -473,8 +559,9 @@ def places(w, s, at):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _places(w, s, job):  # type: ignore[no-untyped-def]
-    """Write down where any job could go; a running one may stop (the first place)."""
+def _places(w, s, job, anew):  # type: ignore[no-untyped-def]
+    """Write down where any job could go; a running one may stop (the first place), and, ``anew``, begin anew where it
+    is."""
     count = 0
     if w.mark[job, c.ELASTIC] == 0:
         if w.mark[job, c.STATUS] == c.WAITING and find_pool(w, job) >= 0:
@@ -497,11 +584,11 @@ def _places(w, s, job):  # type: ignore[no-untyped-def]
                 continue
             if w.offers.form[offer, c.FORM_PARTS] == 1:
                 s.chain[0] = domain
-                count = _offer(w, s, job, count, offer, w.offers.rate[offer, 0, 0])
+                count = _offer(w, s, job, count, offer, w.offers.rate[offer, 0, 0], anew)
             elif _grow(w, s, offer, domain):
                 rate = _rate_in_chain(w, s, offer)
                 if rate > 0.0:
-                    count = _offer(w, s, job, count, offer, rate)
+                    count = _offer(w, s, job, count, offer, rate, anew)
     top = 1e-12
     for number in range(count):
         top = max(top, s.rate[number])
@@ -547,12 +634,12 @@ def _grow(w, s, offer, first):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _offer(w, s, job, count, offer, rate):  # type: ignore[no-untyped-def]
+def _offer(w, s, job, count, offer, rate, anew):  # type: ignore[no-untyped-def]
     """Note an offer in the domains of ``chain``, beside those of other footprints; of one footprint (GPUs of each part,
     first domain) the quickest stays. Where there is no room the slowest falls out."""
     parts = w.offers.form[offer, c.FORM_PARTS]
     running = w.mark[job, c.STATUS] == c.RUNNING
-    if running and w.mark[job, c.OFFER] == offer:
+    if running and not anew and w.mark[job, c.OFFER] == offer:
         same = True
         for part in range(parts):
             same = same and w.part[job, part] == s.chain[part]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,7 @@ from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import Failures, ReplayRules, Tenants
 from hippo.jobs.site import JobSite, LinkHistory
 from hippo.jobs.traces.elastic import ElasticDraw, elastic_workload
-from hippo.problem.cluster import Dynamics
+from hippo.problem.cluster import Cluster, Domain, Dynamics, Link
 
 STEP_S = 900.0
 """Between two states of the links."""
@@ -31,8 +33,9 @@ TENANT_S = 4 * 3600.0
 
 @dataclass(frozen=True, eq=False)
 class WorldTerms:
-    """What worlds are drawn from. ``site``: domains and links as they are bought; a world has a half to all of the
-    nodes and a third to three times the bandwidth of each pair."""
+    """What worlds are drawn from. ``site``: domains and links as they are bought, ``smaller``: other sites that are
+    drawn as often, the smallest first; a world has a half to all of the nodes and a third to three times the bandwidth
+    of each pair."""
 
     site: JobSite
     families: Sequence[str]
@@ -42,6 +45,11 @@ class WorldTerms:
     failing: float = 1.0
     tenants: float = 1.0
     stops: float = 1.0  # running jobs may be stopped
+    preferences: float = 0.0  # who asks prefers something between time and egress, evenly drawn; else time alone
+    smaller: Sequence[JobSite] = ()
+    curriculum: int = 0
+    """Worlds of lower numbers take sites and loads from the beginning of their lists, the more the higher they are
+    (Bengio et al. 2009)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +60,19 @@ class DrawnScenes:
     offers: OfferTable
     seed: int
 
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Of the world that has most."""
+        return self.terms.site.domains
+
     def scene(self, number: int) -> WorldScene:
         """World ``number``."""
         terms = self.terms
         rng = np.random.default_rng([self.seed, number])
         family = terms.families[int(rng.integers(len(terms.families)))]
-        load = terms.loads[int(rng.integers(len(terms.loads)))]
-        still = self._site(rng)
+        loads, sites = (self._begun(each, number) for each in (terms.loads, (*terms.smaller, terms.site)))
+        load = loads[int(rng.integers(len(loads)))]
+        still = _varied(sites[int(rng.integers(len(sites)))] if len(sites) > 1 else sites[0], rng)
         models = tuple(dict.fromkeys(kind.model for kind in self.offers.kinds))
         pace = dict(zip(self.offers.kinds, self.offers.tokens_per_s.tolist(), strict=True))
         draw = ElasticDraw(family, terms.jobs, load, models)
@@ -70,17 +84,24 @@ class DrawnScenes:
         rules = ReplayRules(
             failures=Failures(mtbf_s) if fails else None, seed=int(rng.integers(2**31)), stops=bool(stops)
         )
-        return WorldScene(workload, site, self.offers, rules, _tenants(site, span_s, rng) if shared else None)
+        tenants = _tenants(site, span_s, rng) if shared else None
+        weight = float(rng.random()) if rng.random() < terms.preferences else 0.0
+        return WorldScene(workload, site, self.offers, rules, tenants, weight)
 
-    def _site(self, rng: np.random.Generator) -> JobSite:
-        """Fewer nodes, other links."""
-        site, k = self.terms.site, len(self.terms.site.domains)
-        pools = tuple(
-            replace(pool, nodes=int(rng.integers(-(-pool.nodes // 2), pool.nodes + 1))) for pool in site.pools
-        )
-        factor = np.exp(rng.uniform(-np.log(3.0), np.log(3.0), (k, k)))
-        factor = np.tril(factor) + np.tril(factor, -1).T
-        return replace(site, pools=pools, bandwidth_bytes_per_s=_rows(np.array(site.bandwidth_bytes_per_s) * factor))
+    def _begun(self, all_of_them: Sequence[Any], number: int) -> Sequence[Any]:
+        """Those of a list that the curriculum has come to."""
+        if number >= self.terms.curriculum:
+            return all_of_them
+        return all_of_them[: 1 + number * len(all_of_them) // self.terms.curriculum]
+
+
+def _varied(site: JobSite, rng: np.random.Generator) -> JobSite:
+    """Fewer nodes, other links."""
+    k = len(site.domains)
+    pools = tuple(replace(pool, nodes=int(rng.integers(-(-pool.nodes // 2), pool.nodes + 1))) for pool in site.pools)
+    factor = np.exp(rng.uniform(-np.log(3.0), np.log(3.0), (k, k)))
+    factor = np.tril(factor) + np.tril(factor, -1).T
+    return replace(site, pools=pools, bandwidth_bytes_per_s=_rows(np.array(site.bandwidth_bytes_per_s) * factor))
 
 
 def _rows(table: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
@@ -119,3 +140,28 @@ def _tenants(site: JobSite, span_s: float, rng: np.random.Generator) -> Tenants:
     time_s = np.concatenate([begin, end])
     order = np.argsort(time_s, kind="stable")
     return Tenants(time_s[order], np.tile(node, 2)[order], np.concatenate([size, -size])[order])
+
+
+def repeated(cluster: Cluster, domains: int) -> Cluster:
+    """A cluster with so many domains: its own in turn. Copies are linked as those they are copies of; two copies of one
+    domain by a link as the quickest that it has."""
+    own = cluster.domains
+    if domains == len(own):
+        return cluster
+    links = {(link.source, link.destination): link for link in cluster.links}
+    copies: list[tuple[Domain, Domain]] = []  # the copy, of which
+    for at in range(domains):
+        of, number = own[at % len(own)], at // len(own)
+        copies.append((replace(of, name=f"{of.name}-{number + 1}") if number else of, of))
+    found: list[Link] = []
+    for (here, of), (there, to) in product(copies, copies):
+        if here is there:
+            continue
+        link = links.get((of.name, to.name))
+        if of is to:
+            having = [each for each in cluster.links if each.source == of.name]
+            link = max(having, key=lambda each: (each.bandwidth_bytes_per_s or np.inf, -each.latency_s), default=None)
+        if link is not None:
+            found.append(replace(link, source=here.name, destination=there.name))
+    name = f"{cluster.name}, {domains} domains"
+    return replace(cluster, name=name, domains=tuple(copy for copy, _ in copies), links=tuple(found))

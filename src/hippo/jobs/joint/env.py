@@ -47,6 +47,7 @@ class WorldScene:
     offers: OfferTable
     settings: ReplayRules = field(default_factory=ReplayRules)
     tenants: Tenants | None = None
+    egress_weight: float = 0.0  # of egress in the preferences of who asks, 0 to 1; the rest is time's
 
 
 class Priced(Protocol):
@@ -76,15 +77,25 @@ class WorldEnv:
     price: Floats
     world: QueueWorld = field(init=False)
     sight: Sight = field(init=False)
-    state: Floats = field(init=False)  # (3,): ENDED, PAID, ANSWERS
+    floor_bytes_per_s: float = 0.0
+    """What exchange sends over links that carry less counts as sent below the floor."""
+    state: Floats = field(init=False)  # (HELD + 2 U,) of U users
 
     def __post_init__(self) -> None:
         each = self.scene
         self.world = opened(each.workload, each.site, each.settings, offers=each.offers, tenants=each.tenants).world
         self.sight = sight(
-            each.workload, each.site, each.offers, jobs=JOBS, places=PLACES, price=self.price, stops=each.settings.stops
+            each.workload,
+            each.site,
+            each.offers,
+            jobs=JOBS,
+            places=PLACES,
+            price=self.price,
+            stops=each.settings.stops,
+            egress_weight=each.egress_weight,
         )
-        self.state = np.zeros(3)
+        self.state = np.zeros(HELD + 2 * len(self.world.user))
+        self.state[FLOOR] = self.floor_bytes_per_s
         go_on(self.world, self.sight, self.price, self.state)
 
     @property
@@ -96,6 +107,13 @@ class WorldEnv:
     def paid_s(self) -> float:
         """Priced seconds since the last answer."""
         return float(self.state[PAID])
+
+    def costs(self) -> Floats:
+        """(COSTS,) what is limited, since the beginning: egress in USD, shares of the site that owners lacked of an
+        equal share, times seconds, stops, GB sent below the floor."""
+        return np.array(
+            [egress_usd(self.world), self.state[UNFAIR], self.world.mark[:, c.STOPS].sum(), self.state[BELOW] * 1e-9]
+        )
 
     def standing(self) -> Floats:
         """(STANDING,) how it stands, with hindsight: see the kernel."""
@@ -119,7 +137,9 @@ class WorldEnv:
         return -float(self.state[PAID])
 
 
-ENDED, PAID, ANSWERS = range(3)
+ENDED, PAID, ANSWERS, UNFAIR, BELOW, FLOOR, HELD = range(7)
+"""Of ``WorldEnv.state``; behind them devices that each user holds, then those that its jobs would take."""
+COSTS = ("egress", "unfairness", "stops", "below_floor")
 
 
 @kernel(lean=True)
@@ -138,11 +158,13 @@ def go_on(w, s, price, state):  # type: ignore[no-untyped-def]
     """Let time pass until somebody could go somewhere, or nothing is to come."""
     state[ANSWERS] = 0.0
     while True:
-        before, cost = w.clock[c.NOW], priced(w, price)
+        before, cost, lacks, below = w.clock[c.NOW], priced(w, price), _lacking(w, state), _below(w, state[FLOOR])
         if not step(w):
             state[ENDED] = 1.0
             return
         state[PAID] += cost * (w.clock[c.NOW] - before)
+        state[UNFAIR] += lacks * (w.clock[c.NOW] - before)
+        state[BELOW] += below * (w.clock[c.NOW] - before)
         if _asks(w, s):
             return
 
@@ -163,6 +185,52 @@ def priced(w, price):  # type: ignore[no-untyped-def]
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
             found += price[job]
+    return found
+
+
+@kernel(lean=True)
+def _lacking(w, state):  # type: ignore[no-untyped-def]
+    """Share of the site that owners lack of what each could use of an equal share."""
+    users, devices, owners, lacks = len(w.user), 0.0, 0, 0.0
+    state[HELD:] = 0.0
+    for each in range(len(w.bin)):
+        devices += w.bin[each, c.BIN_SIZE]
+    for job in range(w.tally[c.ARRIVED]):
+        status = w.mark[job, c.STATUS]
+        if status == c.WAITING or status == c.RUNNING:
+            state[HELD + users + w.mark[job, c.USER]] += w.mark[job, c.DEVICES]
+            state[HELD + w.mark[job, c.USER]] += w.mark[job, c.HOLDS] if status == c.RUNNING else 0
+    for user in range(users):
+        owners += state[HELD + users + user] > 0.0
+    for user in range(users):
+        lacks += max(0.0, min(state[HELD + users + user], devices / max(1, owners)) - state[HELD + user])
+    return lacks / devices
+
+
+@kernel(lean=True)
+def _below(w, floor):  # type: ignore[no-untyped-def]
+    """Bytes/s that exchange sends over links that carry less than ``floor``."""
+    found, links = 0.0, w.links
+    if floor <= 0.0:
+        return found
+    for here in range(len(links.capacity)):
+        for there in range(len(links.capacity)):
+            if links.capacity[here, there] < floor:
+                flow = links.first[here, there]
+                while flow >= 0:
+                    found += links.demand[flow] if flow >= len(links.transfer) else 0.0
+                    flow = links.next[flow]
+    return found
+
+
+@kernel(lean=True)
+def egress_usd(w):  # type: ignore[no-untyped-def]
+    """What all links have cost so far, as of the last change of each flow."""
+    found = 0.0
+    for here in range(len(w.links.capacity)):
+        for there in range(len(w.links.capacity)):
+            gb = w.links.moved_gb[here, there] + w.links.exchanged_gb[here, there]
+            found += gb * 1e9 * w.links.usd_per_byte[here, there] if here != there else 0.0
     return found
 
 

@@ -76,7 +76,7 @@ class SiteTurns:
         lower: LowerTerms | None = None,
     ) -> None:
         self.scenes, self.number, self.pace, self.regret = scenes, first, step, regret
-        self.lower, self.domains = lower or LowerTerms(), scenes.scene(first).site.domains
+        self.lower, self.domains = lower or LowerTerms(), scenes.domains
         self.names = (UPPER, *(f"{LOWER}_{domain}" for domain in self.domains))
         self.sight_spaces = sight_spaces(len(self.domains))
         self.observation_spaces = {name: self._space(name) for name in self.names}

@@ -13,13 +13,14 @@ from itertools import product
 import numpy as np
 
 from hippo.dynamics.movements import HOUR_S, draw_movement
+from hippo.jobs.joint.draws import repeated
 from hippo.jobs.joint.env import WorldScene
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import Failures, ReplayRules
 from hippo.jobs.site import JobSite, LinkHistory
 from hippo.jobs.traces.elastic import FAMILIES, ElasticDraw, elastic_workload
 from hippo.jobs.traces.generate import TraceFit
-from hippo.problem.cluster import Cluster, Domain, Link
+from hippo.problem.cluster import Cluster
 from hippo.problem.links import base_bandwidth
 from hippo.problem.load import load_cluster
 
@@ -106,31 +107,6 @@ class WorldGround:
         return WorldScene(
             workload, site, offers, ReplayRules(failures=failures, seed=draw.seed, stops=draw.stops_allowed)
         )
-
-
-def repeated(cluster: Cluster, domains: int) -> Cluster:
-    """A cluster with so many domains: its own in turn. Copies are linked as those they are copies of; two copies of one
-    domain by a link as the quickest that it has."""
-    own = cluster.domains
-    if domains == len(own):
-        return cluster
-    links = {(link.source, link.destination): link for link in cluster.links}
-    copies: list[tuple[Domain, Domain]] = []  # the copy, of which
-    for at in range(domains):
-        of, number = own[at % len(own)], at // len(own)
-        copies.append((replace(of, name=f"{of.name}-{number + 1}") if number else of, of))
-    found: list[Link] = []
-    for (here, of), (there, to) in product(copies, copies):
-        if here is there:
-            continue
-        link = links.get((of.name, to.name))
-        if of is to:
-            having = [each for each in cluster.links if each.source == of.name]
-            link = max(having, key=lambda each: (each.bandwidth_bytes_per_s or np.inf, -each.latency_s), default=None)
-        if link is not None:
-            found.append(replace(link, source=here.name, destination=there.name))
-    name = f"{cluster.name}, {domains} domains"
-    return replace(cluster, name=name, domains=tuple(copy for copy, _ in copies), links=tuple(found))
 
 
 def _history(cluster: Cluster, movements: tuple[str, ...], rng: np.random.Generator) -> LinkHistory:

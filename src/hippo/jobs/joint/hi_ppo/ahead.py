@@ -26,7 +26,7 @@ from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.joint.copies import WorldCopy
-from hippo.jobs.joint.env import ANSWERS, ENDED, JOBS, PAID, PLACES, WorldEnv, turn
+from hippo.jobs.joint.env import ANSWERS, ENDED, JOBS, PAID, PLACES, WorldEnv, egress_usd, turn
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldShare, decide, drawn, keep, room, tensors
 from hippo.jobs.joint.hi_ppo.network import MomentsSeen
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
@@ -67,22 +67,24 @@ class Branch:
             places=PLACES,
             price=env.price,
             stops=scene.settings.stops,
+            egress_weight=scene.egress_weight,
         )
-        return cls(env, WorldCopy.of(env.world), seen, np.zeros(3))
+        return cls(env, WorldCopy.of(env.world), seen, env.state.copy())
 
-    def cost(self, slot: int, place: int, decay: float) -> float:
+    def cost(self, slot: int, place: int, decay: float, usd_s: float = 0.0) -> float:
         """Priced seconds from now on if this is answered and the rule answers all that comes, discounted by ``decay`` a
-        second."""
+        second; by the preferences of the scene, where a USD of egress counts as ``usd_s`` of them."""
         self.trial.restore()
         self.state[:] = self.env.state
-        return float(
-            _ahead(self.trial.copy, self.sight, self.env.price, self.state, np.zeros(2, np.int64), slot, place, decay)
-        )
+        found, weight = np.zeros(2, np.int64), self.env.scene.egress_weight
+        taste = np.array([1.0 - weight, weight * usd_s])
+        trial = self.trial.copy
+        return float(_ahead(trial, self.sight, self.env.price, self.state, found, slot, place, decay, taste))
 
 
 @kernel(lean=True)
-def _ahead(w, s, price, state, found, slot, place, decay):  # type: ignore[no-untyped-def]
-    begin, cost = w.clock[c.NOW], 0.0
+def _ahead(w, s, price, state, found, slot, place, decay, taste):  # type: ignore[no-untyped-def]
+    begin, cost, usd = w.clock[c.NOW], 0.0, egress_usd(w)
     answers = state[ANSWERS]
     observe.look(w, s)
     if slot >= 0:
@@ -93,7 +95,9 @@ def _ahead(w, s, price, state, found, slot, place, decay):  # type: ignore[no-un
         weight = np.exp(-decay * (w.clock[c.NOW] - begin))
         state[PAID] = 0.0
         turn(w, s, price, state, found[0], found[1], -1)
-        cost += weight * state[PAID]
+        cost += weight * (taste[0] * state[PAID] - taste[1] * usd)
+        usd = egress_usd(w)
+        cost += weight * taste[1] * usd
         if state[ENDED] == 1.0:
             return cost
         teach(w, s, found)
@@ -199,8 +203,9 @@ def _costs(batch: WorldBatch, branches: list[Branch | None], slots: Ints, places
             if (slot, place) in known:
                 continue
             known.add((slot, place))
-            priced = branch.cost(-1 if slot == JOBS else slot, place, decay)
-            found[each, number] = priced * len(env.price) / curve.total_s
+            job_s = curve.total_s / len(env.price)
+            priced = branch.cost(-1 if slot == JOBS else slot, place, decay, job_s / batch.usd_per_job)
+            found[each, number] = priced / job_s
     return found
 
 

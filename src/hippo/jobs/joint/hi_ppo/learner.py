@@ -21,13 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hippo.jobs.joint.env import JOBS
+from hippo.jobs.engine import observe
+from hippo.jobs.joint.env import COSTS, JOBS
 from hippo.jobs.joint.hi_ppo.network import LowerNetwork, MomentsSeen, UpperNetwork
-from hippo.jobs.joint.hi_ppo.settings import WorldLearning
+from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning
 from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Sights, WorldBatch
 from hippo.learn.advantage import advantages
 from hippo.learn.distributed import Place
-from hippo.learn.ppo import Batch, Losses, choice, minibatches, normalised, take, update
+from hippo.learn.ppo import Batch, Evaluated, Losses, choice, minibatches, normalised, take, update
 from hippo.learn.randomness import numbers, words
 from hippo.learn.session import Learned
 from hippo.learn.settings import Ppo
@@ -45,6 +46,19 @@ class SiteAgents(nn.Module):
         graph = own.encoder != "none" and not settings.ablation.no_gnn
         self.upper = UpperNetwork(own.hidden, own.layers, own.heads, out=own.out, graph=graph, beside=BESIDE)
         self.lower = LowerNetwork(own.hidden)
+        sees = self.upper
+        if settings.ablation.no_memory:
+            sees.sees_links[list(observe.MEMORY)], sees.sees_domains[list(observe.PAST)] = 0.0, 0.0
+            sees.sees_jobs[list(observe.OF_USER)] = 0.0
+        if settings.ablation.no_forecast:
+            sees.sees_links[list(observe.FORECAST)] = 0.0
+
+    def evaluate(self, seen: MomentsSeen, action: Tensor) -> Evaluated:
+        """How likely whole answers (N, 3) are now, as one agent's."""
+        upper, asked = self.upper.evaluate(seen, action), seen.may_shape.any(1)
+        lower = self.lower.evaluate(seen, action[:, 2])
+        log_prob, chaos = (torch.where(asked, each, 0.0) for each in (lower.log_prob, lower.entropy))
+        return Evaluated(upper.log_prob + log_prob, upper.entropy + chaos, upper.values)
 
 
 class Decided(NamedTuple):
@@ -64,6 +78,7 @@ class Roll(NamedTuple):
     upper: Floats
     lower: Floats
     rewards: Floats  # (T, W, 1)
+    spent: Floats  # (T, W, COSTS + 1), see ``WorldBatch.spent``
     values: Floats  # (T + 1, W, 1)
     done: NDArray[np.bool_]
     epochs: Floats
@@ -147,6 +162,7 @@ def collect(
     upper, below = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     rewards, epochs, done = np.zeros((*shape, 1), np.float32), np.zeros(shape, np.float32), np.zeros(shape, bool)
     values = np.zeros((steps + 1, batch.worlds, 1), np.float32)
+    spent = np.zeros((*shape, len(COSTS) + 1), np.float32)
     for step in range(steps):
         if enough(step / steps):
             steps, seen = step, Sights._make(each[:step] for each in seen)
@@ -154,7 +170,7 @@ def collect(
         action[step], upper[step], below[step], values[step] = decide(policy, batch, share.rng, lower=lower)
         keep(seen, batch, step)
         reward, passed, done[step] = batch.answer(action[step])
-        rewards[step, :, 0], epochs[step] = reward, passed / settings.worlds.epoch_s
+        rewards[step, :, 0], epochs[step], spent[step] = reward, passed / settings.worlds.epoch_s, batch.spent
     with torch.no_grad():
         now_seen = tensors(batch.sights)
         values[steps] = policy.upper.value(policy.upper.think(now_seen), now_seen).numpy()
@@ -164,6 +180,7 @@ def collect(
         upper[:steps],
         below[:steps],
         rewards[:steps],
+        spent[:steps],
         values[: steps + 1],
         done[:steps],
         epochs[:steps],
@@ -186,6 +203,21 @@ def flat(sights: Sights) -> MomentsSeen:
     return MomentsSeen(*(torch.from_numpy(each.reshape(-1, *each.shape[2:])) for each in sights))
 
 
+def used(roll: Roll, limits: Limits, epoch_s: float) -> tuple[Floats, Floats]:
+    """What was used of each limit (T, W, 3), and what the limit allows meanwhile, in its own unit: hours at the limit
+    of egress and of unfairness, jobs at the limit of stops."""
+    hours = roll.epochs * np.float32(epoch_s / 3600.0)
+    unit = np.array([1.0, 3600.0, 1.0]) * limits.each
+    return (roll.spent[..., :3] / unit).astype(np.float32), np.stack([hours, hours, roll.spent[..., -1]], -1)
+
+
+def limited(roll: Roll, multipliers: NDArray[np.float64], limits: Limits, epoch_s: float) -> Roll:
+    """With rewards less what multipliers (3,) and the floor's penalty take: ``r - sum_i mu_i (used_i - allowed_i)``."""
+    spent, allowed = used(roll, limits, epoch_s)
+    taken = (spent - allowed) @ multipliers.astype(np.float32) + np.float32(limits.big_m) * roll.spent[..., 3]
+    return roll._replace(rewards=roll.rewards - taken[..., None])
+
+
 def valued(roll: Roll, settings: Ppo) -> tuple[Floats, Floats]:
     """Advantages and returns of the upper agent, (T, W, 1)."""
     return advantages(
@@ -203,6 +235,7 @@ class WorldLearner:
         worlds = sum(share.batch.worlds for share in shares) * place.size
         self.steps = max(1, settings.ppo.steps_per_update // worlds)
         self.updates = 0
+        self.multipliers = np.zeros(len(settings.limits.each))
 
     def learn(self, done: float) -> Learned:
         """One update; ``done``: share of the run that lies behind, which sets learning rate and entropy."""
@@ -214,6 +247,7 @@ class WorldLearner:
         rolls = [collect(self.policy, share, self.steps, self.settings, enough) for share in self.shares]
         others.done(self.updates)
         rolled_s = time.process_time() - began
+        rolls = [limited(roll, self.multipliers, self.settings.limits, self.settings.worlds.epoch_s) for roll in rolls]
         found = [valued(roll, ppo) for roll in rolls]
         seen = [flat(roll.seen) for roll in rolls]
         every = MomentsSeen(*(torch.cat(parts) for parts in zip(*seen, strict=True)))
@@ -221,11 +255,14 @@ class WorldLearner:
         returns = torch.from_numpy(np.concatenate([each.reshape(-1, 1) for _, each in found]))
         action = torch.from_numpy(np.concatenate([roll.action.reshape(-1, 3) for roll in rolls]))
         entropy = _between(ppo.entropy, ppo.entropy_end, done)
-        upper = self._upper(every, action, rolls, advantage, returns, entropy)
-        figures = {f"ppo/{name}": float(value) for name, value in upper._asdict().items()}
-        if not self.settings.ablation.no_lower:
+        figures: dict[str, float] = {}
+        if self.updates % self.settings.run.upper_every == 0:
+            upper = self._upper(every, action, rolls, advantage, returns, entropy)
+            figures |= {f"ppo/{name}": float(value) for name, value in upper._asdict().items()}
+        if not self.settings.ablation.no_lower and not self.settings.ablation.no_hierarchy:
             lower = self._lower(every, action, rolls, advantage, entropy)
             figures |= {f"lower/{name}": float(value) for name, value in lower._asdict().items()}
+        figures |= self._ascend(rolls)
         self.updates += 1
         decisions = self._summed(float(sum(roll.decisions for roll in rolls)))
         figures |= self._means(rolls, returns, decisions)
@@ -234,11 +271,11 @@ class WorldLearner:
 
     def state(self) -> tuple[Sequence[float], list[Any]]:
         """For a checkpoint."""
-        return [float(self.updates)], [share.state() for share in self.shares]
+        return [float(self.updates), *self.multipliers.tolist()], [share.state() for share in self.shares]
 
     def restore(self, multipliers: Sequence[float], shares: Sequence[Any]) -> None:
         """From a checkpoint."""
-        self.updates = int(multipliers[0])
+        self.updates, self.multipliers = int(multipliers[0]), np.array(multipliers[1:], np.float64)
         for share, state in zip(self.shares, shares, strict=True):
             share.restore(state)
 
@@ -251,7 +288,9 @@ class WorldLearner:
         returns: Tensor,
         entropy: float,
     ) -> Losses:
-        log_prob = torch.from_numpy(np.concatenate([roll.upper.reshape(-1) for roll in rolls]))
+        whole = self.settings.ablation.no_hierarchy
+        taken = [roll.upper + roll.lower if whole else roll.upper for roll in rolls]
+        log_prob = torch.from_numpy(np.concatenate([each.reshape(-1) for each in taken]))
         together = self.place.together
         batch = Batch(seen, action, log_prob, normalised(advantage, together), returns)
         order = self._order([roll.decisions for roll in rolls])
@@ -259,7 +298,7 @@ class WorldLearner:
         for name, each in network.named_parameters():  # the value first: what it says means nothing yet
             each.requires_grad_(not warm or name.startswith("value"))
         return update(
-            network.evaluate,
+            self.policy.evaluate if whole else network.evaluate,
             self.optimizer,
             batch,
             settings=self.settings.ppo,
@@ -294,6 +333,21 @@ class WorldLearner:
             entropy=entropy,
             together=together,
         )
+
+    def _ascend(self, rolls: Sequence[Roll]) -> dict[str, float]:
+        """One step of the dual (Ray et al. 2019, section 4.2): a multiplier rises by how much more was used than
+        allowed, relative to that. Returns use over limit, and multipliers."""
+        limits = self.settings.limits
+        figures: dict[str, float] = {}
+        found = [used(roll, limits, self.settings.worlds.epoch_s) for roll in rolls]
+        for at, (name, limit) in enumerate(zip(COSTS, limits.each, strict=False)):
+            if not np.isfinite(limit):
+                continue
+            spent, allowed = (self._summed(float(sum(each[what][..., at].sum() for each in found))) for what in (0, 1))
+            over = spent / max(allowed, 1e-9)
+            self.multipliers[at] = min(max(self.multipliers[at] + limits.rate * (over - 1.0), 0.0), limits.most)
+            figures |= {f"limits/{name}": over, f"multipliers/{name}": float(self.multipliers[at])}
+        return figures
 
     def _order(self, lengths: list[int]) -> Any:
         """Rows of the minibatches, of each of this process's shares its part."""

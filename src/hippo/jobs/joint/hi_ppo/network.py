@@ -21,6 +21,7 @@ from hippo.jobs.engine.observe import (
     PLACE_NUMBERS,
     SHAPE_NUMBERS,
     SITE_NUMBERS,
+    THERE,
 )
 from hippo.jobs.joint.hi_ppo.settings import START
 from hippo.learn.ppo import Evaluated, choice
@@ -59,6 +60,11 @@ class UpperNetwork(nn.Module):
         super().__init__()
         layers = layers if graph else 0
         made = out or hidden if layers else hidden  # units of a domain
+        self.sees_domains: Tensor
+        self.sees_links: Tensor
+        self.sees_jobs: Tensor
+        for name, count in (("domains", DOMAIN_NUMBERS), ("links", LINK_NUMBERS), ("jobs", JOB_NUMBERS)):
+            self.register_buffer(f"sees_{name}", torch.ones(count))  # 0: left out
         self.domain_in = nn.Linear(DOMAIN_NUMBERS, hidden)
         self.message_node = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(layers))
         self.message_edge = nn.ModuleList(nn.Linear(2 * LINK_NUMBERS, hidden) for _ in range(layers))
@@ -82,19 +88,20 @@ class UpperNetwork(nn.Module):
 
     def think(self, seen: MomentsSeen) -> Thought:
         """Embed moments."""
-        nodes = torch.relu(self.domain_in(seen.domains))
-        edges = torch.cat([seen.links, seen.links.transpose(1, 2)], dim=-1)
+        nodes = torch.relu(self.domain_in(seen.domains * self.sees_domains))
+        links, here = seen.links * self.sees_links, seen.domains[..., THERE]
+        edges, share = torch.cat([links, links.transpose(1, 2)], dim=-1), here / here.sum(1, keepdim=True)
         for of_node, of_edge, update in zip(self.message_node, self.message_edge, self.update, strict=True):
-            sent = torch.relu(of_node(nodes)[:, None] + of_edge(edges)).mean(2)
+            sent = torch.relu(of_node(nodes)[:, None] + of_edge(edges)).mul(share[:, None, :, None]).sum(2)
             nodes = torch.relu(update(torch.cat([nodes, sent], dim=-1)))
         there = seen.jobs[..., -1] > 0
         wide = seen.site[:, None].expand(-1, seen.jobs.shape[1], -1)
-        rows = self.job_in(torch.cat([seen.jobs, wide], dim=-1))
+        rows = self.job_in(torch.cat([seen.jobs * self.sees_jobs, wide], dim=-1))
         hidden = ~there & there.any(1, keepdim=True)
         rows = rows + self.attention(rows, rows, rows, key_padding_mask=hidden, need_weights=False)[0]
         rows = (rows + self.job_next(rows)) * there[..., None]
         many = there.sum(1, keepdim=True).clamp_min(1)
-        around = torch.cat([nodes.mean(1), rows.sum(1) / many], dim=-1)
+        around = torch.cat([(nodes * share[..., None]).sum(1), rows.sum(1) / many], dim=-1)
         return Thought(torch.cat([nodes, torch.zeros_like(nodes[:, :1])], dim=1), rows, around)
 
     def whom(self, thought: Thought) -> Tensor:

@@ -49,8 +49,9 @@ def _two(network: Network, name: str, values: Floats) -> Floats:
 
 def think(network: Network, seen: Sight) -> tuple[Floats, Floats, Floats]:
     """Domains (K + 1, H), jobs (J, H) and the whole moment (2 H,); see ``UpperNetwork.think``."""
-    nodes = relu(linear(network, "domain_in", seen.domains))
-    edges = np.concatenate([seen.links, seen.links.swapaxes(0, 1)], axis=-1)
+    nodes, links = relu(linear(network, "domain_in", seen.domains * network["sees_domains"])), seen.links
+    links = links * network["sees_links"]
+    edges = np.concatenate([links, links.swapaxes(0, 1)], axis=-1)
     layer = 0
     while f"update.{layer}.weight" in network:
         sent = linear(network, f"message_node.{layer}", nodes)[None] + linear(network, f"message_edge.{layer}", edges)
@@ -59,7 +60,7 @@ def think(network: Network, seen: Sight) -> tuple[Floats, Floats, Floats]:
         layer += 1
     there = seen.jobs[:, -1] > 0
     wide = np.broadcast_to(seen.site, (len(seen.jobs), len(seen.site)))
-    rows = _two(network, "job_in", np.concatenate([seen.jobs, wide], axis=-1))
+    rows = _two(network, "job_in", np.concatenate([seen.jobs * network["sees_jobs"], wide], axis=-1))
     rows = rows + _attention(network, rows, there)
     rows = (rows + _two(network, "job_next", rows)) * there[:, None]
     around = np.concatenate([nodes.mean(axis=0), rows.sum(axis=0) / max(1, int(there.sum()))])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hippo.errors import InputError
-from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
+from hippo.jobs.joint.draws import DrawnScenes, WorldTerms, repeated
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
 from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.placement.offers import OfferTable
@@ -41,8 +41,9 @@ def drawn_scenes(
     """Worlds to learn in, or, ``held_out``, others to look at. ``table``, ``cluster``: None: as configured."""
     drawn, seed = settings.worlds, settings.run.seed
     cluster = named_cluster(settings) if cluster is None else cluster
+    *smaller, site = (JobSite.of(repeated(cluster, count)) for count in sorted(drawn.domains) or [len(cluster.domains)])
     terms = WorldTerms(
-        JobSite.of(cluster),
+        site,
         drawn.families,
         drawn.jobs,
         drawn.loads,
@@ -50,6 +51,9 @@ def drawn_scenes(
         failing=drawn.failing,
         tenants=drawn.tenants,
         stops=drawn.stops,
+        preferences=drawn.preferences,
+        smaller=smaller,
+        curriculum=0 if held_out else drawn.curriculum,
     )
     table = planned(settings, cluster) if table is None else table
     return DrawnScenes(terms, table, seed + HELD_OUT * held_out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -87,8 +88,31 @@ class DrawnWorlds(Checked):
     failing: float = within(0.5, 0.0, 1.0)  # share in which nodes fail
     tenants: float = within(0.5, 0.0, 1.0)  # share in which others use devices, too
     stops: float = within(0.0, 0.0, 1.0)  # share in which running jobs may be stopped
+    domains: tuple[int, ...] = within((), 2, 64)  # of a world, the cluster's in turn; none named: as the cluster has
+    preferences: float = within(0.0, 0.0, 1.0)  # share with preferences between time and egress, evenly drawn
+    usd_per_job: float = within(100.0, 1e-6, 1e9)  # egress of a job that counts as its time does
+    curriculum: int = within(0, 0, 100_000_000)  # worlds in which loads and numbers of domains come one after another
     epoch_s: float = within(300.0, 1.0, 1e6)  # unit of the discount
     validation: int = within(24, 0, 100_000)  # other numbers: looked at, never learned from
+
+
+@dataclass(frozen=True)
+class Limits(Checked):
+    """What the agents have to keep to, in the mean of all worlds; 0: no limit. Each has a multiplier, which ascends
+    while more is used (dual ascent); what goes over links below the floor is penalised as it stands (big-M)."""
+
+    egress_usd_per_hour: float = within(0.0, 0.0, 1e12)
+    unfairness: float = within(0.0, 0.0, 1e12)  # share of the site that owners lack of an equal share, in the mean
+    stops_per_job: float = within(0.0, 0.0, 1e12)
+    floor_gbit_per_s: float = within(0.0, 0.0, 1e6)  # of a link over which jobs exchange
+    big_m: float = within(0.01, 0.0, 1e9)  # what a GB that goes over others costs, in times of a job
+    rate: float = within(0.05, 0.0, 1e3)  # of the ascent, an update
+    most: float = within(10.0, 0.0, 1e9)  # of a multiplier
+
+    @property
+    def each(self) -> tuple[float, float, float]:
+        """Those with multipliers, in the order of ``env.COSTS``; inf: none."""
+        return self.egress_usd_per_hour or inf, self.unfairness or inf, self.stops_per_job or inf
 
 
 @dataclass(frozen=True)
@@ -118,8 +142,9 @@ class WorldRun(Checked):
 
     seed: int = within(0, 0, 2**31)
     minutes: float = within(80.0, 0.0, 1e6)  # of wall clock; 0: no limit
-    updates: int = within(200, 0, 10_000_000)
+    updates: int = within(400, 0, 10_000_000)
     value_updates: int = within(3, 0, 1000)  # first, in which only values are learned
+    upper_every: int = within(1, 1, 10_000)  # updates of the lower agent to one of the upper one (N)
     parallel: int = within(64, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)
     cut_off: float = within(0.6, 0.0, 1.0)  # of Ray's workers: once so many are done the others end theirs; 0: never
@@ -133,6 +158,9 @@ class WorldAblation(Checked):
 
     no_gnn: bool = False
     no_lower: bool = False  # the quickest shape, in the fullest nodes
+    no_hierarchy: bool = False  # one agent: answers are learned as one, by one reward
+    no_memory: bool = False  # of domains, links and what users asked for
+    no_forecast: bool = False
 
 
 def _ppo() -> Ppo:
@@ -161,6 +189,7 @@ class WorldLearning:
     network: AgentNetwork = field(default_factory=AgentNetwork)
     lower: LowerTerms = field(default_factory=LowerTerms)
     worlds: DrawnWorlds = field(default_factory=DrawnWorlds)
+    limits: Limits = field(default_factory=Limits)
     imitation: Imitation = field(default_factory=Imitation)
     ahead: PlayedAhead = field(default_factory=PlayedAhead)
     run: WorldRun = field(default_factory=WorldRun)

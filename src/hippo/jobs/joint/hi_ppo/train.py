@@ -200,14 +200,13 @@ def learned(
     began = time.monotonic()
     run = settings.run
     scenes, held = (drawn_scenes(settings, table, cluster=cluster, held_out=other) for other in (False, True))
-    domains = len(scenes.terms.site.domains)
     torch.manual_seed(run.seed)
     policy = SiteAgents(settings)
     if before is None and settings.imitation.rounds:
-        taught = WorldBatch(scenes, TAUGHT, domains, 10**9)
+        taught = drawn_batch(scenes, settings, TAUGHT, 10**9, regret=False)
         imitate(policy, WorldShare(taught, _generator(run.seed, -1)), settings, progress)
     if before is None and settings.ahead.rounds:
-        tried = WorldBatch(scenes, TAUGHT, domains, 10**8, regret=True)
+        tried = drawn_batch(scenes, settings, TAUGHT, 10**8)
         improve(policy, WorldShare(tried, np.random.default_rng([run.seed, 1, 1])), settings, progress)
     make = partial(share_learner, policy, settings, scenes)
     Place(0, workers or 1).own(run.shares)  # can be dealt out
@@ -222,26 +221,42 @@ def learned(
         return _session(learner, settings, out, held, progress).run(before, prepared_s=time.monotonic() - began)
 
 
+def drawn_batch(
+    scenes: Scenes, settings: WorldLearning, worlds: int, first: int, step: int = 1, *, regret: bool = True
+) -> WorldBatch:
+    """Worlds to learn in, side by side, as a configuration says."""
+    return WorldBatch(
+        scenes,
+        worlds,
+        len(scenes.domains),
+        first,
+        step,
+        regret=regret,
+        usd_per_job=settings.worlds.usd_per_job,
+        floor_bytes_per_s=settings.limits.floor_gbit_per_s * 1.25e8,
+    )
+
+
 def share_learner(policy: SiteAgents, settings: WorldLearning, scenes: Scenes, place: Place) -> WorldLearner:
     """The learner of one process, with its shares of the worlds."""
-    run, domains = settings.run, len(scenes.scene(0).site.domains)
+    run = settings.run
     every = max(1, run.parallel // run.shares)
     shares = [
-        WorldShare(WorldBatch(scenes, every, domains, number, run.shares, regret=True), _generator(run.seed, number))
+        WorldShare(drawn_batch(scenes, settings, every, number, run.shares), _generator(run.seed, number))
         for number in place.own(run.shares)
     ]
     return WorldLearner(policy, shares, settings, place)
 
 
 def _session(learner: Learner, settings: WorldLearning, out: Path, held: DrawnScenes, progress: Progress) -> Session:
-    count, domains = settings.worlds.validation, len(held.terms.site.domains)
+    count = settings.worlds.validation
     return Session(
         learner=learner,
         settings=settings,
         folder=out,
         words=_words,
         counted="decisions",
-        look=WorldLooks(held, count, domains) if count and learner.place.first else None,
+        look=WorldLooks(held, count, len(held.domains)) if count and learner.place.first else None,
         best_by="validation/of_rule",
         least=True,
         write=lambda best: write_whole(out / POLICY, packed(best, settings)),

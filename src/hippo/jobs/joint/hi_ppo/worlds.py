@@ -23,7 +23,19 @@ from hippo.jobs.engine.observe import (
     SHAPES,
     SITE_NUMBERS,
 )
-from hippo.jobs.joint.env import ENDED, JOBS, PAID, PLACES, STANDING, WorldEnv, WorldScene, prices, standing, turn
+from hippo.jobs.joint.env import (
+    COSTS,
+    ENDED,
+    JOBS,
+    PAID,
+    PLACES,
+    STANDING,
+    WorldEnv,
+    WorldScene,
+    prices,
+    standing,
+    turn,
+)
 from hippo.jobs.joint.hi_ppo.teacher import teach
 
 Floats = NDArray[np.float32]
@@ -32,7 +44,7 @@ Masks = NDArray[np.bool_]
 
 
 class Sights(NamedTuple):
-    """Common arrays, in the order of ``network.MomentsSeen``."""
+    """Common arrays, in the order of ``network.MomentsSeen``; rows of domains that a world has not are zero."""
 
     site: Floats  # (W, SITE_NUMBERS)
     domains: Floats  # (W, K, DOMAIN_NUMBERS)
@@ -66,6 +78,11 @@ class Sights(NamedTuple):
 
 class Scenes(Protocol):
     """Worlds by their number: equal numbers, equal worlds."""
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Of the world that has most."""
+        ...
 
     def scene(self, number: int) -> WorldScene:
         """What is played under that number."""
@@ -148,17 +165,22 @@ class WorldBatch:
     step: int = 1
     regret: bool = False
     endless: bool = True  # False: a world that has ended stays, and nobody is shown in it
+    usd_per_job: float = 100.0  # egress that counts as a job's time does, for who prefers something between both
+    floor_bytes_per_s: float = 0.0  # see ``WorldEnv``
     sights: Sights = field(init=False)
     envs: list[WorldEnv] = field(init=False)
     number: list[int] = field(init=False)  # of each world
     answers: list[list[tuple[int, int, int]]] = field(init=False)  # in each world, from its beginning on
     paid: NDArray[np.float64] = field(init=False)  # priced seconds of each world, from its beginning on
     curve: list[RuleCurve | None] = field(init=False)
+    costs: NDArray[np.float64] = field(init=False)  # (W, COSTS) of each world, from its beginning on
+    spent: NDArray[np.float64] = field(init=False)  # (W, COSTS + 1) by the last answers; the last: jobs that came
     ended: list[float] = field(default_factory=list)  # priced seconds of those that ended, over the rule's
 
     def __post_init__(self) -> None:
         self.sights = Sights.of(self.worlds, self.domains)
-        self.paid = np.zeros(self.worlds)
+        self.paid, self.costs = np.zeros(self.worlds), np.zeros((self.worlds, len(COSTS)))
+        self.spent = np.zeros((self.worlds, len(COSTS) + 1))
         self.envs, self.number, self.answers, self.curve = [], [], [], [None] * self.worlds
         for each in range(self.worlds):
             self.envs.append(self._opened(each, self._next()))
@@ -171,13 +193,15 @@ class WorldBatch:
 
     def _opened(self, each: int, number: int) -> WorldEnv:
         scene = self.scenes.scene(number)
-        env = WorldEnv(scene, prices(scene))
-        names = ("site", "domains", "links", "jobs", "places", "where", "shapes")
+        env = WorldEnv(scene, prices(scene), self.floor_bytes_per_s)
+        fewer = len(scene.site.domains) < self.domains
+        names = ("site", *(() if fewer else ("domains", "links")), "jobs", "places", "where", "shapes")
         into = {name: getattr(self.sights, name)[each] for name in names}
+        self.sights.domains[each], self.sights.links[each] = 0.0, 0.0
         for name, array in into.items():
             array[:] = getattr(env.sight, name)
         env.sight = env.sight._replace(**into)
-        self.paid[each] = env.paid_s
+        self.paid[each], self.costs[each] = env.paid_s, env.costs()
         self.number[each : each + 1] = [number]
         self.curve[each] = by_rule(scene) if self.regret else None
         self._allow(each, env)
@@ -187,6 +211,9 @@ class WorldBatch:
         may = self.sights.may[each]
         np.logical_and(env.sight.may, not env.done, out=may[:-1])
         may[-1] = True
+        own = len(env.sight.domains)
+        if own < self.domains:
+            self.sights.domains[each, :own], self.sights.links[each, :own, :own] = env.sight.domains, env.sight.links
         curve = self.curve[each]
         if curve is not None:
             self.sights.beside[each] = curve.beside(env.world.clock[c.NOW], env.standing(), len(env.price))
@@ -211,25 +238,30 @@ class WorldBatch:
 
     def answer(self, action: Ints) -> tuple[Floats, NDArray[np.float64], Masks]:
         """Carry out answers (W, 3) for which was asked and handed down: rewards (W,) in priced seconds (or as
-        ``regret`` says), seconds that passed (W,), and which worlds ended (W,)."""
+        ``regret`` says), seconds that passed (W,), and which worlds ended (W,). ``spent`` says the rest."""
         reward, passed, done = np.zeros(self.worlds, np.float32), np.zeros(self.worlds), np.zeros(self.worlds, bool)
         for each, (slot, place, shape) in enumerate(action.tolist()):
             env = self.envs[each]
             if env.done:
+                self.spent[each] = 0.0
                 continue
-            before_s = env.world.clock[c.NOW]
+            before_s, came = env.world.clock[c.NOW], env.world.tally[c.ARRIVED]
             if slot >= JOBS or not self.sights.may_place[each].any():
                 slot = -1
             taken = (slot, place, shape if self.sights.may_shape[each].any() else -1)
             reward[each] = env.answer(*taken)
             self.answers[each].append(taken)
-            over = self.envs[each].done
+            over, costs = self.envs[each].done, env.costs()
+            self.spent[each, :-1], self.spent[each, -1] = costs - self.costs[each], env.world.tally[c.ARRIVED] - came
+            self.costs[each] = costs
             passed[each], done[each] = env.world.clock[c.NOW] - before_s, over
             self.paid[each] -= reward[each]
             curve = self.curve[each]
             if curve is not None:
                 reward[each] += curve.between(before_s, np.inf if over else env.world.clock[c.NOW])
                 reward[each] *= len(env.price) / curve.total_s
+                weight = env.scene.egress_weight
+                reward[each] += weight * (-self.spent[each, 0] / self.usd_per_job - reward[each])
                 if over:
                     self.ended.append(float(self.paid[each]) / curve.total_s)
             if over and self.endless:
@@ -259,6 +291,7 @@ class WorldBatch:
                 if shape >= 0:
                     env.shapes(slot, place)
                 self.paid[each] -= env.answer(slot, place, shape)
+                self.costs[each] = env.costs()
                 self.answers[each].append((slot, place, shape))
             self._allow(each, env)
         self.first = int(state["first"])
