@@ -70,8 +70,8 @@ LEVERS: Mapping[str, Mapping[str, Levers]] = {
     "mast": {"stopped": PLACE, "kept": PLACE},
     "sailor": {"stopped": {**PLACE, **PARTS, **MARGIN}, "kept": {**PLACE, **PARTS}},
     "crosspipe": {"stopped": {**PLACE, **PARTS, **MARGIN}, "kept": {**PLACE, **PARTS}},
-    "goodput": dict.fromkeys(KINDS, {"round_s": (120.0, 300.0, 900.0)}),
-    "crux": dict.fromkeys(KINDS, {**PLACE, **PARTS, **MARGIN, "levels": (2, 4, 8), "times": (2.0, 8.0)}),
+    "goodput": dict.fromkeys(KINDS, {"round_s": (120.0, 300.0, 900.0), "power": (-0.5, 0.5, 1.0)}),
+    "crux": dict.fromkeys(KINDS, {"levels": (2, 4, 8), "times": (2.0, 8.0)}),
     "hyperion": dict.fromkeys(KINDS, {**PLACE, **PARTS, **WAIT}),
     "sla_morl": {
         "stopped": {**PLACE, **PARTS, **THRIFT, **URGENCY, **FORCE},
@@ -90,6 +90,8 @@ LEVERS: Mapping[str, Mapping[str, Levers]] = {
 nothing of durations waits for nobody to end; ``mast`` spans no regions, and who goes first stays as the rule says."""
 CHANCE, BETTER, ROUNDS = 12, 6, 2
 """Settings that are drawn, the usual one first; then in each round so many near the best."""
+ON_SRPT = ("crux", "receding_horizon")
+"""They stand on the best ``srpt``, so what is searched of them is only what they add, later."""
 DEAR = ("goodput", "receding_horizon")
 """A play of these takes seconds: two settings each, on four worlds."""
 DEAR_SETTINGS, DEAR_WORLDS = 2, 4
@@ -230,13 +232,15 @@ def searched(names: Sequence[str], kinds: Sequence[str]) -> dict[str, Any]:
     """The document of ``settings.json``: the best setting of each rule by its mean cost over the worlds of a kind;
     rules that are not named stay as they are."""
     found: dict[str, Any] = json.loads(json.dumps(kept.searched()["rules"]))
-    first = [name for name in names if name != "receding_horizon"]
+    first = [name for name in names if name not in ON_SRPT]
     for some in (first, [name for name in names if name not in first]):
         searches = []
         for name, kind in product(some, kinds):
-            base = USUAL[name]
+            base, of_srpt = USUAL[name], found["srpt"][kind]["setting"]
             if name == "receding_horizon":
-                base = replace(base, base=kept.tuned(rules.SRPT, found=found).at(kind == "stopped"))
+                base = replace(base, base=replace(rules.SRPT, **of_srpt))
+            elif name == "crux":
+                base = replace(base, **of_srpt)
             searches.append(Search(name, kind, base))
         search(searches)
         for each in searches:

@@ -166,6 +166,15 @@ def test_mast_never_spans_regions():
     assert ended(rules.SAILOR, [*busy, broad], table).first_start_s.tolist() == [0, 0, 0]
 
 
+def test_mast_stops_a_job_for_one_of_more_priority_alone():
+    """Both regions are full when b and c come; c, of more priority, goes first, b waits."""
+    jobs = [job(name, 100, least=4) for name in ("a", "a2")]
+    jobs += [job("b", 10, arrival_s=1.0, least=4), job("c", 10, arrival_s=2.0, least=4, priority=1)]
+    ledger = ended(rules.MAST, jobs, LINEAR)
+    assert (ledger.first_start_s[3], ledger.preemptions.sum()) == (2, 1)
+    assert ledger.first_start_s[2] > 2
+
+
 def test_sailor_saves_gpus_that_crosspipe_uses():
     """All eight GPUs are a hundredth quicker than four."""
     table = sized({(4,): 1.0, (4, 4): 1.01})
@@ -185,7 +194,7 @@ def test_crux_gives_links_to_who_works_most_per_byte():
     table = sized({(2, 2): 1.0, (1, 1): 0.5})
     table = replace(table, hop_bytes=np.array([1e9, 1e10]))
     jobs = [job("a", 80, least=4), job("b", 10, least=2, most=2)]
-    fair = ended(rules.SAILOR, jobs, table).finish_s
+    fair = ended(rules.SRPT, jobs, table).finish_s
     weighed = ended(rules.CRUX, jobs, table).finish_s
     assert weighed[0] < fair[0]
 
@@ -231,6 +240,19 @@ def test_srpt_shares_gpus_in_a_crowd_where_more_gpus_help_less_and_less():
 def test_goodput_begins_who_comes_within_a_round_when_nobody_runs():
     jobs = [job("a", 10), job("b", 10, arrival_s=50.0)]
     assert ended(rules.GOODPUT, jobs, LINEAR).first_start_s.tolist() == [0, 50]
+
+
+def test_goodput_shares_out_by_its_power():
+    """Three GPUs and one do 3.4 times what one does, two and two 3.2 times; Sia takes these, who sums goodput those."""
+    jobs = [job("a", 100, least=1, most=3), job("b", 100, least=1, most=3)]
+    table = sized({(1,): 0.5, (2,): 0.8, (3,): 1.2})
+    alone = site([DevicePool("d0", "gpu", 1, 4)])
+    held = {}
+    for power in (-0.5, 1.0):
+        ledger = play_jointly(JobWorkload.of(jobs), alone, replace(rules.GOODPUT, power=power), offers=table)
+        held[power] = sorted(ledger.finish_s.tolist())
+    assert held[1.0][0] == pytest.approx(100 / 1.2)  # one has three, the other one
+    assert held[-0.5] == pytest.approx([125, 125])
 
 
 def test_only_who_makes_room_is_stopped():

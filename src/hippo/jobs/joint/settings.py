@@ -82,12 +82,19 @@ def searched() -> Mapping[str, Any]:
     return found
 
 
-def tuned(rule: Rule, kept: Rule | None = None, *, found: Mapping[str, Any] | None = None) -> Tuned[Rule]:
-    """A rule with its best settings; as it is where none were searched. ``kept``: another form of it for sites where
-    running jobs are kept; ``found``: the rules of another document."""
-    best = (searched()["rules"] if found is None else found).get(rule.name, {})
-    stopped, other = (best.get(kind, {}).get("setting", {}) for kind in ("stopped", "kept"))
-    return Tuned(replace(rule, **stopped), replace(rule if kept is None else kept, **other))
+def setting_of(name: str, kind: str) -> dict[str, Any]:
+    """The best of a rule on a kind of site; none where none was searched."""
+    found: dict[str, Any] = searched()["rules"].get(name, {}).get(kind, {}).get("setting", {})
+    return found
+
+
+def tuned(rule: Rule, kept: Rule | None = None) -> Tuned[Rule]:
+    """A rule with its best settings. ``kept``: another form of it for sites where running jobs are kept."""
+    other = rule if kept is None else kept
+    return Tuned(
+        replace(rule, **setting_of(rule.name, "stopped")),
+        replace(other, **setting_of(rule.name, "kept")),
+    )
 
 
 def placed(name: str, summary: str, source: str, place: int) -> Tuned[rules.Ranked]:
@@ -97,8 +104,9 @@ def placed(name: str, summary: str, source: str, place: int) -> Tuned[rules.Rank
 
 
 SEPARATE, MAST, SAILOR = tuned(rules.SEPARATE), tuned(rules.MAST), tuned(rules.SAILOR)
-CROSSPIPE, CRUX, HYPERION = tuned(rules.CROSSPIPE), tuned(rules.CRUX), tuned(rules.HYPERION)
+CROSSPIPE, HYPERION = tuned(rules.CROSSPIPE), tuned(rules.HYPERION)
 SLA_MORL, SHORTEST, SRPT = tuned(rules.SLA_MORL), tuned(rules.SHORTEST), tuned(rules.SRPT)
+CRUX = tuned(*(replace(rules.CRUX, **setting_of("srpt", kind)) for kind in ("stopped", "kept")))
 FIRST_FIT = placed("first_fit", "as srpt, in the first domain and the first nodes", "Johnson et al., 1974", FIRST)
 BEST_FIT = placed("best_fit", "as srpt, in the fullest domain and the fullest nodes", "Johnson et al., 1974", FULLEST)
 FGD = placed(
