@@ -18,6 +18,7 @@ from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, CHEAPEST, FIRST, FULLEST,
 from hippo.jobs.joint.rules import Ranked
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import DevicePool, site
 from hippo.jobs.workload import JobWorkload
 from hippo.registry import JOB_SCHEDULERS, load
@@ -235,6 +236,40 @@ def test_srpt_shares_gpus_in_a_crowd_where_more_gpus_help_less_and_less():
     calm = ended(replace(rules.SRPT, margin=1.0), crowd, CONCAVE)
     greedy = ended(replace(rules.SRPT, crowd=0.0, margin=1.0), crowd, CONCAVE)
     assert calm.finish_s.mean() < 0.9 * greedy.finish_s.mean()
+
+
+def kept(rule: Scheduler, jobs: list[Job], table: OfferTable) -> list[float]:
+    """When each begins where running jobs are kept."""
+    rules_ = ReplayRules(stops=False)
+    return play_jointly(JobWorkload.of(jobs), TWO, rule, rules_, offers=table).first_start_s.tolist()
+
+
+def test_a_patient_job_waits_for_gpus_that_are_told_to_become_free():
+    """One GPU is free when c comes, on which it takes 400 s; in 9 s four are free, on which it takes 100."""
+    jobs = [job("x", 750, least=3, most=3), job("a", 10, least=4), job("c", 100, arrival_s=1.0)]
+    table = sized({(1,): 0.25, (3,): 0.75, (4,): 1.0})
+    assert kept(rules.SRPT, jobs, table)[2] == 1
+    assert kept(replace(rules.SRPT, patience=0.7), jobs, table)[2] == 10
+    assert kept(replace(rules.SRPT, patience=0.8), jobs, table)[2] == 1
+
+
+def test_a_domain_is_kept_for_who_waits_and_others_end_before():
+    """Four GPUs of a domain are told to be free at 10 s: b waits for them, s would hold one for 100 s, t for 4."""
+    table = sized({(1,): 1.0, (3,): 1.0, (4,): 1.0})
+    jobs = [job("x", 1000, least=4), job("a", 10, least=3, most=3), job("b", 20, arrival_s=1.0, least=4)]
+    jobs += [job(name, work_s, arrival_s=at, most=1) for name, work_s, at in (("s", 100, 2.0), ("t", 4, 3.0))]
+    fifo = Ranked("fifo", "")
+    assert kept(fifo, jobs, table)[2:] == [102, 2, 10]
+    assert kept(replace(fifo, reserves=1), jobs, table)[2:] == [10, 30, 3]
+
+
+def test_placements_that_keep_a_domain_whole_leave_room_for_a_large_job():
+    """Two GPUs of the second domain are taken. The next small job goes there, or breaks the first one up."""
+    table = sized({(2,): 1.0, (4,): 1.0})
+    jobs = [job("a", 1000, least=2, most=2, data_gb=2000, data_at="d1"), job("s", 100, arrival_s=1.0, least=2, most=2)]
+    jobs.append(job("large", 10, arrival_s=2.0, least=4))
+    begins = {place: kept(replace(rules.SRPT, place=place), jobs, table)[2] for place in (FIRST, FULLEST, GRADIENT)}
+    assert begins == {FIRST: 101, FULLEST: 2, GRADIENT: 2}
 
 
 def test_goodput_begins_who_comes_within_a_round_when_nobody_runs():
