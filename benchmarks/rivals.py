@@ -3,11 +3,11 @@
 Worlds are drawn as those that the agents learn in (``jobs.joint.draws``, ``configs/algo/world.yaml``): each family of
 jobs at each load on four domains of at most 80 A100, over links that may move, with nodes that may fail and other
 tenants; once where running jobs may be stopped, once where they are kept. A setting is drawn by chance from the levers
-of its rule; the last ones are the best so far with a lever or two changed. ``--write`` keeps the best of each where
-the registry reads them (``src/hippo/jobs/joint/settings.json``); names of kinds and rules after it: of these alone.
-Test worlds, of other seeds, models and sites, are for ``hippo evaluate --world``. What jobs can run under was planned
-once (``data/offers_four_by_eighty.npz``; ``--plan`` plans it anew, minutes of CPU). Costs are told over those of
-``separate`` with its usual setting in the same world. ``--decisions``: how long decisions take.
+of its rule. ``--write`` keeps the best of each where the registry reads them (``src/hippo/jobs/joint/settings.json``);
+names of kinds and rules after it: of these alone. Test worlds, of other seeds, models and sites, are for ``hippo
+evaluate --world``. What jobs can run under was planned once (``data/offers_four_by_eighty.npz``; ``--plan`` plans it
+anew, minutes of CPU). Costs are told over those of ``separate`` with its usual setting in the same world.
+``--decisions``: how long decisions take.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import hippo.jobs.joint.settings as kept
 from hippo.jobs.joint import rules
@@ -88,8 +86,8 @@ LEVERS: Mapping[str, Mapping[str, Levers]] = {
 }
 """Of each rule, where running jobs may be stopped and where they are kept, what is tried of each lever. Who knows
 nothing of durations waits for nobody to end; ``mast`` spans no regions, and who goes first stays as the rule says."""
-CHANCE, BETTER, ROUNDS = 12, 6, 2
-"""Settings that are drawn, the usual one first; then in each round so many near the best."""
+SETTINGS = 12
+"""That are drawn, the usual one first."""
 ON_SRPT = ("crux", "receding_horizon")
 """They stand on the best ``srpt``, so what is searched of them is only what they add, later."""
 DEAR = ("goodput", "receding_horizon")
@@ -148,103 +146,71 @@ class Task:
     """A world, and who plays it."""
 
     world: TrainingWorld
-    rules: tuple[Scheduler, ...]
+    rules: Mapping[str, list[Scheduler]]
 
 
-def costs(task: Task) -> list[float]:
-    """What each rule costs over ``separate``."""
+def costs(task: Task) -> dict[str, list[float]]:
+    """What each setting of the rules costs over ``separate``."""
     scene = task.world.scene
     usual = priced_s(scene, rules.SEPARATE)
-    return [priced_s(scene, rule) / usual for rule in task.rules]
+    return {name: [priced_s(scene, rule) / usual for rule in some] for name, some in task.rules.items()}
 
 
-class Search:
-    """The settings of one rule on one kind of site that were tried, and what each cost in each world."""
+def drawn_settings(name: str, kind: str, base: Any) -> list[dict[str, Any]]:
+    """What is tried of a rule on a kind of site: the usual setting first."""
+    levers, tried = LEVERS[name][kind], list[dict[str, Any]]()
+    rng = np.random.default_rng([SEED, list(LEVERS).index(name), list(KINDS).index(kind)])
+    for _ in range(1000):
+        if len(tried) == (DEAR_SETTINGS if name in DEAR else SETTINGS):
+            break
+        setting = {lever: values[int(rng.integers(len(values)))] for lever, values in levers.items()}
+        if not tried:
+            setting = {lever: getattr(base, lever) for lever in levers}
+        if setting not in tried:
+            tried.append(setting)
+    return tried
 
-    def __init__(self, name: str, kind: str, base: Any) -> None:
-        self.name, self.kind, self.base, self.levers = name, kind, base, LEVERS[name][kind]
-        self.settings: list[dict[str, Any]] = []
-        self.rows: list[list[float]] = []
-        self.rng = np.random.default_rng([SEED, list(LEVERS).index(name), list(KINDS).index(kind)])
-        self.worlds = worlds(kind)[: DEAR_WORLDS if name in DEAR else None]
 
-    def more(self) -> list[dict[str, Any]]:
-        """Settings to be tried next, other than those before."""
-        tried = [*self.settings]
-        dear = self.name in DEAR
-        goal = len(tried) + (BETTER if tried else DEAR_SETTINGS if dear else CHANCE)
-        for _ in range(0 if dear and tried else 1000):
-            if len(tried) == goal:
-                break
-            setting = {lever: values[int(self.rng.integers(len(values)))] for lever, values in self.levers.items()}
-            if not tried:
-                setting = {lever: getattr(self.base, lever) for lever in self.levers}
-            elif self.settings:
-                changed = self.rng.permutation(list(self.levers))[: 1 + int(self.rng.integers(2))].tolist()
-                setting = self.best | {lever: setting[lever] for lever in changed}
-            if setting not in tried:
-                tried.append(setting)
-        return tried[len(self.settings) :]
-
-    @property
-    def mean(self) -> NDArray[np.float64]:
-        """Of each setting over the worlds."""
-        return np.mean(self.rows, axis=1)
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """The setting that cost least."""
-        return self.settings[int(np.argmin(self.mean))]
-
-    def told(self) -> dict[str, Any]:
-        """For the document."""
-        mean, count = self.mean, {"settings": len(self.settings), "worlds": len(self.worlds)}
+def best_settings(kind: str, bases: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each rule the best setting on a kind of site by its mean cost over the worlds, and what it costs."""
+    settings = {name: drawn_settings(name, kind, base) for name, base in bases.items()}
+    played = {name: worlds(kind)[: DEAR_WORLDS if name in DEAR else None] for name in bases}
+    tasks, rows = [], {name: list[list[float]]() for name in bases}
+    for world in worlds(kind):
+        who = [name for name in bases if world in played[name]]
+        if who:
+            tasks.append(Task(world, {name: [replace(bases[name], **some) for some in settings[name]] for name in who}))
+    for place, found in shared_out(costs, tasks, PROCESSES):
+        print(tasks[place].world, file=sys.stderr, flush=True)
+        for name, row in found.items():
+            rows[name].append(row)
+    told = {}
+    for name, each in rows.items():
+        mean = np.array(each).mean(axis=0)
         over = {"over_separate": mean.min(), "usual": mean[0], "worst": mean.max()}
-        return {"setting": self.best, **{key: round(float(value), 4) for key, value in over.items()}, **count}
-
-
-def search(searches: Sequence[Search]) -> None:
-    """Tries all settings of some rules, each round in all worlds."""
-    for turn in range(1 + ROUNDS):
-        more = [each.more() for each in searches]
-        tasks, of_task = list[Task](), list[list[tuple[int, int]]]()
-        for world in dict.fromkeys(world for each in searches for world in each.worlds):
-            who = [
-                (at, number)
-                for at, each in enumerate(searches)
-                if world in each.worlds
-                for number in range(len(more[at]))
-            ]
-            if who:
-                tasks.append(Task(world, tuple(replace(searches[at].base, **more[at][number]) for at, number in who)))
-                of_task.append(who)
-        for each, settings in zip(searches, more, strict=True):
-            each.settings += settings
-            each.rows += [[] for _ in settings]
-        for place, found in shared_out(costs, tasks, PROCESSES):
-            print(f"round {turn + 1}: {tasks[place].world}, {len(found)} plays", file=sys.stderr, flush=True)
-            for (at, number), cost in zip(of_task[place], found, strict=True):
-                each = searches[at]
-                each.rows[len(each.settings) - len(more[at]) + number].append(cost)
+        told[name] = {
+            "setting": settings[name][int(np.argmin(mean))],
+            **{key: round(float(value), 4) for key, value in over.items()},
+            **{"settings": len(mean), "worlds": len(each)},
+        }
+    return told
 
 
 def searched(names: Sequence[str], kinds: Sequence[str]) -> dict[str, Any]:
     """The document of ``settings.json``: the best setting of each rule by its mean cost over the worlds of a kind;
     rules that are not named stay as they are."""
     found: dict[str, Any] = json.loads(json.dumps(kept.searched()["rules"]))
-    first = [name for name in names if name not in ON_SRPT]
-    for some in (first, [name for name in names if name not in first]):
-        searches = []
-        for name, kind in product(some, kinds):
-            base, of_srpt = USUAL[name], found["srpt"][kind]["setting"]
-            if name == "receding_horizon":
-                base = replace(base, base=replace(rules.SRPT, **of_srpt))
-            elif name == "crux":
-                base = replace(base, **of_srpt)
-            searches.append(Search(name, kind, base))
-        search(searches)
-        for each in searches:
-            found[each.name] = {**found.get(each.name, {}), each.kind: each.told()}
+    for kind in kinds:
+        free = {name: USUAL[name] for name in names if name not in ON_SRPT}
+        best = best_settings(kind, free)
+        srpt = (best | {name: row[kind] for name, row in found.items() if name not in best})["srpt"]["setting"]
+        on_srpt = {
+            "crux": replace(rules.CRUX, **srpt),
+            "receding_horizon": JointHorizon(base=replace(rules.SRPT, **srpt)),
+        }
+        best |= best_settings(kind, {name: rule for name, rule in on_srpt.items() if name in names})
+        for name, row in best.items():
+            found[name] = {**found.get(name, {}), kind: row}
     drawn = DrawnWorlds()
     told = {"families": list(drawn.families), "loads": list(drawn.loads), "jobs": drawn.jobs, "seed": SEED}
     made_by = "python -m benchmarks.rivals --write"

@@ -28,7 +28,7 @@ def test_every_rule_was_searched_with_as_many_plays_on_both_kinds_of_site(kind: 
     rows = settings.searched()["rules"]
     assert {*rows, *PLACED} == set(JOB_SCHEDULERS)
     plays = {name: row[kind]["settings"] * row[kind]["worlds"] for name, row in rows.items()}
-    assert {count for name, count in plays.items() if name not in OTHERS} == {24 * 15}
+    assert {count for name, count in plays.items() if name not in OTHERS} == {12 * 15}
 
 
 @pytest.mark.parametrize("kind", KINDS)
