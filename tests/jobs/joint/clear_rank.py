@@ -13,6 +13,7 @@ from hippo.jobs.engine.running import find_pool
 from hippo.jobs.joint.moment import JobPlace, Moment
 from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, CHEAPEST, FIRST, FULLEST, GRADIENT, PRICED
 from hippo.jobs.joint.rules import Ranked
+from hippo.jobs.placement.offers import MOST_PARTS
 
 Kept = dict[int, tuple[float, int]]
 """Of a domain that is kept for somebody: from when on, and GPUs that are left over then."""
@@ -161,7 +162,9 @@ class Clear:
         return each * self._ends_s(moment, job, place)
 
     def _best(self, moment: Moment, job: int, kept: Kept) -> tuple[JobPlace, float] | None:
-        found = [each for each in moment.places(job, self.rule.most_parts) if self._may(moment, job, each, kept)]
+        found = [
+            each for each in moment.places(job, self._most_parts(moment, job)) if self._may(moment, job, each, kept)
+        ]
         costs = [(self._cost(moment, job, each), each) for each in found]
         if not costs:
             return None
@@ -175,6 +178,17 @@ class Clear:
         alike = [each for each in close if each[0] == gpus and len(each[3].domains) == len(best.domains)]
         _, cost, _, best = min(alike, key=lambda each: (self._score(moment, job, each[3]), *each[1:3]))
         return best, cost
+
+    def _most_parts(self, moment: Moment, job: int) -> int:
+        """As the rule says, but where no domain is large enough for any of its offers."""
+        table, work = moment.offers, moment.workload
+        sizes = table.gpus.sum(axis=1)
+        own = (table.kind == moment.world.mark[job, c.ROW]) & (table.parts <= self.rule.most_parts)
+        own &= (sizes >= work.least[job]) & (sizes <= work.devices[job])
+        pools, largest = moment.world.pool, 0
+        for domain in range(len(moment.site.domains)):
+            largest = max(largest, int(pools[pools[:, c.POOL_DOMAIN] == domain, c.POOL_DEVICES].sum()))
+        return self.rule.most_parts if (table.gpus[own, 0] <= largest).any() else MOST_PARTS
 
     def _may(self, moment: Moment, job: int, place: JobPlace, kept: Kept) -> bool:
         """Whether it leaves alone what is kept for others."""
@@ -230,7 +244,7 @@ class Clear:
         for domain in range(len(moment.site.domains)):
             count = self._count(moment, job, needs, behind, domain)
             found += [] if count is None else [(count, domain)]
-        if not found and self.rule.most_parts > 1 and moment.workload.elastic[job]:
+        if not found and self._most_parts(moment, job) > 1 and moment.workload.elastic[job]:
             count = self._count(moment, job, needs, behind, -1)
             found += [] if count is None else [(count, -1)]
         if not found:

@@ -176,6 +176,11 @@ def test_mast_stops_a_job_for_one_of_more_priority_alone():
     assert ledger.first_start_s[2] > 2
 
 
+def test_who_fits_in_no_region_spans_them():
+    """Six GPUs lie in no region: it would wait for ever, in worlds whose nodes fail and are repaired without end."""
+    assert ended(rules.MAST, [job("a", 10, least=6, most=6)], sized({(3, 3): 1.0})).finish_s.tolist() == [10]
+
+
 def test_sailor_saves_gpus_that_crosspipe_uses():
     """All eight GPUs are a hundredth quicker than four."""
     table = sized({(4,): 1.0, (4, 4): 1.01})

@@ -259,13 +259,13 @@ def _choose(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
     """The place that a job takes, and its cost: of those within ``slack`` of the least the one with fewest GPUs, then
     the cheapest, then the fullest; -1: none. ``region``: of its first part, -1: any."""
     count, price, of_gpu = survey(w, s, job), _price(w, s, r, job), _gpu_price(w, s, r, job)
-    least = np.inf
+    least, parts = np.inf, _most_parts(w, s, r, job)
     for at in range(count):
-        if _is_allowed(w, s, r, room, job, at, region):
+        if _is_allowed(w, s, room, job, at, region, parts):
             least = min(least, _cost(w, s, job, at, price, of_gpu))
     most, best, cost = least * (1.0 + r.slack) * (1.0 + ALIKE), -1, np.inf
     for at in range(count):
-        if not _is_allowed(w, s, r, room, job, at, region):
+        if not _is_allowed(w, s, room, job, at, region, parts):
             continue
         each = _cost(w, s, job, at, price, of_gpu)
         if each > most:
@@ -277,7 +277,7 @@ def _choose(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
         return best, cost
     first, score = best, _score(w, s, r, room, job, best)
     for at in range(count):
-        if at == first or not _is_allowed(w, s, r, room, job, at, region):
+        if at == first or not _is_allowed(w, s, room, job, at, region, parts):
             continue
         alike = s.total[s.offer[at]] == s.total[s.offer[first]]
         if not alike or w.offers.form[s.offer[at], c.FORM_PARTS] != w.offers.form[s.offer[first], c.FORM_PARTS]:
@@ -300,8 +300,29 @@ def _is_cheaper(w, s, at, each, best, cost):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _is_allowed(w, s, r, room, job, at, region):  # type: ignore[no-untyped-def]
-    if s.offer[at] < 0 or w.offers.form[s.offer[at], c.FORM_PARTS] > r.most_parts:
+def _most_parts(w, s, r, job):  # type: ignore[no-untyped-def]
+    """Domains that a job may span: as many as it likes where none are large enough for fewer."""
+    if r.most_parts >= c.MOST_PARTS or w.mark[job, c.ELASTIC] == 0:
+        return r.most_parts
+    largest = 0
+    for domain in range(len(s.free)):
+        devices = 0
+        for pool in range(len(w.pool)):
+            if w.pool[pool, c.POOL_DOMAIN] == domain:
+                devices += w.pool[pool, c.POOL_DEVICES]
+        largest = max(largest, devices)
+    for offer in range(len(s.total)):
+        form = w.offers.form[offer]
+        if form[c.FORM_KIND] == w.mark[job, c.ROW] and form[c.FORM_PARTS] <= r.most_parts:
+            fits = w.mark[job, c.LEAST] <= s.total[offer] <= w.mark[job, c.DEVICES]
+            if fits and w.offers.gpus[offer, 0] <= largest:
+                return r.most_parts
+    return c.MOST_PARTS
+
+
+@kernel(lean=True)
+def _is_allowed(w, s, room, job, at, region, parts):  # type: ignore[no-untyped-def]
+    if s.offer[at] < 0 or w.offers.form[s.offer[at], c.FORM_PARTS] > parts:
         return False
     if region >= 0 and s.where[at, 0] != region:
         return False
@@ -547,7 +568,7 @@ def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
     best, last = -2, -1
     for each in range(domains + 1):
         domain = each if each < domains else -1
-        if domain < 0 and (best >= 0 or r.most_parts == 1 or w.mark[job, c.ELASTIC] == 0):
+        if domain < 0 and (best >= 0 or _most_parts(w, s, r, job) == 1 or w.mark[job, c.ELASTIC] == 0):
             break
         at, free, fits = running, _free(w, domain), False
         while not fits and at > 0 and _is_far_behind(w, r, room.key, job, room.behind[at - 1]):

@@ -50,7 +50,7 @@ class Ranked:
     margin: float = 1.0
     """A running job goes over to a place that costs it less by this share, its stop included; 1: never."""
     most_parts: int = c.MOST_PARTS
-    """Domains that one job may span (1 to 4)."""
+    """Domains that one job may span (1 to 4), but one for which the site has none that are large enough."""
     slack: float = 0.02
     """A place that costs more by so much is taken if it has fewer GPUs."""
     crowd: float = 0.0
