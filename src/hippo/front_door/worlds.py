@@ -23,7 +23,8 @@ from hippo.planners.base import Progress
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load, planner
 
-OURS = "hi_ppo"
+OURS, VERIFIED = "hi_ppo", "hi_ppo_verified"
+"""The trained agents, bare, and with what they say verified by simulation."""
 STOPS = ("yes", "no")
 MOST_DOMAINS = 64
 MODELS = ("llama-3.2-3b", "qwen3-8b", "qwen2.5-14b", "llama-1-65b")
@@ -45,7 +46,7 @@ class WorldsChoice:
     """Which worlds are drawn, and who plays them."""
 
     methods: tuple[str, ...] | None = None  # None: all
-    policies: tuple[str | Path, ...] = ()  # files of trained agents; they play as hi_ppo
+    policies: tuple[str | Path, ...] = ()  # files of trained agents; they play as hi_ppo and hi_ppo_verified
     families: tuple[str, ...] | None = None  # of jobs; None: all
     loads: tuple[float, ...] = LOADS  # device-seconds that arrive per second over the site's devices
     networks: tuple[str, ...] = tuple(NETWORKS)
@@ -64,7 +65,7 @@ class WorldsChoice:
         named = (
             ("family of jobs", "--families", self.families or (), FAMILIES),
             ("network", "--networks", self.networks, NETWORKS),
-            ("method", "--methods", self.methods or (), (*JOB_SCHEDULERS, OURS)),
+            ("method", "--methods", self.methods or (), dict.fromkeys((*JOB_SCHEDULERS, OURS, VERIFIED))),
             ("bound", "--bounds", self.bounds, BOUNDS),
             ("answer", "--stops", self.stops, STOPS),
         )
@@ -125,21 +126,24 @@ def evaluate_worlds(
 
 
 def methods_of(choice: WorldsChoice) -> Sequence[WorldMethod]:
-    """Who plays: by name, and each policy as hi_ppo."""
-    names = tuple(JOB_SCHEDULERS) if choice.methods is None else tuple(dict.fromkeys(choice.methods))
-    if choice.policies and choice.methods is not None and OURS not in names:
+    """Who plays: by name, and each policy as hi_ppo, verified or not; all: bare."""
+    names = tuple(dict.fromkeys(choice.methods or ((OURS,) if choice.policies else ()) + tuple(JOB_SCHEDULERS)))
+    ours = [each for each in names if each in (OURS, VERIFIED)]
+    if choice.policies and not ours:
         remedy = f"add {OURS} to --methods, or leave --policy out"
         raise InputError(f"only {OURS} takes a policy", source="--policy", value=choice.policies[0], remedy=remedy)
-    if not choice.policies and OURS in names and OURS not in JOB_SCHEDULERS:
+    if ours and not choice.policies and not set(ours) <= set(JOB_SCHEDULERS):
         remedy = "name one with --policy; hippo train --config world trains one"
-        raise InputError("no policy ships", source="--methods", value=OURS, remedy=remedy)
-    found = [_learned(each) for each in choice.policies]
-    return (*found, *(WorldMethod(each, load(JOB_SCHEDULERS, "policy", each)) for each in names if each != OURS))
+        raise InputError("no policy ships", source="--methods", value=ours[0], remedy=remedy)
+    learned = [_learned(name, file) for name in ours for file in choice.policies]
+    rest = [each for each in names if not (choice.policies and each in ours)]
+    return (*learned, *(WorldMethod(each, load(JOB_SCHEDULERS, "policy", each)) for each in rest))
 
 
-def _learned(file: str | Path) -> WorldMethod:
-    """The agents of a file."""
+def _learned(name: str, file: str | Path) -> WorldMethod:
+    """The agents of a file, by one of the two names."""
     from hippo.jobs.joint.hi_ppo.policy import FORM, Agents, HiPpoScheduler
+    from hippo.jobs.joint.hi_ppo.verified import VerifiedScheduler
 
     path = Path(file)
     try:
@@ -148,4 +152,5 @@ def _learned(file: str | Path) -> WorldMethod:
         remedy = "name the file that hippo train --config world wrote"
         problem = f"policy cannot be read: {error.strerror}"
         raise InputError(problem, source="--policy", value=str(path), remedy=remedy) from None
-    return WorldMethod(OURS, HiPpoScheduler(agents=Agents.of(FORM.unpacked(content, str(path))[0])), str(path))
+    bare = HiPpoScheduler(agents=Agents.of(FORM.unpacked(content, str(path))[0]))
+    return WorldMethod(name, bare if name == OURS else VerifiedScheduler(policy=bare), str(path))

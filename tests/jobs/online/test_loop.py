@@ -219,7 +219,7 @@ def test_an_update_made_before_a_fall_must_beat_the_guard(tmp_path: Path) -> Non
         moment = Steady(1).look()
         assert moment is not None
         loop.decide(moment)
-        loop._fall("measured")
+        loop.fall("measured")
         loop._learned((weights(100.0), ReplayVerdict(100.0, 200.0, 100.0, True, "replayed better")))
         assert loop.version == GUARD
         loop._learned((weights(90.0), ReplayVerdict(90.0, 200.0, 100.0, True, "replayed better")))

@@ -6,6 +6,7 @@ Letters: K domains, O offers, M parts.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -52,6 +53,9 @@ class Moment:
     offers: OfferTable
     sight: Sight = field(repr=False)
     rounds: list[float] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """What a scheduler counts of its decisions: of how many a play ahead made sure (``verified``), which of these it
+    ``changed``, and where a base rule decided because effort or time was spent (``degraded``)."""
 
     @classmethod
     def of(

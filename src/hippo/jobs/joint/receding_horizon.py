@@ -7,11 +7,12 @@ knows of no arrival, failure, tenant or movement of links that is to come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
@@ -92,9 +93,11 @@ class JointHorizon:
         ahead = WorldAhead.of(moment)
         best, least, left = JointCandidate(self.base), np.inf, self.effort
         for candidate in self._candidates(moment):
-            cost, spent = ahead.cost(candidate, self, left)
+            ahead.carry_out(candidate.carry_out)
+            cost, spent = ahead.cost(self.base, left, horizon_s=self.horizon_s)
             left -= spent
             if left <= 0.0:
+                moment.counts["degraded"] += int(np.isinf(least))
                 break
             if cost < least * (1.0 - (self.lead if candidate.rule is not self.base else 0.0)):
                 best, least = candidate, cost
@@ -162,15 +165,40 @@ class WorldAhead:
         there = Moment(again.copy, moment.workload, moment.site, moment.offers, moment.sight)
         return cls(known, there, room, again)
 
-    def cost(self, candidate: JointCandidate, terms: JointHorizon, effort: float) -> tuple[float, float]:
-        """What all known jobs cost from now on if a candidate is carried out and the base decides later; the effort
-        that took, at most ``effort`` (then the cost is of a part)."""
+    def carry_out(self, decide: Callable[[Moment], object]) -> None:
+        """Let the copy be as what is known, and something be decided in it."""
         self.again.restore()
-        candidate.carry_out(self.trial)
-        trial = self.trial
-        until_s = trial.now_s + terms.horizon_s
-        cost, spent = _play(trial.world, trial.sight, terms.base.terms, self.room, until_s, effort)
-        return float(cost), float(spent)
+        decide(self.trial)
+
+    @property
+    def stands(self) -> tuple[NDArray[Any], ...]:
+        """How jobs and devices stand in the copy (it changes with it)."""
+        world = self.trial.world
+        return world.mark, world.part, world.bin, world.piece, world.job[:, c.WEIGHT]
+
+    def cost(
+        self,
+        base: Ranked,
+        effort: float,
+        *,
+        horizon_s: float = 1e9,
+        on_time: Callable[[], bool] = lambda: True,
+    ) -> tuple[float, float]:
+        """What all known jobs cost from now on if the copy is played on as it stands and the base decides what comes,
+        so far ahead; the effort that took, at most ``effort`` (then the cost is of a part). Where ``on_time``, which is
+        asked every ``SLICE``, says no, all of it is spent."""
+        world, sight, terms = self.trial.world, self.trial.sight, base.terms
+        until_s, paid, spent, comes = self.trial.now_s + horizon_s, 0.0, 0.0, True
+        while comes and world.clock[c.NOW] < until_s and spent < effort:
+            if not on_time():
+                return np.inf, effort
+            most = min(effort, spent + SLICE)
+            paid, spent, comes = _play(world, sight, terms, self.room, (until_s, most), paid, spent)
+        return float(_rest(world, sight, paid, comes)), float(spent)
+
+
+SLICE = 5e3
+"""Of effort; some 20 ms."""
 
 
 @kernel(lean=True)
@@ -200,10 +228,11 @@ def _hide(w):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _play(w, s, r, room, until, effort):  # type: ignore[no-untyped-def]
-    """Price of the time that jobs are in the system from now on, under a rule; and the effort that took."""
-    paid, comes, spent = 0.0, True, 0.0
-    while comes and w.clock[c.NOW] < until and spent < effort:
+def _play(w, s, r, room, ends, paid, spent):  # type: ignore[no-untyped-def]
+    """Play on under a rule until a time or an effort; price of the time that jobs are in the system and effort, with
+    what they were before, and whether anything is to come."""
+    comes = True
+    while comes and w.clock[c.NOW] < ends[0] and spent < ends[1]:
         before, each = w.clock[c.NOW], 0.0
         for job in range(w.tally[c.ARRIVED]):
             if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
@@ -213,9 +242,15 @@ def _play(w, s, r, room, until, effort):  # type: ignore[no-untyped-def]
         paid += each * (w.clock[c.NOW] - before)
         if comes:
             decide_ranked(w, s, r, room)
+    return paid, spent, comes
+
+
+@kernel(lean=True)
+def _rest(w, s, paid, comes):  # type: ignore[no-untyped-def]
+    """Paid, with what those who are still there cost as if undisturbed; nothing is to come: for as long as counts."""
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
             left = remaining(w, job, w.clock[c.NOW])
             rate = w.job[job, c.RATE] if w.mark[job, c.STATUS] == c.RUNNING else s.quickest[job]
             paid += s.price[job] * (NEVER_S if not comes else min(NEVER_S, left / max(1e-12, rate)))
-    return paid, spent
+    return paid

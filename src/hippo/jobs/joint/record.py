@@ -6,6 +6,7 @@ Letters: n jobs, K domains, r runs, v waits, m moments, O offers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -91,6 +92,7 @@ class WorldRecord:
     wanted: Floats  # (m,) of them by those who wait, in the mean of these
     work_s: Floats  # (n,) done when the last job came, as ``duration_s`` counts it; all at once: when the last ended
     work_until_s: float
+    counts: Mapping[str, int]  # ``Moment.counts``
 
     @cached_property
     def stops(self) -> tuple[tuple[Run, Run], ...]:
@@ -115,6 +117,7 @@ class Recorder:
     free: list[tuple[float, int, int, float, float]] = field(default_factory=list)
     work_s: Floats = field(default_factory=lambda: np.zeros(0))
     work_until_s: float = np.nan
+    counts: Mapping[str, int] = field(default_factory=dict)
     _running: dict[int, tuple[int, Run]] = field(default_factory=dict)  # job -> stops before it, the run so far
     _failed: dict[int, int] = field(default_factory=dict)  # how often, when its run began
     _moved_gb: dict[int, float] = field(default_factory=dict)  # of a job, when its run had begun
@@ -160,6 +163,7 @@ class Recorder:
             self.absences.append(away._replace(end_s=moment.now_s))
         if np.isnan(self.work_until_s):
             self._note_work(moment)
+        self.counts = dict(moment.counts)
 
     def record(self) -> WorldRecord:
         """All of it, of a replay that has ended."""
@@ -177,6 +181,7 @@ class Recorder:
             np.array(wanted, np.float64),
             self.work_s,
             self.work_until_s,
+            self.counts,
         )
 
     def _note_work(self, moment: Moment) -> None:

@@ -6,7 +6,9 @@ ended, measurements up to now. So nobody looks good by leaving long jobs aside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +68,8 @@ class Watch:
     measured_s: float
     guard_s: float
     fallen: bool  # never while fewer than half as many jobs as are watched have come since the policy serves
+    back: bool = False  # replays say that the policy is no worse than the guard by more than the margin
+    why: str = ""  # of ``fallen``
 
 
 @dataclass(frozen=True)
@@ -92,30 +96,45 @@ class TwoQueueGuard:
         return np.where(np.isfinite(found), found, np.inf)
 
 
-def time_in_system(workload: JobWorkload, finish_s: Floats, *, jobs: int, until_s: float = np.inf) -> float:
+def time_in_system(
+    workload: JobWorkload, finish_s: Floats, *, jobs: int, until_s: float = np.inf, price: Floats | None = None
+) -> float:
     """Job-seconds spent waiting or running since the first of the last ``jobs`` jobs came, per such job.
 
     Of all jobs, older ones that are still there included: whoever leaves long jobs aside pays for each second. Seconds
-    after ``until_s`` do not count.
+    after ``until_s`` do not count. ``price`` (n,): what a second of each counts.
     """
     from_s = workload.arrival_s[-jobs:][0]
-    here_s = np.minimum(finish_s, until_s) - np.maximum(workload.arrival_s, from_s)
-    return float(np.maximum(here_s, 0.0).sum() / min(jobs, len(workload)))
+    here_s = np.maximum(np.minimum(finish_s, until_s) - np.maximum(workload.arrival_s, from_s), 0.0)
+    return float((here_s if price is None else here_s * price).sum() / min(jobs, len(workload)))
+
+
+def replayed_s(
+    policies: Sequence[OnlinePolicy[Any]], guard: OnlinePolicy[Any], history: JobHistory, jobs: int
+) -> list[float]:
+    """Time in the system of the last so many jobs under each, and under the guard at the end, of jobs that it ends: a
+    site may refuse jobs, all policies alike."""
+    own_s = history.finishes(guard)
+    found = {id(guard): own_s}
+    for each in policies:
+        try:
+            found[id(each)] = own_s if each is guard else history.finishes(each)
+        except Exception:  # whatever breaks in a policy: it ends no job
+            found[id(each)] = np.full(len(own_s), np.inf)
+    ran = np.isfinite(own_s)
+    workload, price = history.workload.take(ran), history.price[ran]
+    return [time_in_system(workload, found[id(each)][ran], jobs=jobs, price=price) for each in (*policies, guard)]
 
 
 def judge(
-    new: OnlinePolicy, present: OnlinePolicy, guard: OnlinePolicy, history: JobHistory, margins: Margins
+    new: OnlinePolicy[Any],
+    present: OnlinePolicy[Any],
+    guard: OnlinePolicy[Any],
+    history: JobHistory,
+    margins: Margins,
 ) -> ReplayVerdict:
     """Whether ``new`` may serve: better than ``present``, and hardly worse than ``guard``, on the last jobs."""
-
-    own_s = guard.finishes(history.workload)
-    ran = np.isfinite(own_s)  # a site may refuse jobs: all policies alike
-
-    def mean_s(finish_s: Floats) -> float:
-        return time_in_system(history.workload.take(ran), finish_s[ran], jobs=margins.judged_jobs)
-
-    new_s, guard_s = mean_s(new.finishes(history.workload)), mean_s(own_s)
-    present_s = guard_s if present is guard else mean_s(present.finishes(history.workload))
+    new_s, present_s, guard_s = replayed_s((new, present), guard, history, margins.judged_jobs)
     if not new_s <= (1 + margins.worse) * guard_s:  # nan is not better
         return ReplayVerdict(new_s, present_s, guard_s, False, "replayed worse than the guard")
     if not new_s <= (1 - margins.better) * present_s:
@@ -123,21 +142,42 @@ def judge(
     return ReplayVerdict(new_s, present_s, guard_s, True, "replayed better")
 
 
-def watch(guard: OnlinePolicy, history: JobHistory, margins: Margins, *, since_s: float = -np.inf) -> Watch:
+def watch(
+    guard: OnlinePolicy[Any],
+    history: JobHistory,
+    margins: Margins,
+    *,
+    since_s: float = -np.inf,
+    policy: OnlinePolicy[Any] | None = None,
+) -> Watch:
     """Whether the jobs that came last fare worse than under the guard, by more than the margin.
 
     Of the last ``watched_jobs`` those count that came while the present policy served (from ``since_s`` on). The guard
     replays the whole history from an empty site; a job that left without having ended (``log.Left``) leaves its replay
     then at the latest. What was in the system before the history began is missing in its
     replay, so the watch errs to the guard's side.
+
+    ``policy``: that one is replayed beside the guard, too, whoever serves; worse by more than the margin is as bad as
+    measured.
     """
     served = int(np.sum(history.workload.arrival_s >= since_s))
     jobs, until_s = min(margins.watched_jobs, served), history.now_s
-    if jobs == 0:
-        return Watch(np.nan, np.nan, False)
-    measured_s = time_in_system(history.workload, history.finish_s, until_s=until_s, jobs=jobs)
-    own_s = guard.finishes(history.workload)
-    own_s = np.where(history.ended, own_s, np.minimum(own_s, history.finish_s))
-    guard_s = time_in_system(history.workload, own_s, until_s=until_s, jobs=jobs)
-    enough = 2 * jobs >= margins.watched_jobs
-    return Watch(measured_s, guard_s, enough and measured_s > (1 + margins.worse) * guard_s)
+    found = Watch(np.nan, np.nan, False)
+    if jobs:
+        workload, price = history.workload, history.price
+        measured_s = time_in_system(workload, history.finish_s, until_s=until_s, jobs=jobs, price=price)
+        own_s = history.finishes(guard)
+        own_s = np.where(history.ended, own_s, np.minimum(own_s, history.finish_s))
+        guard_s = time_in_system(workload, own_s, until_s=until_s, jobs=jobs, price=price)
+        fallen = 2 * jobs >= margins.watched_jobs and measured_s > (1 + margins.worse) * guard_s
+        found = Watch(measured_s, guard_s, fallen, why=_worse("measured", measured_s, guard_s) if fallen else "")
+    if policy is None or not len(history.workload):
+        return found
+    mine_s, guard_s = replayed_s((policy,), guard, history, margins.judged_jobs)
+    if mine_s <= (1 + margins.worse) * guard_s:
+        return replace(found, back=True)
+    return replace(found, fallen=True, why=found.why or _worse("replayed", mine_s, guard_s))
+
+
+def _worse(how: str, own_s: float, guard_s: float) -> str:
+    return f"{how} {own_s:.0f} s, the guard would have had {guard_s:.0f} s"

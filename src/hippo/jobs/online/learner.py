@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from hippo.jobs.learned.past import size_class
 from hippo.jobs.learned.state import KeyMemory
 from hippo.jobs.learned.state import LearnedSetup as Starts
 from hippo.jobs.learned.weights import KeyWeights, packed, prior, unpacked, untrained
-from hippo.jobs.online.log import KnownJob, Transition
+from hippo.jobs.online.log import KnownJob, SiteState, Transition
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import JobSite
@@ -28,6 +28,7 @@ from hippo.learn.weights import Form
 
 Floats = NDArray[np.float64]
 W = TypeVar("W")
+Replayed = TypeVar("Replayed", contravariant=True)
 ENOUGH = 20
 """Jobs of one class of size that are enough to guess from."""
 LEAST_S = 60.0
@@ -48,31 +49,51 @@ class JobHistory:
     finish_s: Floats  # (n,) when they were gone, as measured; inf: not yet
     now_s: float
     transitions: tuple[Transition, ...] = ()
+    states: tuple[SiteState, ...] = ()  # of the site, where it does not stand still
 
-    def older(self, jobs: int) -> JobHistory:
-        """All but the last so many jobs, and the decisions before the first of those came."""
+    @property
+    def price(self) -> Floats:
+        """(n,) what a second of each job in the system counts."""
+        return np.ones(len(self.workload))
+
+    def finishes(self, policy: OnlinePolicy[Any]) -> Floats:
+        """(n,) when these jobs would have ended, had a policy decided."""
+        return policy.finishes(self.workload)
+
+    def older(self, jobs: int) -> Self:
+        """All but the last so many jobs, and the decisions and states before the first of those came."""
         keep = np.arange(len(self.workload)) < len(self.workload) - jobs
         until_s = self.workload.arrival_s[~keep].min(initial=np.inf)
-        transitions = tuple(each for each in self.transitions if each.time_s < until_s)
-        return JobHistory(self.workload.take(keep), self.ended[keep], self.finish_s[keep], self.now_s, transitions)
+        return replace(
+            self,
+            workload=self.workload.take(keep),
+            ended=self.ended[keep],
+            finish_s=self.finish_s[keep],
+            transitions=tuple(each for each in self.transitions if each.time_s < until_s),
+            states=tuple(each for each in self.states if each.time_s < until_s),
+        )
 
 
-class OnlinePolicy(Protocol):
-    """Decides, and says what it would have done."""
+class OnlinePolicy(Protocol[Replayed]):
+    """Says what it would have done: what it is asked about is a workload on a queue's site, a whole scene elsewhere."""
+
+    def finishes(self, replayed: Replayed, /) -> Floats:
+        """(n,) when the jobs would have ended on the site, empty at first, had this policy decided."""
+        ...
+
+
+class ChoosingPolicy(OnlinePolicy[JobWorkload], Protocol):
+    """Decides on what a queue's moments show."""
 
     def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Floats:
         """(A,) of the choices of a moment; 0 where ``mask`` forbids."""
-        ...
-
-    def finishes(self, workload: JobWorkload) -> Floats:
-        """(n,) when the jobs would have ended on the site, empty at first, had this policy decided."""
         ...
 
 
 class OnlineLearner(Protocol[W]):
     """Policies of one family, by their weights. Frozen data: it goes to another process."""
 
-    def policy(self, weights: W) -> OnlinePolicy:
+    def policy(self, weights: W) -> OnlinePolicy[Any]:
         """The policy of these weights."""
         ...
 
@@ -95,6 +116,7 @@ def history_of(
     *,
     now_s: float,
     transitions: tuple[Transition, ...] = (),
+    states: tuple[SiteState, ...] = (),
 ) -> JobHistory:
     """The history of these jobs, by arrival; ``attained_s``: work that jobs in the system have had."""
     workload = JobWorkload.of(each.job for each in known)
@@ -103,11 +125,12 @@ def history_of(
     had_s = np.array([attained_s.get(each.job.name, 0.0) for each in known])
     ended = np.isfinite(ran_s)
     duration_s = guessed_s(ran_s, had_s, workload.devices)
-    return JobHistory(replace(workload, duration_s=duration_s), ended, finish_s, now_s, transitions)
+    return JobHistory(replace(workload, duration_s=duration_s), ended, finish_s, now_s, transitions, states)
 
 
-def guessed_s(ran_s: Floats, attained_s: Floats, devices: NDArray[np.int64]) -> Floats:
-    """(n,) what jobs ran, and a guess where that is nan: drawn from what like jobs run that ran longer than it has.
+def guessed_s(ran_s: Floats, attained_s: Floats, devices: NDArray[np.int64], *, least: float = LEAST_S) -> Floats:
+    """(n,) what jobs ran, and a guess where that is nan: drawn from what like jobs run that ran longer than it has,
+    ``least`` where nobody did. Units are the caller's: seconds, or shares of what was told.
 
     Alike are jobs of its class of size, if ``ENOUGH`` of them have ended; else all are. Those that have not ended count
     as survivors. Drawn, evenly over the distribution, and not its mean: what is compared is cut off now, and a mean in
@@ -119,11 +142,11 @@ def guessed_s(ran_s: Floats, attained_s: Floats, devices: NDArray[np.int64]) -> 
         asked = np.flatnonzero(~ended & (kind == each))
         like = kind == each if ended[kind == each].sum() >= ENOUGH else np.ones(len(kind), bool)
         share: Floats = GOLDEN * np.arange(1.0, len(asked) + 1.0) % 1.0
-        found[asked] = _drawn_s(lived_s[like], ended[like], attained_s[asked], share)
+        found[asked] = _drawn_s(lived_s[like], ended[like], attained_s[asked], share, least)
     return np.maximum(found, 1e-3)
 
 
-def _drawn_s(lived_s: Floats, ended: NDArray[np.bool_], longer_than_s: Floats, share: Floats) -> Floats:
+def _drawn_s(lived_s: Floats, ended: NDArray[np.bool_], longer_than_s: Floats, share: Floats, least: float) -> Floats:
     """Durations above ``longer_than_s`` (m,) at shares (m,) of those that jobs (n,) suggest (Kaplan and Meier 1958).
 
     Beyond the longest that has ended nothing is known: twice as long as anybody ran.
@@ -136,7 +159,7 @@ def _drawn_s(lived_s: Floats, ended: NDArray[np.bool_], longer_than_s: Floats, s
     target = np.where(had > 0, survive[had - 1], 1.0) * (1.0 - share)
     at = np.searchsorted(-survive, -target, side="left")
     at = np.maximum(at, had)
-    beyond_s = max(2.0 * float(times_s[-1]), LEAST_S)
+    beyond_s = max(2.0 * float(times_s[-1]), least)
     drawn_s: Floats = np.where(at < len(times_s), times_s[np.minimum(at, len(times_s) - 1)], beyond_s)
     return drawn_s
 
@@ -181,10 +204,6 @@ class IndexPolicy:
         while run(world, STRIDE):
             pass
         return np.where(world.mark[:, c.STATUS] == c.DONE, world.job[:, c.FINISH], np.inf)
-
-    def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Floats:
-        """Not from a moment: it ranks whole queues (``handover``)."""
-        raise NotImplementedError
 
     def _weights(self) -> KeyWeights:
         weights = self.index.weights

@@ -39,6 +39,8 @@ CREATE TABLE IF NOT EXISTS transitions (
 CREATE TABLE IF NOT EXISTS jobs (
     name TEXT PRIMARY KEY, arrival_s REAL NOT NULL, job TEXT NOT NULL, finish_s REAL, ran_s REAL) STRICT;
 CREATE INDEX IF NOT EXISTS jobs_by_arrival ON jobs (arrival_s);
+CREATE TABLE IF NOT EXISTS states (
+    id INTEGER PRIMARY KEY, time_s REAL NOT NULL, links BLOB NOT NULL, taken BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS policies (
     version INTEGER PRIMARY KEY, file TEXT NOT NULL, sha256 TEXT NOT NULL, time_s REAL NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS served (
@@ -75,6 +77,15 @@ class Left:
 
     name: str
     time_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class SiteState:
+    """How a site stands whose links and devices are not its jobs' alone, from a moment on."""
+
+    time_s: float
+    bandwidth_bytes_per_s: NDArray[np.float64]  # (K, K) what the links carry
+    taken: NDArray[np.int64]  # (B,) devices of each node that jobs cannot have: other tenants', or all of a broken one
 
 
 @dataclass(frozen=True)
@@ -158,8 +169,9 @@ class Log:
         ended: Iterable[Ended] = (),
         left: Iterable[Left] = (),
         outcomes: Iterable[tuple[int, float, float]] = (),
+        states: Iterable[SiteState] = (),
     ) -> None:
-        """Note jobs that came, ended or left, and what came of decisions: (id, reward, time)."""
+        """Note jobs that came, ended or left, what came of decisions (id, reward, time), and how the site stands."""
         jobs = [(each.name, each.arrival_s, json.dumps(asdict(each))) for each in came]
         with self._base:
             self._base.execute("BEGIN IMMEDIATE")
@@ -175,6 +187,13 @@ class Log:
             self._base.executemany(
                 "UPDATE transitions SET outcome = ?, outcome_s = ? WHERE id = ?",
                 [(reward, time_s, which) for which, reward, time_s in outcomes],
+            )
+            self._base.executemany(
+                "INSERT INTO states (time_s, links, taken) VALUES (?, ?, ?)",
+                [
+                    (each.time_s, each.bandwidth_bytes_per_s.astype(np.float64).tobytes(), each.taken.tobytes())
+                    for each in states
+                ],
             )
 
     def serve(self, policy: int, time_s: float, why: str, made: tuple[str, str] | None = None) -> None:
@@ -218,6 +237,20 @@ class Log:
             (-1 if last is None else last,),
         ).fetchall()
         return tuple(KnownJob(_job(text), finish_s, ran_s) for text, finish_s, ran_s in reversed(rows))
+
+    def states(self, from_s: float = -np.inf) -> tuple[SiteState, ...]:
+        """How the site stood from a time on: first the state that held then."""
+        rows = self._base.execute(
+            "SELECT time_s, links, taken FROM states WHERE time_s >="
+            " (SELECT coalesce(max(time_s), ?) FROM states WHERE time_s <= ?) ORDER BY id",
+            (from_s, from_s),
+        ).fetchall()
+        return tuple(self._state(*row) for row in rows)
+
+    def _state(self, time_s: float, links: bytes, taken: bytes) -> SiteState:
+        carried = np.frombuffer(links, np.float64)
+        domains = round(len(carried) ** 0.5)
+        return SiteState(time_s, carried.reshape(domains, domains), np.frombuffer(taken, np.int64))
 
     @property
     def versions(self) -> tuple[tuple[int, str, str], ...]:

@@ -16,8 +16,9 @@ noted, or with the one before where its file is broken. A policy that cannot dec
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -30,8 +31,8 @@ from hippo.files import write_whole
 from hippo.jobs.job import Job
 from hippo.jobs.online.background import WAYS, Background, Failed
 from hippo.jobs.online.guard import Margins, ReplayVerdict, Watch, judge, watch
-from hippo.jobs.online.learner import JobHistory, OnlineLearner, OnlinePolicy, history_of
-from hippo.jobs.online.log import DURABLE, Ended, Left, Log, Transition
+from hippo.jobs.online.learner import ChoosingPolicy, JobHistory, OnlineLearner, OnlinePolicy, history_of
+from hippo.jobs.online.log import DURABLE, Ended, Left, Log, SiteState, Transition
 
 W = TypeVar("W")
 GUARD = 0
@@ -50,6 +51,7 @@ class LiveMoment:
     ended: tuple[Ended, ...] = ()
     attained_s: Mapping[str, float] = field(default_factory=dict)  # work that jobs in the system have had
     left: tuple[Left, ...] = ()  # cancelled or lost
+    state: SiteState | None = None  # where the site does not stand still, and now stands otherwise
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class News:
     came: tuple[Job, ...] = ()
     ended: tuple[Ended, ...] = ()
     left: tuple[Left, ...] = ()
+    state: SiteState | None = None
 
 
 class LiveSite(Protocol):
@@ -94,6 +97,9 @@ class LoopSettings:
     seed: int = 0
     update_transitions: int = 0
     """Logged decisions that an update is given (those that came last)."""
+    by_replay: bool = False
+    """Whether a policy serves only while replays of the last jobs say that it is no worse than the guard by more than
+    the margin: the guard begins, and gives way again when they say so."""
 
     def __post_init__(self) -> None:
         if self.background not in WAYS:
@@ -124,7 +130,7 @@ class ServedPolicy:
 
 
 def updated(
-    learner: OnlineLearner[Any], served: ServedPolicy, guard: OnlinePolicy, history: JobHistory, margins: Margins
+    learner: OnlineLearner[Any], served: ServedPolicy, guard: OnlinePolicy[Any], history: JobHistory, margins: Margins
 ) -> tuple[Any, ReplayVerdict] | None:
     """New weights and what they are worth; None: no job has ended from which to learn.
 
@@ -139,7 +145,7 @@ def updated(
 
 
 def review(
-    learner: OnlineLearner[Any], served: ServedPolicy, guard: OnlinePolicy, history: JobHistory, margins: Margins
+    learner: OnlineLearner[Any], served: ServedPolicy, guard: OnlinePolicy[Any], history: JobHistory, margins: Margins
 ) -> Review:
     """Both halves of a review at once, for who plays the rules without a loop: the watch, then the update."""
     seen = watch(guard, history, margins, since_s=served.since_s)
@@ -148,7 +154,7 @@ def review(
 
 
 class Loop(Generic[W]):
-    """See the top of the file. ``first``: weights that serve in an empty folder.
+    """See the top of the file. ``first``: weights that serve in an empty folder; ``history``: what is made of the log.
 
     Raises
     ------
@@ -156,15 +162,24 @@ class Loop(Generic[W]):
         Another loop uses the folder; its log is damaged (and was put aside) or belongs to other observations.
     """
 
-    def __init__(self, learner: OnlineLearner[W], first: W, guard: OnlinePolicy, settings: LoopSettings) -> None:
-        self.learner, self.guard, self.settings = learner, guard, settings
+    def __init__(
+        self,
+        learner: OnlineLearner[W],
+        first: W,
+        guard: OnlinePolicy[Any],
+        settings: LoopSettings,
+        *,
+        history: Callable[..., JobHistory] = history_of,
+    ) -> None:
+        self.learner, self.guard, self.settings, self._read = learner, guard, settings, history
         self._watching, self._learning = (Background(settings.background) for _ in range(2))
         self._looked: JobHistory | None = None  # what the watch under way looks at
         self._log: Log | None = None
         self._weights: W = first  # from which the next update starts
-        self._version = GUARD
-        self._serving: OnlinePolicy = guard
+        self._held, self._version = GUARD, GUARD  # of those weights, and who serves
+        self._serving: OnlinePolicy[Any] = guard
         self._reviewed, self._told, self._last = (0, 0), (0, 0), 0  # told: jobs that came, jobs that ended
+        self._fell = 0  # jobs that had come when the guard took over
         self.time_s = 0.0
 
     def __enter__(self) -> Loop[W]:
@@ -193,25 +208,48 @@ class Loop(Generic[W]):
         """Who serves; 0: the guard."""
         return self._version
 
+    @property
+    def serving(self) -> OnlinePolicy[Any]:
+        """Who that is."""
+        return self._serving
+
     def decide(self, moment: LiveMoment) -> int:
         """What to do; on disk when this returns."""
+        self.look(moment)
+        chances = self._chances(moment)
+        action = self._chosen(chances)
+        self.note(moment.time_s, moment.observation, moment.mask, action, float(chances[action]))
+        return action
+
+    def look(self, moment: LiveMoment) -> None:
+        """Note what has come about, and act on reviews (``decide`` does it): from now on ``serving`` decides."""
         if self._log is None:
             self.open(moment)
         self.told(moment)
         self._look_back(moment)
-        chances = self._chances(moment)
-        action = self._chosen(chances)
-        now = (moment.time_s, self._version, moment.observation, moment.mask)
-        (self._last,) = self.log.decided([Transition(*now, action, float(chances[action]))])
-        return action
+
+    def note(
+        self, time_s: float, seen: NDArray[np.float32], mask: NDArray[np.bool_], action: int, probability: float = 1.0
+    ) -> None:
+        """A decision, on disk when this returns; of several at one moment the last has the outcome."""
+        if self._last:
+            self.log.happened(outcomes=[(self._last, 0.0, time_s)])
+        (self._last,) = self.log.decided([Transition(time_s, self._version, seen, mask, action, probability)])
+
+    def fall(self, why: str, *, broken: bool = False) -> None:
+        """From now on the guard decides. ``broken``: those weights do not come back, whatever replays say."""
+        self.log.serve(GUARD, self.time_s, why)
+        self._held = GUARD if broken else self._held
+        self._version, self._serving, self._fell = GUARD, self.guard, self._told[0]
 
     def told(self, news: LiveMoment | News) -> None:
         """Note what has come about since the last decision (``decide`` does it; at the end nobody decides any more)."""
         self.time_s = news.time_s
         outcomes = [(self._last, news.reward, news.time_s)] if self._last else []
         self._last = 0
-        if news.came or news.ended or news.left or outcomes:
-            self.log.happened(came=news.came, ended=news.ended, left=news.left, outcomes=outcomes)
+        states = () if news.state is None else (news.state,)
+        if news.came or news.ended or news.left or outcomes or states:
+            self.log.happened(came=news.came, ended=news.ended, left=news.left, outcomes=outcomes, states=states)
         self._told = (self._told[0] + len(news.came), self._told[1] + len(news.ended))
 
     def finish_review(self) -> None:
@@ -229,8 +267,8 @@ class Loop(Generic[W]):
         if max(since) < self.settings.review_every_jobs or self._watching.busy:
             return
         self._reviewed, self._looked = self._told, self._history(moment)
-        given = (self.guard, self._looked, self.settings.margins, self._since_s())
-        self._watching.start(_watch, *given)
+        held = self.learner.policy(self._weights) if self.settings.by_replay else None
+        self._watching.start(_watch, self.guard, self._looked, self.settings.margins, self._since_s(), held)
         if self.settings.background == "none":
             self._take()
 
@@ -254,23 +292,33 @@ class Loop(Generic[W]):
         known = self.log.jobs(self.settings.margins.history_jobs)
         wanted = self.settings.update_transitions
         transitions = self.log.transitions(wanted) if wanted else ()
-        return history_of(known, moment.attained_s, now_s=moment.time_s, transitions=transitions)
+        states = self.log.states(known[0].job.arrival_s) if known else ()
+        return self._read(known, moment.attained_s, now_s=moment.time_s, transitions=transitions, states=states)
 
     def _watched(self, seen: Watch | Failed) -> None:
-        """Fall back where measurements say so; then learn, unless that is under way."""
+        """Fall back where measurements say so, or replays; come back; then learn, unless that is under way."""
         history, self._looked = self._looked, None
         if isinstance(seen, Failed):
             self._note(f"watch failed: {seen.reason}")
         elif seen.fallen and self._version != GUARD:
-            why = f"measured {seen.measured_s:.0f} s, the guard would have had {seen.guard_s:.0f} s"
-            self._fall(why)
+            self.fall(seen.why)
         margins = self.settings.margins
+        if not isinstance(seen, Failed) and seen.back and self._version == GUARD and self._held and self._may_return():
+            self.log.serve(self._held, self.time_s, "replayed no worse than the guard")
+            self._version, self._serving = self._held, self.learner.policy(self._weights)
         if self._learning.busy or history is None or self._told[1] <= margins.judged_jobs:
             return
         served = ServedPolicy(self._since_s(), self._weights, self._version == GUARD)
         self._learning.start(updated, self.learner, served, self.guard, history, margins)
         if self.settings.background == "none":
             self._learned(self._learning.take())
+
+    def _may_return(self) -> bool:
+        """Whether enough jobs have come since the guard took over: each time that it did twice as many, for where
+        measurements speak against a policy its replays say too little."""
+        served = [version for _, version, _ in self.log.served]
+        falls = sum(now == GUARD != before for before, now in pairwise(served))
+        return self._told[0] - self._fell >= self.settings.margins.judged_jobs << (falls - 1)
 
     def _learned(self, found: tuple[W, ReplayVerdict] | Failed | None) -> None:
         """Swap, or leave everything as it is."""
@@ -279,14 +327,13 @@ class Loop(Generic[W]):
         if found is None or isinstance(found, Failed) or not found[1].accepted:
             return
         weights, verdict = found
-        if self._version == GUARD and verdict.new_s > (1 - self.settings.margins.better) * verdict.guard_s:
+        if self._version == GUARD and self.settings.by_replay and not self._may_return():
+            return
+        better = self.settings.margins.better
+        if self._version == GUARD and not self.settings.by_replay and verdict.new_s > (1 - better) * verdict.guard_s:
             return  # the guard took over meanwhile
         why = f"{verdict.why}: {verdict.new_s:.0f} s, before {verdict.present_s:.0f}, guard {verdict.guard_s:.0f}"
         self._swap(weights, why)
-
-    def _fall(self, why: str) -> None:
-        self.log.serve(GUARD, self.time_s, why)
-        self._version, self._serving = GUARD, self.guard
 
     def _note(self, what: str) -> None:
         """In the log, beside who serves."""
@@ -299,7 +346,7 @@ class Loop(Generic[W]):
         policy = self.learner.policy(weights)
         made = _put(self.settings.folder, version, self.learner.packed(weights))
         self.log.serve(version, self.time_s, why, made)
-        self._weights, self._version, self._serving = weights, version, policy
+        self._weights, self._held, self._version, self._serving = weights, version, version, policy
 
     # ----------------------------------------------------------------------------------------------------------- start
     def open(self, like: LiveMoment) -> float:
@@ -310,10 +357,14 @@ class Loop(Generic[W]):
         self.time_s = self.log.last_s
         if not self.log.served:
             self._swap(self._weights, "the first policy")
+            if self.settings.by_replay:
+                self.fall("until replays say what the first policy is worth")
         else:
             self._go_on()
         known = self.log.jobs()
         self._told = self._reviewed = (len(known), sum(each.ran_s is not None for each in known))
+        if self._version == GUARD:
+            self._fell = sum(each.job.arrival_s < self._since_s() for each in known)
         return self.log.last_s
 
     def _go_on(self) -> None:
@@ -327,6 +378,7 @@ class Loop(Generic[W]):
             except InputError as error:
                 self.log.serve(self._version, self.time_s, f"version {version} cannot be used: {error}")
                 continue
+            self._held = version
             if last != GUARD:
                 self._version, self._serving = version, self.learner.policy(self._weights)
                 if version != last:
@@ -336,15 +388,17 @@ class Loop(Generic[W]):
 
     def _chances(self, moment: LiveMoment) -> NDArray[np.float64]:
         """Of the policy that serves; if it has no answer that can be given out, it is out and the guard answers."""
+        serving: ChoosingPolicy = self._serving  # type: ignore[assignment]  # of a queue, where this is asked
         if self._version != GUARD:
             try:
-                chances = self._serving.probabilities(moment.observation, moment.mask)
+                chances = serving.probabilities(moment.observation, moment.mask)
                 if not (fault := fault_of(chances, moment.mask)):
                     return chances
             except Exception as error:  # whatever breaks in a policy must not break the loop
                 fault = f"{type(error).__name__}: {error}"
-            self._fall(f"version {self._version} could not decide: {fault}")
-        chances = self._serving.probabilities(moment.observation, moment.mask)
+            self.fall(f"version {self._version} could not decide: {fault}", broken=True)
+            serving = self._serving  # type: ignore[assignment]
+        chances = serving.probabilities(moment.observation, moment.mask)
         assert not (fault := fault_of(chances, moment.mask)), f"the guard could not decide: {fault}"
         return chances
 
@@ -364,11 +418,15 @@ def fault_of(chances: NDArray[np.float64], mask: NDArray[np.bool_]) -> str:
     return "it chose what is not allowed" if chances[~mask].any() else ""
 
 
-def _watch(guard: OnlinePolicy, history: JobHistory, margins: Margins, since_s: float) -> Watch:
-    return watch(guard, history, margins, since_s=since_s)
+def _watch(
+    guard: OnlinePolicy[Any], history: JobHistory, margins: Margins, since_s: float, held: OnlinePolicy[Any] | None
+) -> Watch:
+    return watch(guard, history, margins, since_s=since_s, policy=held)
 
 
-def serve(source: LiveSite, learner: OnlineLearner[W], first: W, guard: OnlinePolicy, settings: LoopSettings) -> int:
+def serve(
+    source: LiveSite, learner: OnlineLearner[W], first: W, guard: OnlinePolicy[Any], settings: LoopSettings
+) -> int:
     """Serve until the source ends; the decisions that were made."""
     with Loop(learner, first, guard, settings) as loop:
         made = 0

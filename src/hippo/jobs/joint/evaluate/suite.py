@@ -31,6 +31,8 @@ from hippo.planners.base import Progress
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
 
+COUNTED = ("verified", "changed", "degraded")
+"""Of ``Moment.counts``: in a row of every method."""
 BOUNDS = ("relaxation", "search")
 """What no scheduler can undercut (``relaxation``), and the best that is found with hindsight (``hindsight``)."""
 
@@ -79,7 +81,8 @@ def played(scene: WorldScene, scheduler: Scheduler) -> Row:
     cpu_s = time.process_time() - began
     needed = replace(work, duration_s=work.duration_s / scene.offers.quickest(work))
     all_of, stay_s = figures(ledger, needed, site), stays_s(ledger, work.arrival_s)
-    world = world_figures(recorder.record(), ledger, work, site, scene.offers)
+    record = recorder.record()
+    world = world_figures(record, ledger, work, site, scene.offers)
     promised = np.isfinite(work.deadline_s)
     late = stay_s + work.arrival_s > work.deadline_s
     usd = np.array(site.usd_per_gb) if site.usd_per_gb else np.zeros_like(ledger.link_gb)
@@ -99,6 +102,7 @@ def played(scene: WorldScene, scheduler: Scheduler) -> Row:
         "moves": world.moves,
         "not_ended": int((~ledger.ran).sum()),
         "cpu_s": cpu_s,
+        **{f"decisions_{name}": record.counts.get(name, 0) for name in COUNTED},
         "finish_s": [end if np.isfinite(end) else None for end in ledger.finish_s.tolist()],
     }
 

@@ -5,7 +5,7 @@ Letters: J jobs, P places, V shapes, K domains, M parts, H units.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hippo.jobs.engine import observe
 from hippo.jobs.engine.observe import Sight, sight
-from hippo.jobs.joint.env import JOBS, MOST_ANSWERS, PLACES, carry_out, prices
+from hippo.jobs.joint.env import JOBS, MOST_ANSWERS, PLACES, carry_out
 from hippo.jobs.joint.hi_ppo.settings import START
 from hippo.jobs.joint.moment import Moment
 from hippo.learn.serving import linear, relu
@@ -103,6 +103,10 @@ def how(network: Network, shapes: Floats) -> Floats:
 
 
 # --------------------------------------------------------------------------------------------------------------- policy
+Answer = tuple[int, int, int]
+"""Slot, place and shape (-1: none)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Agents:
     """Both networks' arrays."""
@@ -119,21 +123,28 @@ class Agents:
             parts[agent][own] = array
         return cls(parts["upper"], parts["lower"])
 
-    def answer(self, moment: Moment, seen: Sight) -> tuple[int, int, int] | None:
-        """Slot, place and shape that are likeliest; None: nobody."""
+    def answer(self, moment: Moment, seen: Sight, rng: np.random.Generator | None = None) -> Answer | None:
+        """Slot, place and shape that are likeliest, or drawn as they are likely; None: nobody."""
         nodes, rows, around = think(self.upper, seen)
         scores = whom(self.upper, rows, around)
         scores[:-1] = np.where(seen.may, scores[:-1], -np.inf)
-        slot = int(scores.argmax())
+        slot = _taken(scores, rng)
         if slot == len(seen.job):
             return None
         count = int(observe.places(moment.world, seen, slot))
         if not count:
             return None
         where = seen.where[:count]
-        place = int(whither(self.upper, nodes, rows[slot], around, seen.places[:count], where).argmax())
+        place = _taken(whither(self.upper, nodes, rows[slot], around, seen.places[:count], where), rng)
         shapes = int(observe.shapes(moment.world, seen, slot, place))
-        return slot, place, int(how(self.lower, seen.shapes[:shapes]).argmax()) if shapes else -1
+        return slot, place, _taken(how(self.lower, seen.shapes[:shapes]), rng) if shapes else -1
+
+
+def _taken(scores: Floats, rng: np.random.Generator | None) -> int:
+    """The likeliest, or one drawn."""
+    if rng is None:
+        return int(scores.argmax())
+    return int((scores + rng.gumbel(size=len(scores))).argmax())
 
 
 @cache
@@ -154,30 +165,47 @@ class HiPpoScheduler:
     preempts: bool = True
     learns: bool = True
     agents: Agents | None = None  # None: those that ship
-    sights: dict[int, Sight] = field(default_factory=dict, repr=False)
+    sights: list[tuple[Sight, Sight]] = field(default_factory=list, repr=False)  # of the moments that were last seen
 
     def decide(self, moment: Moment) -> None:
         """One answer after another, until nobody is chosen."""
+        for _ in self.answers(moment):
+            pass
+
+    def answers(self, moment: Moment, rng: np.random.Generator | None = None) -> Iterator[Answer]:
+        """What the agents say at a moment, each done before it is told; ``rng``: drawn as they think it likely."""
         agents, seen = self.agents or shipped(), self._sight(moment)
         for _ in range(MOST_ANSWERS):
             if observe.look(moment.world, seen) == 0:
                 break
-            found = agents.answer(moment, seen)
+            found = agents.answer(moment, seen, rng)
             if found is None:
                 break
             carry_out(moment.world, seen, *found)
+            yield found
+
+    def repeat(self, moment: Moment, answers: Sequence[Answer]) -> None:
+        """Do what was said at a moment's copy, and remember what then is seen."""
+        world, seen = moment.world, self._sight(moment)
+        for slot, place, shape in answers:
+            observe.look(world, seen)
+            observe.places(world, seen, slot)
+            if shape >= 0:
+                observe.shapes(world, seen, slot, place)
+            carry_out(world, seen, slot, place, shape)
+        observe.look(world, seen)
 
     def _sight(self, moment: Moment) -> Sight:
-        if id(moment) not in self.sights:
-            self.sights.clear()
-            price = prices(moment)
-            self.sights[id(moment)] = sight(
+        """Room for what is seen of a moment, or of a copy of it."""
+        if not self.sights or self.sights[0][0] is not moment.sight:
+            own = sight(
                 moment.workload,
                 moment.site,
                 moment.offers,
                 jobs=JOBS,
                 places=PLACES,
-                price=price,
+                price=moment.sight.price,
                 stops=moment.sight.stops,
             )
-        return self.sights[id(moment)]
+            self.sights[:] = [(moment.sight, own)]
+        return self.sights[0][1]
