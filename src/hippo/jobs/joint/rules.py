@@ -159,10 +159,10 @@ class GoodputProgram:
         for at, (job, offer, domain) in enumerate(configurations):
             gain = rate[at] / least[job]
             place = JobPlace(offer, (domain,), float(rate[at]), int(offers.gpus[offer, 0]))
-            stays = moment.world.mark[job, c.STATUS] == c.RUNNING and moment.running_at(job).offer == offer
-            stays = stays and moment.running_at(job).domains == (domain,)
-            if not stays:
-                gain *= self._kept(moment, job, place)
+            if moment.world.mark[job, c.STATUS] == c.RUNNING:
+                here = moment.running_at(job)
+                if (here.offer, here.domains) != (offer, (domain,)):
+                    gain *= self._kept(moment, job, place)
             each = gain**self.power if self.power > 0.0 else NOTHING - max(gain, 1e-4) ** self.power
             worth[at] = each * (1.0 + float(moment.workload.priority[job]))
         try:
