@@ -114,8 +114,14 @@ def replayed_s(
 ) -> list[float]:
     """Time in the system of the last so many jobs under each, and under the guard at the end, of jobs that it ends: a
     site may refuse jobs, all policies alike."""
-    found = {id(each): history.finishes(each) for each in (*policies, guard)}
-    ran = np.isfinite(found[id(guard)])
+    own_s = history.finishes(guard)
+    found = {id(guard): own_s}
+    for each in policies:
+        try:
+            found[id(each)] = own_s if each is guard else history.finishes(each)
+        except Exception:  # whatever breaks in a policy: it ends no job
+            found[id(each)] = np.full(len(own_s), np.inf)
+    ran = np.isfinite(own_s)
     workload, price = history.workload.take(ran), history.price[ran]
     return [time_in_system(workload, found[id(each)][ran], jobs=jobs, price=price) for each in (*policies, guard)]
 

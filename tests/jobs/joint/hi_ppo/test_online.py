@@ -322,18 +322,33 @@ class Broken(Scripted):
     """Breaks where it serves, from ``lazy_s`` on."""
 
     def answer(self, moment: Moment, seen: Any) -> tuple[int, int, int] | None:
-        if moment.now_s > self.lazy_s and len(moment.workload) == 80:
+        if moment.now_s > self.lazy_s and len(moment.workload) == self.only:
             raise FloatingPointError("no luck")
-        return super().answer(moment, seen)
+        return script().answer(moment, seen)
 
 
 def test_a_policy_that_breaks_is_out_at_once_and_the_rule_goes_on(tmp_path: Path) -> None:
     played = scene(jobs=80)
     breaks_s = float(played.workload.arrival_s[30])
-    found = served(played, tmp_path, *told(Broken({}, {}, breaks_s)))
+    found = served(played, tmp_path, *told(Broken({}, {}, breaks_s, 80)))
     assert found.ran.all()
     with log_of(tmp_path, played) as log:
         assert any("version 1 could not decide: FloatingPointError: no luck" in why for _, _, why in log.served)
+
+
+class Raising(Scripted):
+    """Cannot answer anything."""
+
+    def answer(self, moment: Moment, seen: Any) -> tuple[int, int, int] | None:
+        raise FloatingPointError("no luck")
+
+
+def test_a_policy_that_breaks_in_a_replay_does_not_serve(tmp_path: Path) -> None:
+    played = scene(jobs=60)
+    served(played, tmp_path, *told(Raising({}, {})))
+    with log_of(tmp_path, played) as log:
+        assert {version for _, version, _ in log.served[1:]} == {GUARD}
+        assert len(log.served) == 2, "and no review fails"
 
 
 def test_history_says_nothing_that_was_not_logged(tmp_path: Path) -> None:
