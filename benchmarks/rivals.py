@@ -128,8 +128,16 @@ class TrainingWorld:
     def scene(self) -> WorldScene:
         """As the agents' configuration draws it."""
         drawn = DrawnWorlds()
-        shares = {"moving": drawn.moving, "failing": drawn.failing, "tenants": drawn.tenants, "stops": KINDS[self.kind]}
-        terms = WorldTerms(JobSite.of(load_cluster(CLUSTER)), (self.family,), drawn.jobs, (self.load,), **shares)
+        terms = WorldTerms(
+            JobSite.of(load_cluster(CLUSTER)),
+            (self.family,),
+            drawn.jobs,
+            (self.load,),
+            moving=drawn.moving,
+            failing=drawn.failing,
+            tenants=drawn.tenants,
+            stops=KINDS[self.kind],
+        )
         number = len(drawn.families) * drawn.loads.index(self.load) + drawn.families.index(self.family)
         return DrawnScenes(terms, ground().offers, SEED).scene(number)
 
