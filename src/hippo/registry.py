@@ -115,6 +115,8 @@ JOB_SCHEDULERS: Mapping[str, str] = {
     "best_fit": "hippo.jobs.joint.settings:BEST_FIT",
     "fgd": "hippo.jobs.joint.settings:FGD",
     "receding_horizon": "hippo.jobs.joint.settings:RECEDING_HORIZON",
+    "hi_ppo": "hippo.jobs.joint.hi_ppo.policy:HI_PPO",
+    "hi_ppo_verified": "hippo.jobs.joint.hi_ppo.verified:HI_PPO_VERIFIED",
 }
 """Who decides for elastic jobs, sizes, places and shapes together: values of ``jobs.joint.moment.Scheduler``."""
 

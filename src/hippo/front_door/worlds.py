@@ -65,7 +65,7 @@ class WorldsChoice:
         named = (
             ("family of jobs", "--families", self.families or (), FAMILIES),
             ("network", "--networks", self.networks, NETWORKS),
-            ("method", "--methods", self.methods or (), dict.fromkeys((*JOB_SCHEDULERS, OURS, VERIFIED))),
+            ("method", "--methods", self.methods or (), JOB_SCHEDULERS),
             ("bound", "--bounds", self.bounds, BOUNDS),
             ("answer", "--stops", self.stops, STOPS),
         )
@@ -126,15 +126,12 @@ def evaluate_worlds(
 
 
 def methods_of(choice: WorldsChoice) -> Sequence[WorldMethod]:
-    """Who plays: by name, and each policy as hi_ppo, verified or not; all: bare."""
-    names = tuple(dict.fromkeys(choice.methods or ((OURS,) if choice.policies else ()) + tuple(JOB_SCHEDULERS)))
+    """Who plays: by name; policies that are named play in place of the one that ships."""
+    names = tuple(dict.fromkeys(choice.methods or JOB_SCHEDULERS))
     ours = [each for each in names if each in (OURS, VERIFIED)]
     if choice.policies and not ours:
         remedy = f"add {OURS} to --methods, or leave --policy out"
         raise InputError(f"only {OURS} takes a policy", source="--policy", value=choice.policies[0], remedy=remedy)
-    if ours and not choice.policies and not set(ours) <= set(JOB_SCHEDULERS):
-        remedy = "name one with --policy; hippo train --config world trains one"
-        raise InputError("no policy ships", source="--methods", value=ours[0], remedy=remedy)
     learned = [_learned(name, file) for name in ours for file in choice.policies]
     rest = [each for each in names if not (choice.policies and each in ours)]
     return (*learned, *(WorldMethod(each, load(JOB_SCHEDULERS, "policy", each)) for each in rest))

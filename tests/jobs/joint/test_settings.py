@@ -23,11 +23,12 @@ DEAR = ("goodput", "receding_horizon")
 OTHERS = (*DEAR, "crux")
 """The last one adds two levers to srpt."""
 PLACED = ("first_fit", "best_fit", "fgd")
+LEARNED = ("hi_ppo", "hi_ppo_verified")
 
 
 def test_every_rule_was_searched_with_as_many_plays():
     rows = settings.searched()["rules"]
-    assert {*rows, *PLACED} == set(JOB_SCHEDULERS)
+    assert {*rows, *PLACED, *LEARNED} == set(JOB_SCHEDULERS)
     for kind in KINDS:
         assert (
             len({(row[kind]["settings"], row[kind]["worlds"]) for name, row in rows.items() if name not in OTHERS}) == 1

@@ -248,7 +248,7 @@ class _Noted(Agents):
     """Agents whose every answer is noted before it is carried out."""
 
     def __init__(self, agents: Agents, note: Callable[[Moment, Sight, Answer | None], None]) -> None:
-        super().__init__(agents.upper, agents.lower)
+        super().__init__(agents.upper, agents.lower, agents.stops)
         object.__setattr__(self, "asked", (agents, note))
 
     def answer(self, moment: Moment, seen: Sight, rng: np.random.Generator | None = None) -> Answer | None:

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.engine import observe
+from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.joint.env import JOBS, MOST_ANSWERS, PLACES, carry_out
 from hippo.jobs.joint.hi_ppo.settings import START
-from hippo.jobs.joint.moment import Moment
-from hippo.jobs.joint.rules import Ranked
+from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.settings import SRPT
 from hippo.learn.serving import linear, relu
 from hippo.learn.weights import Form
@@ -137,6 +137,8 @@ class Agents:
         nodes, rows, around = think(self.upper, seen)
         scores = whom(self.upper, rows, around)
         scores[:-1] = np.where(seen.may, scores[:-1], -np.inf)
+        if seen.may.any() and not moment.world.tally[c.N_RUNNING]:
+            scores[-1] = -np.inf  # nobody has to begin something where nobody runs
         slot = _taken(scores, rng)
         if slot == len(seen.job):
             return None
@@ -165,18 +167,18 @@ def shipped() -> Agents:
 
 @dataclass(frozen=True, eq=False)
 class HiPpoScheduler:
-    """The policy, bare: whatever it says is done; but where running jobs may be stopped and it never learned there a
-    rule decides."""
+    """The policy, bare: whatever it says is done; but where running jobs may be stopped and it never learned there, or
+    nobody runs after all that it says, a rule decides."""
 
     name: str = "hi_ppo"
     summary: str = "an upper agent chooses jobs and places, lower agents shapes and devices; learned by PPO"
-    source: str = ""
+    source: str = "docs/theory.md, Agents that share out a site"
     knows: str = "durations"
     preempts: bool = True
     learns: bool = True
     agents: Agents | None = None  # None: those that ship
     egress_weight: float = 0.0  # of egress, 0 to 1; the rest is time's
-    rule: Ranked = SRPT
+    rule: Scheduler = SRPT
     sights: list[tuple[Sight, Sight]] = field(default_factory=list, repr=False)  # of the moments that were last seen
 
     def decide(self, moment: Moment) -> None:
@@ -186,6 +188,8 @@ class HiPpoScheduler:
             return
         for _ in self.answers(moment):
             pass
+        if not moment.world.tally[c.N_RUNNING]:
+            self.rule.decide(moment)
 
     def has_learned(self, moment: Moment) -> bool:
         """Whether the agents know sites like this one."""
@@ -229,3 +233,6 @@ class HiPpoScheduler:
             )
             self.sights[:] = [(moment.sight, own)]
         return self.sights[0][1]
+
+
+HI_PPO = HiPpoScheduler()

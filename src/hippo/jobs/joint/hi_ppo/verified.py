@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hippo.jobs.joint.hi_ppo.policy import Answer, HiPpoScheduler
+from hippo.jobs.joint.hi_ppo.policy import HI_PPO, Answer, HiPpoScheduler
 from hippo.jobs.joint.moment import Moment
 from hippo.jobs.joint.receding_horizon import WorldAhead
 from hippo.jobs.joint.rules import Ranked
@@ -28,7 +28,7 @@ class VerifiedScheduler:
 
     name: str = "hi_ppo_verified"
     summary: str = "hi_ppo's whole answer played ahead beside a rule's; the cheaper is done"
-    source: str = ""
+    source: str = "docs/theory.md, Verified by simulation"
     knows: str = "durations"
     preempts: bool = True
     learns: bool = True
@@ -108,3 +108,6 @@ class VerifiedScheduler:
 
         ahead.carry_out(decide)
         return found
+
+
+HI_PPO_VERIFIED = VerifiedScheduler(policy=HI_PPO)

@@ -210,7 +210,7 @@ class WorldBatch:
     def _allow(self, each: int, env: WorldEnv) -> None:
         may = self.sights.may[each]
         np.logical_and(env.sight.may, not env.done, out=may[:-1])
-        may[-1] = True
+        may[-1] = bool(env.world.tally[c.N_RUNNING]) or not may[:-1].any()  # who leaves all waiting pays nothing
         own = len(env.sight.domains)
         if own < self.domains:
             self.sights.domains[each, :own], self.sights.links[each, :own, :own] = env.sight.domains, env.sight.links
