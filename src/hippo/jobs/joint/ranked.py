@@ -539,6 +539,35 @@ def _begin_all(w, s, r, room, by_force):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def next_begun(w, s, r, room):  # type: ignore[no-untyped-def]
+    """Who would begin first where nobody is stopped for others, and at which place that is seen: -1, -1: nobody; a
+    gang's place is -1. Nothing is done."""
+    for job in range(w.tally[c.ARRIVED]):
+        if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
+            room.key[job] = _key(w, s, r, job)
+    waiting, kept, first, place = _rank(w, r, room.key, c.WAITING, room.order), 0, -1, -1
+    if r.regions:
+        _backlogs(w, s, room)
+    for at in range(waiting):
+        job = room.order[at]
+        region = _region(w, s, room, job) if r.regions else -1
+        if w.mark[job, c.ELASTIC] == 0:
+            if find_pool(w, job) >= 0:
+                first = job
+                break
+        elif _free(w, -1) >= _needs(w, s, job) and not (r.patience < 1.0 and _is_patient(w, s, r, room, job, region)):
+            place, _ = _choose(w, s, r, room, job, region)
+            if place >= 0:
+                first = job
+                break
+        if kept < r.reserves:
+            kept += _reserve(w, s, r, room, job)
+    for domain in range(len(room.since)):
+        room.since[domain] = np.inf
+    return first, place
+
+
+@kernel(lean=True)
 def _enlarge(w, s, r, room, job, now):  # type: ignore[no-untyped-def]
     """Begin an elastic job by force at the size that costs it least, or half of it, or a quarter .., where that costs
     less by ``margin`` than what is free (``now``); False: nobody stops."""

@@ -20,7 +20,7 @@ from hippo.jobs.joint.hi_ppo import policy as served
 from hippo.jobs.joint.hi_ppo.ahead import Branch, _learn, _lesson, _likely, tried
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldShare, decide, tensors
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
-from hippo.jobs.joint.hi_ppo.teacher import teach
+from hippo.jobs.joint.hi_ppo.teacher import teach, teacher_of
 from hippo.jobs.joint.hi_ppo.train import POLICY, learned, packed
 from hippo.jobs.joint.hi_ppo.worlds import WorldBatch, by_rule
 from hippo.jobs.joint.moment import Moment
@@ -193,7 +193,7 @@ def test_beside_the_rule_the_rule_regrets_nothing():
             break
         action = np.zeros((2, 3), np.int64)
         for each, env in enumerate(batch.envs):
-            teach(env.world, env.sight, found)
+            teach(env.world, env.sight, teacher_of(env.scene), found)
             action[each, :2] = JOBS if found[0] < 0 else found[0], found[1]
         batch.ask(action[:, 0])
         earned += batch.answer(action)[0]
@@ -240,7 +240,7 @@ def test_an_answer_played_ahead_costs_what_it_then_costs():
     for number in range(4):
         env = WorldEnv(scenes().scene(number), prices(scenes().scene(number)))
         before, found = env.world.job.copy(), np.zeros(2, np.int64)
-        teach(env.world, env.sight, found)
+        teach(env.world, env.sight, teacher_of(env.scene), found)
         branch = Branch.of(env)
         total_s = by_rule(env.scene).total_s
         assert branch.cost(int(found[0]), int(found[1]), 0.0) + env.paid_s == pytest.approx(total_s, rel=1e-9)
@@ -257,7 +257,7 @@ def test_who_does_as_the_rule_stands_as_the_rule():
         assert np.isfinite(beside).all()
         if not found[0] >= 0:  # time went on: all that the rule answers at once counts as one
             assert beside[4] == pytest.approx(0.0, abs=1e-9)
-        teach(env.world, env.sight, found)
+        teach(env.world, env.sight, teacher_of(env.scene), found)
         env.answer(int(found[0]), int(found[1]))
 
 

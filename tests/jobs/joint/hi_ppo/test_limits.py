@@ -16,7 +16,7 @@ from hippo.jobs.joint.env import COSTS, JOBS, WorldEnv, prices
 from hippo.jobs.joint.hi_ppo.learner import Roll, SiteAgents, WorldLearner, WorldShare, decide, limited, tensors
 from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning
-from hippo.jobs.joint.hi_ppo.teacher import teach
+from hippo.jobs.joint.hi_ppo.teacher import teach, teacher_of
 from hippo.jobs.joint.hi_ppo.train import packed
 from hippo.jobs.joint.hi_ppo.worlds import WorldBatch
 from hippo.jobs.joint.moment import Scheduler
@@ -38,7 +38,7 @@ def by_rule(env: WorldEnv) -> WorldEnv:
     """Played to its end by the rule."""
     found = np.zeros(2, np.int64)
     while not env.done:
-        teach(env.world, env.sight, found)
+        teach(env.world, env.sight, teacher_of(env.scene), found)
         env.answer(int(found[0]), int(found[1]))
     return env
 
@@ -174,7 +174,7 @@ def test_who_prefers_no_egress_earns_by_egress_alone():
     assert env.sight.site[11] == pytest.approx(drawn.scene(0).egress_weight)
     earned = env.costs()[0] / -7.0
     while not batch.over:
-        teach(env.world, env.sight, found)
+        teach(env.world, env.sight, teacher_of(env.scene), found)
         batch.ask(found[:1] if found[0] >= 0 else np.array([JOBS]))
         earned += float(batch.answer(np.array([[found[0] if found[0] >= 0 else JOBS, found[1], 0]]))[0][0])
     assert earned == pytest.approx(env.costs()[0] / -7.0, rel=1e-4, abs=1e-6)

@@ -27,10 +27,12 @@ from hippo.jobs.joint.hi_ppo.online import (
     answered,
 )
 from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
-from hippo.jobs.joint.hi_ppo.teacher import teach
+from hippo.jobs.joint.hi_ppo.teacher import Teacher, teach
 from hippo.jobs.joint.hi_ppo.train import packed
 from hippo.jobs.joint.moment import Moment
 from hippo.jobs.joint.play import opened, play_jointly, step
+from hippo.jobs.joint.ranked import rank_room
+from hippo.jobs.joint.settings import SLA_MORL
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.online.guard import Margins
 from hippo.jobs.online.learner import JobHistory
@@ -82,7 +84,8 @@ class Scripted(Agents):
         if here and moment.now_s >= self.lazy_s and moment.now_s % 43200.0 < 32400.0:
             return None
         found = np.zeros(2, np.int64)
-        teach(moment.world, seen, found)
+        rule = Teacher(moment.sight, SLA_MORL.at(moment.sight.stops).terms, rank_room(moment.sight))
+        teach(moment.world, seen, rule, found)
         return None if found[0] < 0 else (int(found[0]), int(found[1]), -1)
 
 

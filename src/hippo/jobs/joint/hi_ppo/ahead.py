@@ -26,12 +26,14 @@ from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.joint.copies import WorldCopy
-from hippo.jobs.joint.env import ANSWERS, ENDED, JOBS, PAID, PLACES, WorldEnv, egress_usd, turn
+from hippo.jobs.joint.env import JOBS, PLACES, WorldEnv, carry_out, egress_usd, priced
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldShare, decide, drawn, keep, room, tensors
 from hippo.jobs.joint.hi_ppo.network import MomentsSeen
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
-from hippo.jobs.joint.hi_ppo.teacher import teach
+from hippo.jobs.joint.hi_ppo.teacher import Teacher, teacher_of
 from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch
+from hippo.jobs.joint.play import step
+from hippo.jobs.joint.ranked import decide_ranked
 from hippo.learn.ppo import choice, take
 from hippo.planners.base import Progress
 
@@ -55,7 +57,7 @@ class Branch:
     env: WorldEnv
     trial: WorldCopy
     sight: Sight
-    state: Floats
+    rule: Teacher
 
     @classmethod
     def of(cls, env: WorldEnv) -> Branch:
@@ -69,38 +71,33 @@ class Branch:
             stops=scene.settings.stops,
             egress_weight=scene.egress_weight,
         )
-        return cls(env, WorldCopy.of(env.world), seen, env.state.copy())
+        return cls(env, WorldCopy.of(env.world), seen, teacher_of(scene))
 
     def cost(self, slot: int, place: int, decay: float, usd_s: float = 0.0) -> float:
         """Priced seconds from now on if this is answered and the rule answers all that comes, discounted by ``decay`` a
         second; by the preferences of the scene, where a USD of egress counts as ``usd_s`` of them."""
         self.trial.restore()
-        self.state[:] = self.env.state
-        found, weight = np.zeros(2, np.int64), self.env.scene.egress_weight
+        weight = self.env.scene.egress_weight
         taste = np.array([1.0 - weight, weight * usd_s])
-        trial = self.trial.copy
-        return float(_ahead(trial, self.sight, self.env.price, self.state, found, slot, place, decay, taste))
+        return float(_ahead(self.trial.copy, self.sight, self.rule, slot, place, decay, taste))
 
 
 @kernel(lean=True)
-def _ahead(w, s, price, state, found, slot, place, decay, taste):  # type: ignore[no-untyped-def]
+def _ahead(w, s, rule, slot, place, decay, taste):  # type: ignore[no-untyped-def]
     begin, cost, usd = w.clock[c.NOW], 0.0, egress_usd(w)
-    answers = state[ANSWERS]
-    observe.look(w, s)
     if slot >= 0:
+        observe.look(w, s)
         observe.places(w, s, slot)
-    state[ANSWERS], state[ENDED] = answers, 0.0
-    found[0], found[1] = slot, place
+        carry_out(w, s, slot, place, -1)
+        decide_ranked(w, rule.sight, rule.terms, rule.room)
     while True:
-        weight = np.exp(-decay * (w.clock[c.NOW] - begin))
-        state[PAID] = 0.0
-        turn(w, s, price, state, found[0], found[1], -1)
-        cost += weight * (taste[0] * state[PAID] - taste[1] * usd)
+        before, weight, pays = w.clock[c.NOW], np.exp(-decay * (w.clock[c.NOW] - begin)), priced(w, s.price)
+        if not step(w):
+            return cost
+        cost += weight * (taste[0] * pays * (w.clock[c.NOW] - before) - taste[1] * usd)
         usd = egress_usd(w)
         cost += weight * taste[1] * usd
-        if state[ENDED] == 1.0:
-            return cost
-        teach(w, s, found)
+        decide_ranked(w, rule.sight, rule.terms, rule.room)
 
 
 def improve(policy: SiteAgents, share: WorldShare, settings: WorldLearning, progress: Progress) -> None:
@@ -127,10 +124,9 @@ def tried(
     seen = room(batch, moments * TRIES)
     actions, costs = np.zeros((moments, TRIES, batch.worlds, 3), np.int64), []
     for moment in range(moments):
-        rule = np.zeros((batch.worlds, 2), np.int64)
         for _ in range(every):
-            _go_on(policy, batch, rng, rule)
-        slot, place = _answers(policy, share, rule, seen, moment)
+            _go_on(policy, batch, rng)
+        slot, place = _answers(policy, share, seen, moment)
         actions[moment, ..., 0], actions[moment, ..., 1] = slot, place
         costs.append(_costs(batch, branches, slot, place, decay))
     rows = MomentsSeen(
@@ -142,17 +138,10 @@ def tried(
     return rows, actions.transpose(0, 2, 1, 3).reshape(-1, TRIES, 3), np.concatenate(costs)
 
 
-def _rules(batch: WorldBatch, rule: Ints) -> None:
-    found = np.zeros(2, np.int64)
-    for each, env in enumerate(batch.envs):
-        teach(env.world, env.sight, found)
-        rule[each] = JOBS if found[0] < 0 else found[0], found[1]
-
-
-def _go_on(policy: SiteAgents, batch: WorldBatch, rng: np.random.Generator, rule: Ints) -> None:
+def _go_on(policy: SiteAgents, batch: WorldBatch, rng: np.random.Generator) -> None:
     """An answer in each world: the policy's in half of them, the rule's in the others."""
     action = decide(policy, batch, rng).action
-    _rules(batch, rule)
+    rule = batch.by_rule()
     by_rule = rng.random(batch.worlds) < 0.5
     action[by_rule, :2], action[by_rule, 2] = rule[by_rule], 0
     batch.ask(action[:, 0])
@@ -161,10 +150,10 @@ def _go_on(policy: SiteAgents, batch: WorldBatch, rng: np.random.Generator, rule
 
 
 @torch.no_grad()
-def _answers(policy: SiteAgents, share: WorldShare, rule: Ints, seen: Sights, moment: int) -> tuple[Ints, Ints]:
+def _answers(policy: SiteAgents, share: WorldShare, seen: Sights, moment: int) -> tuple[Ints, Ints]:
     """Slots and places (M, W) to try; writes down what was seen of each."""
     batch, rng = share.batch, share.rng
-    _rules(batch, rule)
+    rule = batch.by_rule()
     sights = tensors(batch.sights)
     thought = policy.upper.think(sights)
     whom = choice(policy.upper.whom(thought), sights.may)[0].numpy()

@@ -20,13 +20,11 @@ from torch import nn
 
 from hippo.files import write_whole
 from hippo.jobs.joint.draws import DrawnScenes
-from hippo.jobs.joint.env import JOBS
 from hippo.jobs.joint.hi_ppo.ahead import improve
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide, flat, keep, room
 from hippo.jobs.joint.hi_ppo.policy import FORM
 from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster, planned
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
-from hippo.jobs.joint.hi_ppo.teacher import teach
 from hippo.jobs.joint.hi_ppo.worlds import Scenes, Sights, WorldBatch, by_rule
 from hippo.jobs.placement.offers import OfferTable
 from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match
@@ -72,12 +70,9 @@ def shown(policy: SiteAgents, share: WorldShare, steps: int, *, mixed: bool) -> 
     batch, rng = share.batch, share.rng
     seen = room(batch, steps)
     rule = np.zeros((steps, batch.worlds, 3), np.int64)
-    found = np.zeros(2, np.int64)
     for step in range(steps):
         taken = decide(policy, batch, rng).action if mixed else rule[step]
-        for each, env in enumerate(batch.envs):
-            teach(env.world, env.sight, found)
-            rule[step, each, :2] = JOBS if found[0] < 0 else found[0], found[1]
+        rule[step, :, :2] = batch.by_rule()
         batch.ask(rule[step, :, 0])
         keep(seen, batch, step)
         action = rule[step].copy()

@@ -25,18 +25,18 @@ from hippo.jobs.engine.observe import (
 )
 from hippo.jobs.joint.env import (
     COSTS,
-    ENDED,
     JOBS,
-    PAID,
     PLACES,
     STANDING,
     WorldEnv,
     WorldScene,
+    priced,
     prices,
     standing,
-    turn,
 )
-from hippo.jobs.joint.hi_ppo.teacher import teach
+from hippo.jobs.joint.hi_ppo.teacher import Teacher, teach, teacher_of
+from hippo.jobs.joint.play import opened, step
+from hippo.jobs.joint.ranked import decide_ranked
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -123,10 +123,11 @@ class RuleCurve(NamedTuple):
 
 def by_rule(scene: WorldScene) -> RuleCurve:
     """A world under the rule that the agents begin as."""
-    env = WorldEnv(scene, prices(scene))
-    rows = np.zeros((ROWS * len(env.price) + 2, 2 + STANDING))
-    rows[0, 0] = env.world.clock[c.STARTED_AT]
-    rows = rows[: 1 + _follow(env.world, env.sight, env.price, env.state, np.zeros(2, np.int64), rows[1:])]
+    rule = teacher_of(scene)
+    world = opened(scene.workload, scene.site, scene.settings, offers=scene.offers, tenants=scene.tenants).world
+    rows = np.zeros((ROWS * len(scene.workload) + 2, 2 + STANDING))
+    rows[0, 0] = world.clock[c.STARTED_AT]
+    rows = rows[: 1 + _follow(world, rule, rule.sight.price, rows[1:])]
     return RuleCurve(rows[:, 0], rows[:, 1], rows[:, 2:])
 
 
@@ -135,18 +136,20 @@ ROWS = 8
 
 
 @kernel(lean=True)
-def _follow(w, s, price, state, found, rows):  # type: ignore[no-untyped-def]
-    """Play a world to its end by the rule's answers; writes down time, priced seconds and how it stands."""
-    count = 0
+def _follow(w, rule, price, rows):  # type: ignore[no-untyped-def]
+    """Play a world to its end by the rule; writes down time, priced seconds and how it stands."""
+    count, paid = 0, 0.0
     while True:
+        before, cost = w.clock[c.NOW], priced(w, price)
+        goes_on = step(w)
+        paid += cost * (w.clock[c.NOW] - before) if goes_on else 0.0
         if count == 0 or w.clock[c.NOW] > rows[count - 1, 0]:
             count = min(count + 1, len(rows))
-        rows[count - 1, 0], rows[count - 1, 1] = w.clock[c.NOW], state[PAID]
-        standing(w, s, price, rows[count - 1, 2:])
-        if state[ENDED] == 1.0:
+        rows[count - 1, 0], rows[count - 1, 1] = w.clock[c.NOW], paid
+        standing(w, rule.sight, price, rows[count - 1, 2:])
+        if not goes_on:
             return count
-        teach(w, s, found)
-        turn(w, s, price, state, found[0], found[1], -1)
+        decide_ranked(w, rule.sight, rule.terms, rule.room)
 
 
 @dataclass(eq=False)
@@ -175,6 +178,7 @@ class WorldBatch:
     curve: list[RuleCurve | None] = field(init=False)
     costs: NDArray[np.float64] = field(init=False)  # (W, COSTS) of each world, from its beginning on
     spent: NDArray[np.float64] = field(init=False)  # (W, COSTS + 1) by the last answers; the last: jobs that came
+    teachers: list[tuple[WorldEnv, Teacher] | None] = field(init=False, repr=False)
     ended: list[float] = field(default_factory=list)  # priced seconds of those that ended, over the rule's
 
     def __post_init__(self) -> None:
@@ -182,6 +186,7 @@ class WorldBatch:
         self.paid, self.costs = np.zeros(self.worlds), np.zeros((self.worlds, len(COSTS)))
         self.spent = np.zeros((self.worlds, len(COSTS) + 1))
         self.envs, self.number, self.answers, self.curve = [], [], [], [None] * self.worlds
+        self.teachers = [None] * self.worlds
         for each in range(self.worlds):
             self.envs.append(self._opened(each, self._next()))
             self.answers.append([])
@@ -217,6 +222,17 @@ class WorldBatch:
         curve = self.curve[each]
         if curve is not None:
             self.sights.beside[each] = curve.beside(env.world.clock[c.NOW], env.standing(), len(env.price))
+
+    def by_rule(self) -> Ints:
+        """(W, 2) slot and place that the rule answers now in each world; who is shown it also knows its places."""
+        rule, found = np.zeros((self.worlds, 2), np.int64), np.zeros(2, np.int64)
+        for each, env in enumerate(self.envs):
+            kept = self.teachers[each]
+            if kept is None or kept[0] is not env:
+                kept = self.teachers[each] = (env, teacher_of(env.scene))
+            teach(env.world, env.sight, kept[1], found)
+            rule[each] = JOBS if found[0] < 0 else found[0], found[1]
+        return rule
 
     def ask(self, slots: Ints) -> None:
         """Fill in where the chosen jobs (W,) could go."""
