@@ -1,6 +1,6 @@
 """The agents of a site on Philly's gangs, nothing known of durations, beside the queue's policies.
 
-    python -m benchmarks._philly_agents POLICY.npz [FIRST LAST]
+    python benchmarks/_philly_agents.py POLICY.npz [FIRST LAST]
 
 A part of the trace (by default 70 to 72 % of its time) on four domains of 80 GPUs. *Untold*: every job is told to take
 as long as jobs took in the mean before the part begins; *told*: its true duration (no baseline: how much that is
@@ -18,14 +18,14 @@ from time import process_time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from benchmarks._data import data
-from benchmarks.jobs import SITE, completion_s, entrants, replayed
-from benchmarks.rivals import ground
 
+from _data import data  # type: ignore[import-not-found]
 from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
 from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.settings import ReplayRules
 from hippo.jobs.traces.load import load_trace
+from jobs import SITE, completion_s, entrants, replayed  # type: ignore[import-not-found]
+from rivals import ground  # type: ignore[import-not-found]
 
 QUEUE = ("fifo", "backfill", "two_queue", "learned")
 

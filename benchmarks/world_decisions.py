@@ -1,7 +1,7 @@
 """How long the agents of a site take to decide: with 8 domains and 30 jobs in the system, 64 domains and 500 jobs.
 
     hippo bench world_decisions
-    python -m benchmarks.world_decisions POLICY.npz
+    python benchmarks/world_decisions.py POLICY.npz
 
 Milliseconds of CPU on one thread. *Upper*: one answer, look, thought, job and place, and what it takes to carry it out.
 *Lower*: the shapes of that place and the choice of one. *Moment*: from the trigger (something came or ended) to the
@@ -24,7 +24,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
-from benchmarks.rivals import CLUSTER, ground
 
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import Sight
@@ -40,6 +39,7 @@ from hippo.jobs.joint.moment import Moment
 from hippo.jobs.joint.play import opened, step
 from hippo.learn.distributed import Place
 from hippo.problem.load import load_cluster
+from rivals import CLUSTER, ground  # type: ignore[import-not-found]
 
 SITES = ((8, 30, 12), (64, 500, 2))  # domains, jobs in the system at least, worlds
 ASKED_MS = {("upper", 8): 50, ("upper", 64): 1000, ("lower", 8): 5, ("lower", 64): 100}
