@@ -144,7 +144,7 @@ def methods_of(choice: WorldsChoice) -> Sequence[WorldMethod]:
 
 def _learned(name: str, file: str | Path) -> WorldMethod:
     """The agents of a file, by one of the two names."""
-    from hippo.jobs.joint.hi_ppo.policy import FORM, Agents, HiPpoScheduler
+    from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
     from hippo.jobs.joint.hi_ppo.verified import VerifiedScheduler
 
     path = Path(file)
@@ -154,5 +154,5 @@ def _learned(name: str, file: str | Path) -> WorldMethod:
         remedy = "name the file that hippo train --config world wrote"
         problem = f"policy cannot be read: {error.strerror}"
         raise InputError(problem, source="--policy", value=str(path), remedy=remedy) from None
-    bare = HiPpoScheduler(agents=Agents.of(FORM.unpacked(content, str(path))[0]))
+    bare = HiPpoScheduler(agents=Agents.unpacked(content, str(path)))
     return WorldMethod(name, bare if name == OURS else VerifiedScheduler(policy=bare), str(path))

@@ -14,9 +14,14 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms, repeated
 from hippo.jobs.joint.env import COSTS, JOBS, WorldEnv, prices
 from hippo.jobs.joint.hi_ppo.learner import Roll, SiteAgents, WorldLearner, WorldShare, decide, limited, tensors
+from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning
 from hippo.jobs.joint.hi_ppo.teacher import teach
+from hippo.jobs.joint.hi_ppo.train import packed
 from hippo.jobs.joint.hi_ppo.worlds import WorldBatch
+from hippo.jobs.joint.moment import Scheduler
+from hippo.jobs.joint.play import play_jointly
+from hippo.jobs.joint.settings import SRPT
 from hippo.jobs.site import JobSite
 from hippo.learn.distributed import Place
 from hippo.problem.catalogue.clusters import cluster
@@ -208,3 +213,24 @@ def test_the_upper_agent_learns_every_so_many_updates():
     )
     said = ["ppo/kl" in learner.learn(0.0).figures for _ in range(4)]
     assert said == [True, False, True, False]
+
+
+def test_agents_that_never_learned_where_jobs_are_stopped_leave_that_to_a_rule():
+    settings = WorldLearning()
+    torch.manual_seed(3)
+    blind = HiPpoScheduler(agents=Agents.unpacked(packed(SiteAgents(settings), settings), "here"))
+    wise = replace(settings, worlds=replace(settings.worlds, stops=0.5))
+    knows = HiPpoScheduler(agents=Agents.unpacked(packed(SiteAgents(wise), wise), "here"))
+    assert blind.agents is not None
+    assert knows.agents is not None
+    assert (blind.agents.stops, knows.agents.stops) == (False, True)
+
+    def ends(scheduler: Scheduler, number: int, stops: float) -> np.ndarray:
+        scene = scenes(stops=stops).scene(number)
+        return play_jointly(
+            scene.workload, scene.site, scheduler, scene.settings, offers=scene.offers, tenants=scene.tenants
+        ).finish_s
+
+    assert np.array_equal(ends(blind, 3, 1.0), ends(SRPT, 3, 1.0), equal_nan=True)
+    assert not all(np.array_equal(ends(blind, each, 0.0), ends(SRPT, each, 0.0), equal_nan=True) for each in (3, 4, 5))
+    assert not all(np.array_equal(ends(knows, each, 1.0), ends(SRPT, each, 1.0), equal_nan=True) for each in (3, 4, 5))

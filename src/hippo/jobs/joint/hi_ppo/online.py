@@ -27,7 +27,7 @@ from hippo.jobs.engine.keys import attained
 from hippo.jobs.engine.observe import Sight
 from hippo.jobs.job import Job
 from hippo.jobs.joint.env import JOBS, PLACES, WorldScene, priced
-from hippo.jobs.joint.hi_ppo.policy import FORM, Agents, HiPpoScheduler
+from hippo.jobs.joint.hi_ppo.policy import FORM, Agents, Answer, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import play_jointly
@@ -247,14 +247,14 @@ def _named(weights: Agents) -> dict[str, NDArray[Any]]:
 class _Noted(Agents):
     """Agents whose every answer is noted before it is carried out."""
 
-    def __init__(self, agents: Agents, note: Callable[[Moment, Sight, tuple[int, int, int] | None], None]) -> None:
+    def __init__(self, agents: Agents, note: Callable[[Moment, Sight, Answer | None], None]) -> None:
         super().__init__(agents.upper, agents.lower)
         object.__setattr__(self, "asked", (agents, note))
 
-    def answer(self, moment: Moment, seen: Sight) -> tuple[int, int, int] | None:
+    def answer(self, moment: Moment, seen: Sight, rng: np.random.Generator | None = None) -> Answer | None:
         """Theirs."""
         agents, note = self.asked  # type: ignore[attr-defined]
-        found: tuple[int, int, int] | None = agents.answer(moment, seen)
+        found: Answer | None = agents.answer(moment, seen, rng)
         note(moment, seen, found)
         return found
 
@@ -417,7 +417,7 @@ class OnlineScheduler:
             self._agents = (self.loop.version, HiPpoScheduler(agents=agents, sights=self._eyes.sights))
         return self._agents[1]
 
-    def _note(self, moment: Moment, seen: Sight, found: tuple[int, int, int] | None) -> None:
+    def _note(self, moment: Moment, seen: Sight, found: Answer | None) -> None:
         slot, place, shape = (JOBS, 0, -1) if found is None else found
         self.loop.note(self._clock(moment), *_seen(seen, found), _action(slot, place, shape))
 
@@ -434,7 +434,7 @@ def answered(action: int) -> tuple[int, int, int]:
     return slot, place, shape - 1
 
 
-def _seen(seen: Sight, found: tuple[int, int, int] | None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def _seen(seen: Sight, found: Answer | None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """What is logged of a moment, but its links, which ``SiteState`` has: site, domains and jobs, the place and the
     shape that were chosen (0: none); and who could be (J + 1,), nobody last."""
     place, shape = np.zeros(observe.PLACE_NUMBERS, np.float32), np.zeros(observe.SHAPE_NUMBERS, np.float32)

@@ -19,6 +19,8 @@ from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.joint.env import JOBS, MOST_ANSWERS, PLACES, carry_out
 from hippo.jobs.joint.hi_ppo.settings import START
 from hippo.jobs.joint.moment import Moment
+from hippo.jobs.joint.rules import Ranked
+from hippo.jobs.joint.settings import SRPT
 from hippo.learn.serving import linear, relu
 from hippo.learn.weights import Form
 
@@ -113,15 +115,22 @@ class Agents:
 
     upper: Network
     lower: Network
+    stops: bool = True  # have learned where running jobs may be stopped, too
 
     @classmethod
-    def of(cls, arrays: Mapping[str, NDArray[Any]]) -> Agents:
-        """From the arrays of a file, named ``upper.`` and ``lower.``."""
+    def of(cls, arrays: Mapping[str, NDArray[Any]], made: Mapping[str, Any] | None = None) -> Agents:
+        """From the arrays of a file, named ``upper.`` and ``lower.``, and how they were made."""
         parts: dict[str, dict[str, Floats]] = {"upper": {}, "lower": {}}
         for name, array in arrays.items():
             agent, _, own = name.partition(".")
             parts[agent][own] = array
-        return cls(parts["upper"], parts["lower"])
+        learned = (made or {}).get("settings", {}).get("worlds", {})
+        return cls(parts["upper"], parts["lower"], learned.get("stops", 1.0) > 0.0)
+
+    @classmethod
+    def unpacked(cls, content: bytes, source: str) -> Agents:
+        """From the bytes of a file; ``InputError`` as of ``Form.unpacked``."""
+        return cls.of(*FORM.unpacked(content, source))
 
     def answer(self, moment: Moment, seen: Sight, rng: np.random.Generator | None = None) -> Answer | None:
         """Slot, place and shape that are likeliest, or drawn as they are likely; None: nobody."""
@@ -151,12 +160,13 @@ def _taken(scores: Floats, rng: np.random.Generator | None) -> int:
 def shipped() -> Agents:
     """The agents that ship."""
     content = (files("hippo.jobs.joint.hi_ppo") / SHIPPED).read_bytes()
-    return Agents.of(FORM.unpacked(content, SHIPPED)[0])
+    return Agents.unpacked(content, SHIPPED)
 
 
 @dataclass(frozen=True, eq=False)
 class HiPpoScheduler:
-    """The policy, bare: whatever it says is done."""
+    """The policy, bare: whatever it says is done; but where running jobs may be stopped and it never learned there a
+    rule decides."""
 
     name: str = "hi_ppo"
     summary: str = "an upper agent chooses jobs and places, lower agents shapes and devices; learned by PPO"
@@ -165,12 +175,21 @@ class HiPpoScheduler:
     preempts: bool = True
     learns: bool = True
     agents: Agents | None = None  # None: those that ship
+    egress_weight: float = 0.0  # of egress, 0 to 1; the rest is time's
+    rule: Ranked = SRPT
     sights: list[tuple[Sight, Sight]] = field(default_factory=list, repr=False)  # of the moments that were last seen
 
     def decide(self, moment: Moment) -> None:
         """One answer after another, until nobody is chosen."""
+        if not self.has_learned(moment):
+            self.rule.decide(moment)
+            return
         for _ in self.answers(moment):
             pass
+
+    def has_learned(self, moment: Moment) -> bool:
+        """Whether the agents know sites like this one."""
+        return (self.agents or shipped()).stops or not moment.sight.stops
 
     def answers(self, moment: Moment, rng: np.random.Generator | None = None) -> Iterator[Answer]:
         """What the agents say at a moment, each done before it is told; ``rng``: drawn as they think it likely."""
@@ -206,6 +225,7 @@ class HiPpoScheduler:
                 places=PLACES,
                 price=moment.sight.price,
                 stops=moment.sight.stops,
+                egress_weight=self.egress_weight,
             )
             self.sights[:] = [(moment.sight, own)]
         return self.sights[0][1]

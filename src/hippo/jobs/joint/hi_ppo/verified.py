@@ -50,6 +50,9 @@ class VerifiedScheduler:
 
     def decide(self, moment: Moment) -> None:
         """Verify the policy's answer; do it, or as the rule says."""
+        if not self.policy.has_learned(moment):
+            self.policy.decide(moment)
+            return
         counts, ends_s = moment.counts, self.clock() + self.deadline_s
         counts["moments"] += 1
         first = counts["moments"] == 1
