@@ -156,7 +156,7 @@ def test_time_with_clients_too_far_is_on_the_page_and_in_the_table(serving: Repl
     page = unescape(jobs_html(serving))
     assert "clients too far" in page
     assert "30 %" in page
-    assert f"serve: its clients in {serving.site.domains[1]} are farther than its bound\nfrom 40 s for 30 s" in page
+    assert f"serve: its clients in {serving.site.domains[1]} are farther than its bound\nfrom 40.0 s for 30.0 s" in page
     assert "Red: clients are farther than the bound" in page
     stream = StringIO()
     Console(file=stream, width=200).print(account_view(serving))
