@@ -98,6 +98,7 @@ class WorldRecord:
     waiting: Ints  # (m,) jobs, from each moment to the next
     free: Ints  # (m,) devices that count (``figures.counted``) and are free while somebody waits
     usable: Floats  # (m,) of them by the jobs of the workload, in the mean of all; nan: nobody waits
+    wanted: Floats  # (m,) of them by those who wait, in the mean of these
     work_s: Floats  # (n,) done when the last job came, as ``duration_s`` counts it; all at once: when the last ended
     work_until_s: float
     counts: Mapping[str, int]  # ``Moment.counts``
@@ -123,7 +124,7 @@ class Recorder:
     absences: list[Absence] = field(default_factory=list)
     links: list[LinkState] = field(default_factory=list)
     rates: list[tuple[float, int, float]] = field(default_factory=list)
-    free: list[tuple[float, int, int, float]] = field(default_factory=list)
+    free: list[tuple[float, int, int, float, float]] = field(default_factory=list)
     work_s: Floats = field(default_factory=lambda: np.zeros(0))
     work_until_s: float = np.nan
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -180,7 +181,7 @@ class Recorder:
 
     def record(self) -> WorldRecord:
         """All of it, of a replay that has ended."""
-        time_s, waiting, free, usable = zip(*self.free, strict=True) if self.free else ((), (), (), ())
+        time_s, waiting, free, usable, wanted = zip(*self.free, strict=True) if self.free else ((), (), (), (), ())
         return WorldRecord(
             tuple(each for each in self.runs if each.end_s > each.begin_s),
             tuple(each for each in self.waits if each.end_s > each.begin_s),
@@ -192,6 +193,7 @@ class Recorder:
             np.array(waiting, np.int64),
             np.array(free, np.int64),
             np.array(usable, np.float64),
+            np.array(wanted, np.float64),
             self.work_s,
             self.work_until_s,
             self.counts,
@@ -291,9 +293,10 @@ class Recorder:
             self._wanted = _Wanted(moment)
         if waiting:
             free, of_want, mean = self._wanted.usable()
-            self.free.append((moment.now_s, len(waiting), free, mean))
+            by_who_waits = float(of_want[self._wanted.of_job[waiting]].mean())
+            self.free.append((moment.now_s, len(waiting), free, mean, by_who_waits))
         else:
-            self.free.append((moment.now_s, 0, 0, np.nan))
+            self.free.append((moment.now_s, 0, 0, np.nan, np.nan))
         still = dict[int, Wait]()
         for job in waiting:
             could = of_want[self._wanted.of_job[job]]
