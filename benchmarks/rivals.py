@@ -1,8 +1,10 @@
 """Settings of the schedulers of elastic jobs, searched on training worlds, as many for each.
 
-Worlds are drawn (``jobs.joint.evaluate.worlds``): families of jobs at loads of 1 and 1.2 on four domains of 80 A100,
-over links that stand still, move, or fail with nodes. ``--write`` keeps the best setting of each where the registry
-reads them (``src/hippo/jobs/joint/settings.json``); test worlds, of other seeds, models and sites, are for ``hippo
+Worlds are drawn as those that the agents learn in (``jobs.joint.draws``, ``configs/algo/world.yaml``): each family of
+jobs at each load on four domains of at most 80 A100, over links that may move, with nodes that may fail and other
+tenants; once where running jobs may be stopped, once where they are kept. A setting is drawn by chance from the levers
+of its rule. ``--write`` keeps the best of each where the registry reads them (``src/hippo/jobs/joint/settings.json``);
+names of kinds and rules after it: of these alone. Test worlds, of other seeds, models and sites, are for ``hippo
 evaluate --world``. What jobs can run under was planned once (``data/offers_four_by_eighty.npz``; ``--plan`` plans it
 anew, minutes of CPU). Costs are told over those of ``separate`` with its usual setting in the same world.
 ``--decisions``: how long decisions take.
@@ -13,10 +15,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,17 @@ import numpy as np
 
 import hippo.jobs.joint.settings as kept
 from hippo.jobs.joint import rules
+from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
+from hippo.jobs.joint.env import WorldScene
 from hippo.jobs.joint.evaluate.suite import priced_s
-from hippo.jobs.joint.evaluate.worlds import WorldDraw, WorldGrid, WorldGround
+from hippo.jobs.joint.evaluate.worlds import WorldGrid, WorldGround
+from hippo.jobs.joint.hi_ppo.settings import DrawnWorlds
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import opened, step
 from hippo.jobs.joint.receding_horizon import JointHorizon
 from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.site import JobSite
 from hippo.jobs.traces.elastic import usual_trainings
 from hippo.machine import shared_out
 from hippo.problem.load import load_cluster
@@ -40,32 +45,56 @@ TREE = Path(__file__).parents[1]
 CLUSTER, OFFERS = TREE / "examples" / "four-by-eighty.yaml", TREE / "data" / "offers_four_by_eighty.npz"
 MODELS = ("llama-3.2-1b", "llama-3-8b", "qwen2.5-32b", "llama-3-70b")
 PROCESSES = 2
-TRAIN = WorldGrid(loads=(1.0, 1.2), first_seed=1_000)
-SLACKS = [{"slack": each} for each in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)]
+SEED = 4_242
+"""Of the worlds: another than that of those to learn from, or to look at while learning."""
+KINDS: Mapping[str, float] = {"kept": 0.0, "stopped": 1.0}
+"""Of sites, and the share of the worlds in which running jobs may be stopped."""
 
-
-def _grid(**values: tuple[float, ...]) -> list[dict[str, Any]]:
-    return [dict(zip(values, each, strict=True)) for each in product(*values.values())]
-
-
-PLAYS: Mapping[str, list[dict[str, Any]]] = {
-    "separate": _grid(ahead=(0.0, 0.3), slack=(0.02, 0.1, 0.3)),
-    "mast": SLACKS,
-    "sailor": _grid(margin=(0.05, 0.1, 0.3), slack=(0.02, 0.1)),
-    "crosspipe": _grid(margin=(0.02, 0.05, 0.1, 0.2, 0.3, 0.5)),
-    "goodput": _grid(round_s=(120.0, 300.0, 600.0, 900.0, 1200.0, 1800.0)),
-    "crux": _grid(levels=(2, 4, 8), times=(2.0, 8.0)),
-    "hyperion": SLACKS,
-    "sla_morl": _grid(urgency=(1.0, 4.0, 16.0), ahead=(0.0, 1.0)),
-    "shortest": _grid(ahead=(0.0, 0.3, 1.0), grows=(False, True)),
-    "srpt": _grid(crowd=(0.0, 1.0), ahead=(0.0, 0.3, 1.0)),
-    "receding_horizon": _grid(changes=(6, 24), horizon_s=(6 * 3600.0, 24 * 3600.0, 1e9)),
+Levers = Mapping[str, tuple[Any, ...]]
+PLACE: Levers = {
+    "slack": (0.0, 0.02, 0.05, 0.1, 0.2, 0.4),
+    "crowd": (0.0, 0.3, 1.0, 3.0),
+    "busy": (0.0, 0.1, 0.3, 1.0),
 }
-"""Of each rule the settings that are tried, as many for all."""
-TRIED = 6
-assert {len(settings) for settings in PLAYS.values()} == {TRIED}
+PARTS: Levers = {"most_parts": (1, 2, 3, 4)}
+MARGIN: Levers = {"margin": (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)}
+FORCE: Levers = {"ahead": (0.0, 0.1, 0.3, 1.0), "grows": (False, True), "margin": (0.05, 0.1, 0.2, 0.3, 1.0)}
+WAIT: Levers = {"patience": (0.0, 0.05, 0.1, 0.2, 0.4, 1.0), "reserves": (0, 1, 2, 4)}
+THRIFT: Levers = {"thrift": (0.0, 0.3, 1.0, 3.0)}
+URGENCY: Levers = {"urgency": (0.0, 1.0, 4.0, 16.0)}
+REGIONS: Levers = {"regions": (False, True)}
+LEVERS: Mapping[str, Mapping[str, Levers]] = {
+    "separate": {"stopped": {**PLACE, **PARTS, **FORCE}, "kept": {**PLACE, **PARTS}},
+    "mast": {"stopped": PLACE, "kept": PLACE},
+    "sailor": {"stopped": {**PLACE, **PARTS, **MARGIN}, "kept": {**PLACE, **PARTS}},
+    "crosspipe": {"stopped": {**PLACE, **PARTS, **MARGIN}, "kept": {**PLACE, **PARTS}},
+    "goodput": dict.fromkeys(KINDS, {"round_s": (120.0, 300.0, 900.0), "power": (-0.5, 0.5, 1.0)}),
+    "crux": dict.fromkeys(KINDS, {"levels": (2, 4, 8), "times": (2.0, 8.0)}),
+    "hyperion": dict.fromkeys(KINDS, {**PLACE, **PARTS, **WAIT}),
+    "sla_morl": {
+        "stopped": {**PLACE, **PARTS, **THRIFT, **URGENCY, **FORCE},
+        "kept": {**PLACE, **PARTS, **THRIFT, **URGENCY, **WAIT, **REGIONS},
+    },
+    **dict.fromkeys(
+        ("shortest", "srpt"),
+        {
+            "stopped": {**PLACE, **PARTS, **THRIFT, **FORCE},
+            "kept": {**PLACE, **PARTS, **THRIFT, **WAIT, **REGIONS},
+        },
+    ),
+    "receding_horizon": dict.fromkeys(KINDS, {"changes": (6, 24), "horizon_s": (6 * 3600.0, 1e9)}),
+}
+"""Of each rule, where running jobs may be stopped and where they are kept, what is tried of each lever. Who knows
+nothing of durations waits for nobody to end; ``mast`` spans no regions, and who goes first stays as the rule says."""
+SETTINGS = 12
+"""That are drawn, the usual one first."""
+ON_SRPT = ("crux", "receding_horizon")
+"""They stand on the best ``srpt``, so what is searched of them is only what they add, later."""
+DEAR = ("goodput", "receding_horizon")
+"""A play of these takes seconds: two settings each, on four worlds."""
+DEAR_SETTINGS, DEAR_WORLDS = 2, 4
 USUAL: Mapping[str, Any] = {
-    name: JointHorizon() if name == "receding_horizon" else getattr(rules, name.upper()) for name in PLAYS
+    name: JointHorizon() if name == "receding_horizon" else getattr(rules, name.upper()) for name in LEVERS
 }
 
 
@@ -88,46 +117,112 @@ def plan() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- settings
 @dataclass(frozen=True)
+class TrainingWorld:
+    """Of a kind of site, by its numbers."""
+
+    kind: str
+    family: str
+    load: float
+
+    @property
+    def scene(self) -> WorldScene:
+        """As the agents' configuration draws it."""
+        drawn = DrawnWorlds()
+        terms = WorldTerms(
+            JobSite.of(load_cluster(CLUSTER)),
+            (self.family,),
+            drawn.jobs,
+            (self.load,),
+            moving=drawn.moving,
+            failing=drawn.failing,
+            tenants=drawn.tenants,
+            stops=KINDS[self.kind],
+        )
+        number = len(drawn.families) * drawn.loads.index(self.load) + drawn.families.index(self.family)
+        return DrawnScenes(terms, ground().offers, SEED).scene(number)
+
+
+def worlds(kind: str) -> list[TrainingWorld]:
+    """Every family at every load; those that the dear ones play come first."""
+    drawn = DrawnWorlds()
+    loads = (drawn.loads[1], drawn.loads[2], drawn.loads[0])
+    return [TrainingWorld(kind, family, load) for load in loads for family in drawn.families]
+
+
+@dataclass(frozen=True)
 class Task:
-    """A world, and which rules play it with every setting; ``base``: the setting of the receding horizon's."""
+    """A world, and who plays it."""
 
-    drawn: WorldDraw
-    names: tuple[str, ...]
-    base: dict[str, Any] = field(default_factory=dict)
-
-
-def tried(task: Task) -> dict[str, list[float]]:
-    """What each setting costs over ``separate``."""
-    world = ground().scene(task.drawn)
-    usual = priced_s(world, rules.SEPARATE)
-    found = {}
-    for name in task.names:
-        rule = USUAL[name]
-        if name == "receding_horizon":
-            rule = replace(rule, base=replace(rules.SRPT, **task.base))
-        found[name] = [priced_s(world, replace(rule, **setting)) / usual for setting in PLAYS[name]]
-    return found
+    world: TrainingWorld
+    rules: Mapping[str, list[Scheduler]]
 
 
-def searched() -> dict[str, Any]:
-    """The document of ``settings.json``: the best setting of each rule by its mean cost over the worlds."""
-    worlds, found = TRAIN.draws(), dict[str, Any]()
-    rest = tuple(name for name in PLAYS if name != "receding_horizon")
-    for names in (rest, ("receding_horizon",)):
-        base = found["srpt"]["setting"] if "srpt" in found else {}
-        costs: dict[str, list[list[float]]] = {name: [] for name in names}
-        for place, each in shared_out(tried, [Task(world, names, base) for world in worlds], PROCESSES):
-            print(f"{worlds[place].name}, {len(names)} rules", file=sys.stderr, flush=True)
-            for name, row in each.items():
-                costs[name].append(row)
-        for name, rows in costs.items():
-            mean = np.mean(rows, axis=0)
-            best = int(np.argmin(mean))
-            told = {"setting": PLAYS[name][best], "over_separate": round(float(mean[best]), 4)}
-            found[name] = told | {"worst": round(float(mean.max()), 4), "worlds": len(rows)}
-    told = {"families": list(TRAIN.families), "loads": list(TRAIN.loads), "jobs": worlds[0].jobs}
-    budget = {"settings": TRIED, "first_seed": TRAIN.first_seed, **told}
-    return {"made_by": "python -m benchmarks.rivals --write", "budget": budget, "rules": found}
+def costs(task: Task) -> dict[str, list[float]]:
+    """What each setting of the rules costs over ``separate``."""
+    scene = task.world.scene
+    usual = priced_s(scene, rules.SEPARATE)
+    return {name: [priced_s(scene, rule) / usual for rule in some] for name, some in task.rules.items()}
+
+
+def drawn_settings(name: str, kind: str, base: Any) -> list[dict[str, Any]]:
+    """What is tried of a rule on a kind of site: the usual setting first."""
+    levers, tried = LEVERS[name][kind], list[dict[str, Any]]()
+    rng = np.random.default_rng([SEED, list(LEVERS).index(name), list(KINDS).index(kind)])
+    for _ in range(1000):
+        if len(tried) == (DEAR_SETTINGS if name in DEAR else SETTINGS):
+            break
+        setting = {lever: values[int(rng.integers(len(values)))] for lever, values in levers.items()}
+        if not tried:
+            setting = {lever: getattr(base, lever) for lever in levers}
+        if setting not in tried:
+            tried.append(setting)
+    return tried
+
+
+def best_settings(kind: str, bases: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each rule the best setting on a kind of site by its mean cost over the worlds, and what it costs."""
+    settings = {name: drawn_settings(name, kind, base) for name, base in bases.items()}
+    played = {name: worlds(kind)[: DEAR_WORLDS if name in DEAR else None] for name in bases}
+    tasks, rows = [], {name: list[list[float]]() for name in bases}
+    for world in worlds(kind):
+        who = [name for name in bases if world in played[name]]
+        if who:
+            tasks.append(Task(world, {name: [replace(bases[name], **some) for some in settings[name]] for name in who}))
+    for place, found in shared_out(costs, tasks, PROCESSES):
+        print(tasks[place].world, file=sys.stderr, flush=True)
+        for name, row in found.items():
+            rows[name].append(row)
+    told = {}
+    for name, each in rows.items():
+        mean = np.array(each).mean(axis=0)
+        over = {"over_separate": mean.min(), "usual": mean[0], "worst": mean.max()}
+        told[name] = {
+            "setting": settings[name][int(np.argmin(mean))],
+            **{key: round(float(value), 4) for key, value in over.items()},
+            **{"settings": len(mean), "worlds": len(each)},
+        }
+    return told
+
+
+def searched(names: Sequence[str], kinds: Sequence[str]) -> dict[str, Any]:
+    """The document of ``settings.json``: the best setting of each rule by its mean cost over the worlds of a kind;
+    rules that are not named stay as they are."""
+    found: dict[str, Any] = json.loads(json.dumps(kept.searched()["rules"]))
+    for kind in kinds:
+        free = {name: USUAL[name] for name in names if name not in ON_SRPT}
+        best = best_settings(kind, free)
+        srpt = (best | {name: row[kind] for name, row in found.items() if name not in best})["srpt"]["setting"]
+        on_srpt = {
+            "crux": replace(rules.CRUX, **srpt),
+            "receding_horizon": JointHorizon(base=replace(rules.SRPT, **srpt)),
+        }
+        best |= best_settings(kind, {name: rule for name, rule in on_srpt.items() if name in names})
+        for name, row in best.items():
+            found[name] = {**found.get(name, {}), kind: row}
+    drawn = DrawnWorlds()
+    told = {"families": list(drawn.families), "loads": list(drawn.loads), "jobs": drawn.jobs, "seed": SEED}
+    made_by = "python -m benchmarks.rivals --write"
+    return {"made_by": made_by, "budget": told, "rules": {name: found[name] for name in LEVERS}}
 
 
 # ------------------------------------------------------------------------------------------------------------ decisions
@@ -170,7 +265,8 @@ def main() -> None:
         return
     if "--plan" in sys.argv:
         plan()
-    text = json.dumps(searched(), indent=2) + "\n"
+    names, kinds = ([each for each in known if each in sys.argv] or list(known) for known in (LEVERS, KINDS))
+    text = json.dumps(searched(names, kinds), indent=2) + "\n"
     if "--write" in sys.argv:
         Path(kept.__file__).with_name("settings.json").write_text(text, encoding="utf-8")
     else:

@@ -111,6 +111,9 @@ JOB_SCHEDULERS: Mapping[str, str] = {
     "sla_morl": "hippo.jobs.joint.settings:SLA_MORL",
     "shortest": "hippo.jobs.joint.settings:SHORTEST",
     "srpt": "hippo.jobs.joint.settings:SRPT",
+    "first_fit": "hippo.jobs.joint.settings:FIRST_FIT",
+    "best_fit": "hippo.jobs.joint.settings:BEST_FIT",
+    "fgd": "hippo.jobs.joint.settings:FGD",
     "receding_horizon": "hippo.jobs.joint.settings:RECEDING_HORIZON",
 }
 """Who decides for elastic jobs, sizes, places and shapes together: values of ``jobs.joint.moment.Scheduler``."""

@@ -14,7 +14,6 @@ from hippo.front_door.queues import SPANNER
 from hippo.jobs.joint.evaluate.evidence import evidence
 from hippo.jobs.joint.evaluate.suite import BOUNDS, WorldMethod, WorldSuite, play_worlds
 from hippo.jobs.joint.evaluate.worlds import LOADS, NETWORKS, WorldGrid, WorldGround
-from hippo.jobs.joint.rules import Ranked
 from hippo.jobs.joint.settings import searched
 from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.traces.elastic import FAMILIES, usual_trainings
@@ -118,8 +117,7 @@ def evaluate_worlds(
         like = fitted(trace.workload, begin_s=trace.begin_s)
     first_use.prepare((planner(SPANNER),), progress=progress)
     offers = offer_table(cluster, usual_trainings(asked.models), progress=progress)
-    everyone = (load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
-    rules = tuple(each for each in everyone if isinstance(each, Ranked))
+    rules = tuple(load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
     suite = WorldSuite(WorldGround(asked.cluster, offers, like), methods, asked.bounds, rules)
     rows, jobs = play_worlds(suite, asked.grid.draws(), processes=processes, ray=ray, watch=progress)
     files = {"policies": [str(each) for each in asked.policies], "like": str(asked.like) if asked.like else None}

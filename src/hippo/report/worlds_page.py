@@ -64,6 +64,7 @@ FIGURES = (
     ("egress, USD", "egress_usd", 1.0, 0),
     ("interruption, s", "interruption_s", 1.0, 0),
     ("fragmentation", "fragmentation", 1.0, 3),
+    ("of no use to who waits", "unwanted", 1.0, 3),
     ("stops a job", "stops", 1.0, 2),
     ("CPU s a play", "cpu_s", 1.0, 2),
 )

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.elastic import pool_of
 from hippo.jobs.engine.running import find_pool
 from hippo.jobs.joint.moment import JobPlace, Moment
-from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, PRICED
+from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, CHEAPEST, FIRST, FULLEST, GRADIENT, PRICED
 from hippo.jobs.joint.rules import Ranked
+from hippo.jobs.placement.offers import MOST_PARTS
+
+Kept = dict[int, tuple[float, int]]
+"""Of a domain that is kept for somebody: from when on, and GPUs that are left over then."""
 
 
 @dataclass(frozen=True)
@@ -25,22 +30,65 @@ class Clear:
         return self.rule.name
 
     def decide(self, moment: Moment) -> None:
-        self._begin_all(moment, by_force=self.rule.preempts)
-        if self.rule.margin < 1.0:
+        self._begin_all(moment, by_force=self.rule.preempts and moment.sight.stops)
+        if self.rule.margin < 1.0 and moment.sight.stops:
             for job in self._ordered(moment, moment.running.tolist()):
                 if self._replan(moment, job):
                     self._begin_all(moment, by_force=False)
 
     def _begin_all(self, moment: Moment, *, by_force: bool) -> None:
+        kept, count = Kept(), 0
         for job in self._ordered(moment, moment.waiting.tolist()):
-            if by_force and self.rule.grows and moment.workload.elastic[job] and self._enlarge(moment, job):
-                continue
-            if not self._begin(moment, job) and by_force:
-                self._by_force(moment, job, self._needs(moment, job))
+            if by_force:
+                if self.rule.grows and moment.workload.elastic[job] and self._enlarge(moment, job):
+                    continue
+                if not self._begin(moment, job, {}):
+                    self._by_force(moment, job, self._needs(moment, job))
+            elif self._is_patient(moment, job, kept) or not self._begin(moment, job, kept):
+                ahead = self._await(moment, job, kept) if count < self.rule.reserves else None
+                if ahead is not None:
+                    _, domain, wait_s, spare = ahead
+                    kept[domain] = moment.now_s + wait_s, spare
+                    count += 1
+
+    def _is_patient(self, moment: Moment, job: int, kept: Kept) -> bool:
+        """Whether it could begin, and something dear enough is told to become free."""
+        best = self._best(moment, job, kept) if moment.workload.elastic[job] and self.rule.patience < 1.0 else None
+        ahead = None if best is None else self._await(moment, job, kept)
+        return best is not None and ahead is not None and ahead[0] < (1.0 - self.rule.patience) * best[1]
+
+    def _await(self, moment: Moment, job: int, kept: Kept) -> tuple[float, int, float, int] | None:
+        """Cost, domain, wait and GPUs left over of the best that is told to become free in one domain."""
+        table, work, options = moment.offers, moment.workload, list[tuple[float, int, float, int]]()
+        price, of_gpu = self._price(moment, job), self._gpu_price(moment, job)
+        ends = dict[int, float]()
+        for other in moment.running.tolist():
+            row = moment.world.job[other]
+            if row[c.RATE] > 0.0 and not math.isinf(row[c.READY]):
+                ends[other] = max(0.0, row[c.READY] - moment.now_s) + moment.remaining_s(other) / row[c.RATE]
+        sizes = (table.kind == moment.world.mark[job, c.ROW]) & (table.parts == 1)
+        sizes &= (table.gpus[:, 0] >= work.least[job]) & (table.gpus[:, 0] <= work.devices[job])
+        for domain in range(len(moment.site.domains)):
+            leave = [other for other in sorted(ends, key=lambda each: ends[each]) if _held(moment, other, domain)]
+            for count, other in enumerate(leave):
+                if domain in kept:
+                    continue
+                free = _free(moment, domain) + sum(_held(moment, each, domain) for each in leave[: count + 1])
+                waits = price * ends[other]
+                if not work.elastic[job]:
+                    gpus = int(work.devices[job])
+                    options += [(waits, domain, ends[other], free - gpus)] if gpus <= free else []
+                    continue
+                for offer in np.flatnonzero(sizes & (table.gpus[:, 0] <= free)).tolist():
+                    gpus, rate = int(table.gpus[offer, 0]), float(table.rate[offer, 0, 0])
+                    there_s = self._ends_s(moment, job, JobPlace(offer, (domain,), rate, gpus))
+                    cost = waits + (price + of_gpu * gpus) * there_s
+                    options.append((cost, domain, ends[other], free - gpus))
+        return min(options, key=lambda each: each[0]) if options else None
 
     def _enlarge(self, moment: Moment, job: int) -> bool:
         """By force at the best size inside a domain, or half of it, .., if that is better than what is free."""
-        table, best = moment.offers, self._best(moment, job)
+        table, best = moment.offers, self._best(moment, job, {})
         now, most = math.inf if best is None else best[1], int(moment.workload.devices[job])
         usable = (table.kind == moment.world.mark[job, c.ROW]) & (table.parts == 1)
         usable &= table.gpus[:, 0] >= moment.workload.least[job]
@@ -87,12 +135,16 @@ class Clear:
         return 1.0 if math.isinf(slack_s) else min(1.0, max(0.0, slack_s / (3600.0 + left_s)))
 
     def _gpu_price(self, moment: Moment, job: int) -> float:
-        waiting = sum(self._price(moment, other) for other in moment.waiting.tolist() if other != job)
+        waiting, running = (
+            sum(self._price(moment, other) for other in jobs.tolist() if other != job)
+            for jobs in (moment.waiting, moment.running)
+        )
         thrift = self.rule.thrift * self._ease(moment, job) * self._plain_price(moment, job)
         devices = sum(pool.devices for pool in moment.site.pools)
-        return self.rule.crowd * waiting / devices + thrift / float(moment.workload.devices[job])
+        others = self.rule.crowd * waiting + self.rule.busy * running
+        return others / devices + thrift / float(moment.workload.devices[job])
 
-    def _cost(self, moment: Moment, job: int, place: JobPlace) -> float:
+    def _ends_s(self, moment: Moment, job: int, place: JobPlace) -> float:
         world, work = moment.world, moment.workload
         begins = moment.stop_s(job, place)
         if world.mark[job, c.STOPS] + world.mark[job, c.FAILED] > 0:
@@ -103,25 +155,78 @@ class Clear:
             if home >= 0 and home != domain and gb > 0.0:
                 lacks = max(0.0, gb - float(world.there[job, domain, 0]))
                 data = max(data, 1e9 * lacks / max(1.0, float(world.links.capacity[home, domain])))
-        ends = max(data, begins + moment.remaining_s(job) / place.rate)
-        return (self._price(moment, job) + self._gpu_price(moment, job) * place.gpus) * ends
+        return max(data, begins + moment.remaining_s(job) / place.rate)
 
-    def _best(self, moment: Moment, job: int) -> tuple[JobPlace, float] | None:
-        costs = [(self._cost(moment, job, each), each) for each in moment.places(job, self.rule.most_parts)]
+    def _cost(self, moment: Moment, job: int, place: JobPlace) -> float:
+        each = self._price(moment, job) + self._gpu_price(moment, job) * place.gpus
+        return each * self._ends_s(moment, job, place)
+
+    def _best(self, moment: Moment, job: int, kept: Kept) -> tuple[JobPlace, float] | None:
+        found = [
+            each for each in moment.places(job, self._most_parts(moment, job)) if self._may(moment, job, each, kept)
+        ]
+        costs = [(self._cost(moment, job, each), each) for each in found]
         if not costs:
             return None
         least = min(cost for cost, _ in costs)
         close = [
             (place.gpus, cost, place.free, place) for cost, place in costs if cost <= least * (1 + self.rule.slack)
         ]
-        _, cost, _, place = min(close, key=lambda each: each[:3])
-        return place, cost
+        gpus, cost, _, best = min(close, key=lambda each: each[:3])
+        if self.rule.place == CHEAPEST or moment.world.mark[job, c.STATUS] == c.RUNNING:
+            return best, cost
+        alike = [each for each in close if each[0] == gpus and len(each[3].domains) == len(best.domains)]
+        _, cost, _, best = min(alike, key=lambda each: (self._score(moment, job, each[3]), *each[1:3]))
+        return best, cost
 
-    def _begin(self, moment: Moment, job: int) -> bool:
+    def _most_parts(self, moment: Moment, job: int) -> int:
+        """As the rule says, but where no domain is large enough for any of its offers."""
+        table, work = moment.offers, moment.workload
+        sizes = table.gpus.sum(axis=1)
+        own = (table.kind == moment.world.mark[job, c.ROW]) & (table.parts <= self.rule.most_parts)
+        own &= (sizes >= work.least[job]) & (sizes <= work.devices[job])
+        pools, largest = moment.world.pool, 0
+        for domain in range(len(moment.site.domains)):
+            largest = max(largest, int(pools[pools[:, c.POOL_DOMAIN] == domain, c.POOL_DEVICES].sum()))
+        return self.rule.most_parts if (table.gpus[own, 0] <= largest).any() else MOST_PARTS
+
+    def _may(self, moment: Moment, job: int, place: JobPlace, kept: Kept) -> bool:
+        """Whether it leaves alone what is kept for others."""
+        for domain, gpus in zip(place.domains, moment.offers.gpus[place.offer].tolist(), strict=False):
+            since_s, spare = kept.get(domain, (math.inf, 0))
+            if gpus > spare and moment.now_s + self._ends_s(moment, job, place) > since_s:
+                return False
+        return True
+
+    def _score(self, moment: Moment, job: int, place: JobPlace) -> int:
+        if self.rule.place == FIRST:
+            return place.domains[0]
+        if self.rule.place == FULLEST:
+            return place.free
+        return sum(_filled(moment, job, place, part)[0] for part in range(len(place.domains)))
+
+    def _begin(self, moment: Moment, job: int, kept: Kept) -> bool:
         if not moment.workload.elastic[job]:
             return moment.start(job)
-        best = self._best(moment, job)
-        return best is not None and moment.begin(job, best[0])
+        best = self._best(moment, job, kept)
+        return best is not None and self._take(moment, job, best[0], kept)
+
+    def _take(self, moment: Moment, job: int, place: JobPlace, kept: Kept) -> bool:
+        world, ends_s = moment.world, moment.now_s + self._ends_s(moment, job, place)
+        for part, domain in enumerate(place.domains):
+            gpus = int(moment.offers.gpus[place.offer, part])
+            if domain in kept and kept[domain][0] < ends_s:
+                kept[domain] = kept[domain][0], kept[domain][1] - gpus
+            if self.rule.place == FIRST:
+                world.bin[:, c.BIN_RANK] = range(len(world.bin))
+            if self.rule.place == GRADIENT:
+                order = _filled(moment, job, place, part)[1]
+                for node in range(len(world.bin)):
+                    if world.pool[world.bin[node, c.BIN_POOL], c.POOL_DOMAIN] == domain:
+                        world.bin[node, c.BIN_RANK] = order.index(node) if node in order else len(order)
+        began = moment.begin(job, place)
+        world.bin[:, c.BIN_RANK] = 0
+        return began
 
     def _needs(self, moment: Moment, job: int) -> int:
         table, most = moment.offers, int(moment.workload.devices[job])
@@ -139,7 +244,7 @@ class Clear:
         for domain in range(len(moment.site.domains)):
             count = self._count(moment, job, needs, behind, domain)
             found += [] if count is None else [(count, domain)]
-        if not found and self.rule.most_parts > 1 and moment.workload.elastic[job]:
+        if not found and self._most_parts(moment, job) > 1 and moment.workload.elastic[job]:
             count = self._count(moment, job, needs, behind, -1)
             found += [] if count is None else [(count, -1)]
         if not found:
@@ -148,9 +253,9 @@ class Clear:
         stopped = [other for other in behind[len(behind) - count :] if _held(moment, other, domain)]
         for other in reversed(stopped):
             moment.pause(other)
-        began = self._begin(moment, job)
+        began = self._begin(moment, job, {})
         for other in stopped:
-            self._begin(moment, other)
+            self._begin(moment, other, {})
         return began
 
     def _count(self, moment: Moment, job: int, needs: int, behind: list[int], domain: int) -> int | None:
@@ -164,7 +269,7 @@ class Clear:
             for other in lent:
                 _lend(moment, other, 1)
             if moment.workload.elastic[job]:
-                best = self._best(moment, job)
+                best = self._best(moment, job, {})
                 fits = best is not None and best[0].gpus >= needs
             else:
                 fits = find_pool(moment.world, job) >= 0
@@ -184,10 +289,13 @@ class Clear:
             return False
         if math.isinf(row[c.READY]) or row[c.LEFT] <= 0.0:
             return False
-        best, here = self._best(moment, job), moment.running_at(job)
+        best, here = self._best(moment, job, {}), moment.running_at(job)
         stays_s = max(0.0, float(row[c.READY]) - moment.now_s) + moment.remaining_s(job) / max(1e-12, here.rate)
         stays = (self._price(moment, job) + self._gpu_price(moment, job) * here.gpus) * stays_s
-        return best is not None and best[1] < (1.0 - self.rule.margin) * stays and moment.resize(job, best[0])
+        if best is None or best[1] >= (1.0 - self.rule.margin) * stays:
+            return False
+        moment.pause(job)
+        return self._take(moment, job, best[0], {})
 
 
 def _free(moment: Moment, domain: int) -> int:
@@ -212,3 +320,46 @@ def _held(moment: Moment, job: int, domain: int) -> int:
             found += int(row[c.PIECE_DEVICES])
         piece = int(row[c.PIECE_OF_JOB])
     return found
+
+
+def _useless(moment: Moment, free: list[int]) -> int:
+    """Devices of nodes with so many free that a job cannot use, summed over the jobs that have come."""
+    world, table, found = moment.world, moment.offers, 0
+    for job in range(world.tally[c.ARRIVED]):
+        mark, usable = world.mark[job], [0]
+        if mark[c.STATUS] == c.REFUSED:
+            continue
+        if not mark[c.ELASTIC]:
+            usable += [sum(free)] if sum(free) >= mark[c.DEVICES] else []
+        for offer in np.flatnonzero((table.kind == mark[c.ROW]) & (table.parts == 1)) if mark[c.ELASTIC] else ():
+            gpus, block = int(table.gpus[offer, 0]), int(table.block[offer])
+            whole = sum(each // block * block for each in free)
+            usable += [whole] if mark[c.LEAST] <= gpus <= mark[c.DEVICES] and gpus <= whole else []
+        found += sum(free) - max(usable)
+    return found
+
+
+def _filled(moment: Moment, job: int, place: JobPlace, part: int) -> tuple[int, list[int]]:
+    """What cannot be used any more, and the nodes in order, if each next one is where that grows least per device."""
+    world, domain = moment.world, place.domains[part]
+    block, left = int(moment.offers.block[place.offer]), int(moment.offers.gpus[place.offer, part])
+    usable = pool_of(world, job, domain)
+    free = {
+        node: int(row[c.BIN_FREE])
+        for node, row in enumerate(world.bin)
+        if row[c.BIN_UP] and world.pool[row[c.BIN_POOL], c.POOL_DOMAIN] == domain
+    }
+    began, order = _useless(moment, list(free.values())), list[int]()
+    while left > 0:
+        now, options = _useless(moment, list(free.values())), []
+        for node in free:
+            takes = min(left, free[node] // block * block)
+            if node in order or takes == 0 or world.bin[node, c.BIN_POOL] != usable:
+                continue
+            then = _useless(moment, list((free | {node: free[node] - takes}).values()))
+            options.append(((then - now) / takes, free[node], node, takes))
+        *_, node, takes = min(options)
+        order.append(node)
+        free[node] -= takes
+        left -= takes
+    return _useless(moment, list(free.values())) - began, order

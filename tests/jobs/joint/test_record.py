@@ -86,6 +86,7 @@ def test_why_a_gang_waits_and_how_much_it_could_use():
     assert [(each.job, each.begin_s, each.end_s, each.why) for each in record.waits] == [(1, 10, 50, SCATTERED)]
     found = world_figures(record, ledger, workload, TWO, offers())
     assert found.fragmentation == pytest.approx(0.5)
+    assert found.unwanted == pytest.approx(1.0)
     assert found.goodput == pytest.approx(2 * 0.5)
 
 
@@ -94,6 +95,7 @@ def test_with_nothing_free_too_few_are_free():
     assert [(each.job, each.begin_s, each.end_s, each.why) for each in record.waits] == [(2, 0, 50, TOO_FEW)]
     found = world_figures(record, ledger, workload, TWO, offers())
     assert math.isnan(found.fragmentation)
+    assert math.isnan(found.unwanted)
     assert found.goodput == pytest.approx((8 * 50 + 10) / (60 * 8))  # all came at once: until the last one ends
 
 

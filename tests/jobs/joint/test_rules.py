@@ -14,10 +14,11 @@ from hippo.jobs.job import Job
 from hippo.jobs.joint import rules
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import opened, play_jointly, step
-from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, LEFT, PRICED
+from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, CHEAPEST, FIRST, FULLEST, GRADIENT, LEFT, PRICED
 from hippo.jobs.joint.rules import Ranked
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import DevicePool, site
 from hippo.jobs.workload import JobWorkload
 from hippo.registry import JOB_SCHEDULERS, load
@@ -90,17 +91,27 @@ RULES = st.builds(
     most_parts=st.integers(1, 4),
     slack=st.sampled_from([0.0, 0.02, 0.2]),
     crowd=st.sampled_from([0.0, 1.0]),
+    busy=st.sampled_from([0.0, 0.3]),
     thrift=st.sampled_from([0.0, 1.0]),
     urgency=st.sampled_from([0.0, 4.0]),
+    place=st.sampled_from([CHEAPEST, FIRST, FULLEST, GRADIENT]),
+    patience=st.sampled_from([0.0, 0.2, 1.0]),
+    reserves=st.sampled_from([0, 1, 4]),
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(rule=RULES, seed=st.integers(0, 2**32 - 1), domains=st.integers(2, 4), jobs=st.integers(3, 12))
-def test_the_compiled_rule_does_what_the_clear_one_does(rule: Ranked, seed: int, domains: int, jobs: int):
+@settings(max_examples=100, deadline=None)
+@given(
+    rule=RULES,
+    seed=st.integers(0, 2**32 - 1),
+    domains=st.integers(2, 4),
+    jobs=st.integers(3, 12),
+    stops=st.booleans(),
+)
+def test_the_compiled_rule_does_what_the_clear_one_does(rule: Ranked, seed: int, domains: int, jobs: int, stops: bool):
     world = drawn(seed, domains, jobs)
-    rest = {"offers": world.offers, "tenants": world.tenants}
-    quick, clear = (play_jointly(world.workload, world.site, each, world.rules, **rest) for each in (rule, Clear(rule)))
+    rest, terms = {"offers": world.offers, "tenants": world.tenants}, replace(world.rules, stops=stops)
+    quick, clear = (play_jointly(world.workload, world.site, each, terms, **rest) for each in (rule, Clear(rule)))
     np.testing.assert_allclose(quick.finish_s, clear.finish_s, rtol=1e-9)
     assert quick.preemptions.tolist() == clear.preemptions.tolist()
 
@@ -156,6 +167,20 @@ def test_mast_never_spans_regions():
     assert ended(rules.SAILOR, [*busy, broad], table).first_start_s.tolist() == [0, 0, 0]
 
 
+def test_mast_stops_a_job_for_one_of_more_priority_alone():
+    """Both regions are full when b and c come; c, of more priority, goes first, b waits."""
+    jobs = [job(name, 100, least=4) for name in ("a", "a2")]
+    jobs += [job("b", 10, arrival_s=1.0, least=4), job("c", 10, arrival_s=2.0, least=4, priority=1)]
+    ledger = ended(rules.MAST, jobs, LINEAR)
+    assert (ledger.first_start_s[3], ledger.preemptions.sum()) == (2, 1)
+    assert ledger.first_start_s[2] > 2
+
+
+def test_who_fits_in_no_region_spans_them():
+    """Six GPUs lie in no region: it would wait for ever, in worlds whose nodes fail and are repaired without end."""
+    assert ended(rules.MAST, [job("a", 10, least=6, most=6)], sized({(3, 3): 1.0})).finish_s.tolist() == [10]
+
+
 def test_sailor_saves_gpus_that_crosspipe_uses():
     """All eight GPUs are a hundredth quicker than four."""
     table = sized({(4,): 1.0, (4, 4): 1.01})
@@ -175,7 +200,7 @@ def test_crux_gives_links_to_who_works_most_per_byte():
     table = sized({(2, 2): 1.0, (1, 1): 0.5})
     table = replace(table, hop_bytes=np.array([1e9, 1e10]))
     jobs = [job("a", 80, least=4), job("b", 10, least=2, most=2)]
-    fair = ended(rules.SAILOR, jobs, table).finish_s
+    fair = ended(rules.SRPT, jobs, table).finish_s
     weighed = ended(rules.CRUX, jobs, table).finish_s
     assert weighed[0] < fair[0]
 
@@ -218,9 +243,56 @@ def test_srpt_shares_gpus_in_a_crowd_where_more_gpus_help_less_and_less():
     assert calm.finish_s.mean() < 0.9 * greedy.finish_s.mean()
 
 
+def kept(rule: Scheduler, jobs: list[Job], table: OfferTable) -> list[float]:
+    """When each begins where running jobs are kept."""
+    rules_ = ReplayRules(stops=False)
+    return play_jointly(JobWorkload.of(jobs), TWO, rule, rules_, offers=table).first_start_s.tolist()
+
+
+def test_a_patient_job_waits_for_gpus_that_are_told_to_become_free():
+    """One GPU is free when c comes, on which it takes 400 s; in 9 s four are free, on which it takes 100."""
+    jobs = [job("x", 750, least=3, most=3), job("a", 10, least=4), job("c", 100, arrival_s=1.0)]
+    table = sized({(1,): 0.25, (3,): 0.75, (4,): 1.0})
+    assert kept(rules.SRPT, jobs, table)[2] == 1
+    assert kept(replace(rules.SRPT, patience=0.7), jobs, table)[2] == 10
+    assert kept(replace(rules.SRPT, patience=0.8), jobs, table)[2] == 1
+
+
+def test_a_domain_is_kept_for_who_waits_and_others_end_before():
+    """Four GPUs of a domain are told to be free at 10 s: b waits for them, s would hold one for 100 s, t for 4."""
+    table = sized({(1,): 1.0, (3,): 1.0, (4,): 1.0})
+    jobs = [job("x", 1000, least=4), job("a", 10, least=3, most=3), job("b", 20, arrival_s=1.0, least=4)]
+    jobs += [job(name, work_s, arrival_s=at, most=1) for name, work_s, at in (("s", 100, 2.0), ("t", 4, 3.0))]
+    fifo = Ranked("fifo", "")
+    assert kept(fifo, jobs, table)[2:] == [102, 2, 10]
+    assert kept(replace(fifo, reserves=1), jobs, table)[2:] == [10, 30, 3]
+
+
+def test_placements_that_keep_a_domain_whole_leave_room_for_a_large_job():
+    """Two GPUs of the second domain are taken. The next small job goes there, or breaks the first one up."""
+    table = sized({(2,): 1.0, (4,): 1.0})
+    jobs = [job("a", 1000, least=2, most=2, data_gb=2000, data_at="d1"), job("s", 100, arrival_s=1.0, least=2, most=2)]
+    jobs.append(job("large", 10, arrival_s=2.0, least=4))
+    begins = {place: kept(replace(rules.SRPT, place=place), jobs, table)[2] for place in (FIRST, FULLEST, GRADIENT)}
+    assert begins == {FIRST: 101, FULLEST: 2, GRADIENT: 2}
+
+
 def test_goodput_begins_who_comes_within_a_round_when_nobody_runs():
     jobs = [job("a", 10), job("b", 10, arrival_s=50.0)]
     assert ended(rules.GOODPUT, jobs, LINEAR).first_start_s.tolist() == [0, 50]
+
+
+def test_goodput_shares_out_by_its_power():
+    """Three GPUs and one do 3.4 times what one does, two and two 3.2 times; Sia takes these, who sums goodput those."""
+    jobs = [job("a", 100, least=1, most=3), job("b", 100, least=1, most=3)]
+    table = sized({(1,): 0.5, (2,): 0.8, (3,): 1.2})
+    alone = site([DevicePool("d0", "gpu", 1, 4)])
+    held = {}
+    for power in (-0.5, 1.0):
+        ledger = play_jointly(JobWorkload.of(jobs), alone, replace(rules.GOODPUT, power=power), offers=table)
+        held[power] = sorted(ledger.finish_s.tolist())
+    assert held[1.0][0] == pytest.approx(100 / 1.2)  # one has three, the other one
+    assert held[-0.5] == pytest.approx([125, 125])
 
 
 def test_only_who_makes_room_is_stopped():

@@ -9,8 +9,8 @@ when the next one computes (its processes restarted, its state there).
 
 *Fragmentation*: of the devices that are free while somebody waits, the share that a job of the workload cannot use
 where they lie, in the mean of its jobs (``Recorder``), weighted by free devices and time: the measure of Weng et al.,
-Beware of Fragmentation (USENIX ATC 2023), with offers in place of single tasks. With those who wait as the jobs it
-would be 1 under everybody who lets nobody wait for what it could use.
+Beware of Fragmentation (USENIX ATC 2023), with offers in place of single tasks. *Unwanted*: the same with those who
+wait as the jobs; it is 1 under everybody who lets nobody wait for what it could use, however full the site is.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class WorldFigures:
     goodput: float
     interruption_s: float  # mean of the jobs that ran
     fragmentation: float
+    unwanted: float
     exchanged_gb: float  # by jobs that ran over several domains
     moves: int  # times that a job went on after a stop on other nodes, or under another offer
 
@@ -48,13 +49,14 @@ def world_figures(
     weight = (1.0 + np.maximum(workload.priority, 0)) * np.nan_to_num(offers.device_s(workload) / workload.duration_s)
     waited = record.waiting[:-1] > 0
     space = (np.diff(record.time_s) * record.free[:-1])[waited]
-    usable = (np.diff(record.time_s) * record.usable[:-1])[waited]
+    usable, wanted = ((np.diff(record.time_s) * each[:-1])[waited] for each in (record.usable, record.wanted))
     stopped = interruptions_s(record, len(workload))[ledger.ran]
     crossed = ledger.link_gb.sum() - np.trace(ledger.link_gb)
     return WorldFigures(
         goodput=float(weight @ record.work_s) / (lasts_s * site.devices) if lasts_s > 0 else float("nan"),
         interruption_s=float(stopped.mean()) if len(stopped) else float("nan"),
         fragmentation=1.0 - float(usable.sum() / space.sum()) if space.sum() > 0 else float("nan"),
+        unwanted=1.0 - float(wanted.sum() / space.sum()) if space.sum() > 0 else float("nan"),
         exchanged_gb=max(0.0, float(crossed - ledger.moved_gb.sum())),
         moves=sum(before.nodes != after.nodes or before.offer != after.offer for before, after in record.stops),
     )

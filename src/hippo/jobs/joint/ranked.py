@@ -3,9 +3,14 @@
 A place costs a job ``(its price + what its GPUs cost others) x the time until it would end there``; of places that cost
 little more than the least the one with fewest GPUs is taken. What a GPU costs others is what all who wait pay per
 second, over the site's GPUs: a job on g of G of them keeps back g / G of what the site does. So jobs are large where
-nobody waits and small in a crowd, as under heSRPT (Berg et al., 2020), whose closed form is for one law of speedup.
+nobody waits and small in a crowd, as under heSRPT (Berg et al., 2020), whose closed form is for one law of speedup. Who
+runs can be counted, too (``busy``), for those who are to come.
 
-Letters: n jobs, P places of one job.
+Where nobody is stopped for others, a job may wait for a domain that is told to become free (``patience``), and domains
+may be kept for who waits, so that whoever ranks behind takes only what is left over there, or is told to end before
+(EASY backfilling: Lifka 1995; Mu'alem and Feitelson 2001).
+
+Letters: n jobs, P places of one job, K domains, Y sizes of blocks.
 """
 
 from __future__ import annotations
@@ -20,11 +25,16 @@ from hippo.jobs.engine import elastic
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
 from hippo.jobs.engine.keys import attained, told_left
-from hippo.jobs.engine.observe import survey
+from hippo.jobs.engine.observe import Sight, survey
 from hippo.jobs.engine.running import find_pool, stop, try_start
 
 ARRIVED, ATTAINED, LEFT, PRICED = range(4)
 """By what jobs rank: arrival, GPU time had (in powers of four), GPU time left, GPU time left over price."""
+
+CHEAPEST, FIRST, FULLEST, GRADIENT = range(4)
+"""Which of the places that have the size which a job takes and cost about as little: the cheapest; the first domain,
+the first nodes (first fit); the fullest of both (best fit); where what the mix of jobs cannot use grows least (Weng et
+al., Beware of Fragmentation, USENIX ATC 2023)."""
 
 ALIKE = 1e-9  # costs that differ by a smaller share are equal
 
@@ -41,11 +51,15 @@ class RankTerms(NamedTuple):
     most_parts: int
     slack: float
     crowd: float
+    busy: float
     thrift: float
     urgency: float
     regions: bool
     levels: int
     times: float
+    place: int
+    patience: float
+    reserves: int
 
 
 class RankRoom(NamedTuple):
@@ -55,11 +69,35 @@ class RankRoom(NamedTuple):
     order: NDArray[np.int64]  # (n,) who waits, by rank
     behind: NDArray[np.int64]  # (n,) who runs, by rank
     backlog: NDArray[np.float64]  # (K,) GPU time left in each domain
+    leaver: NDArray[np.int64]  # (n,) who runs, by when they are told to end
+    leaves: NDArray[np.float64]  # (n,) when that is, seconds from now
+    since: NDArray[np.float64]  # (K,) from then on a domain is kept for somebody; inf: it is not
+    spare: NDArray[np.int64]  # (K,) GPUs of it that are left over then
+    like: NDArray[np.int64]  # (n,) one of each kind of want
+    many: NDArray[np.int64]  # (n,) jobs that want the same; 0: no more kinds
+    need: NDArray[
+        np.int64
+    ]  # (n, Y + 1) blocks of each size, at least, that such a job can run on in one domain; 0: none
+    blocks: NDArray[np.int64]  # (Y + 1,) free ones in a domain; last: devices
 
 
-def rank_room(jobs: int, domains: int) -> RankRoom:
-    """Room for so many."""
-    return RankRoom(np.zeros(jobs), np.zeros(jobs, np.int64), np.zeros(jobs, np.int64), np.zeros(domains))
+def rank_room(sight: Sight) -> RankRoom:
+    """Room for what is seen."""
+    jobs, (domains, sizes) = len(sight.price), sight.free.shape
+    return RankRoom(
+        key=np.zeros(jobs),
+        order=np.zeros(jobs, np.int64),
+        behind=np.zeros(jobs, np.int64),
+        backlog=np.zeros(domains),
+        leaver=np.zeros(jobs, np.int64),
+        leaves=np.zeros(jobs),
+        since=np.full(domains, np.inf),
+        spare=np.zeros(domains, np.int64),
+        like=np.zeros(jobs, np.int64),
+        many=np.zeros(jobs, np.int64),
+        need=np.zeros((jobs, sizes + 1), np.int64),
+        blocks=np.zeros(sizes + 1, np.int64),
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- figures
@@ -162,37 +200,40 @@ def _held(w, job, domain):  # type: ignore[no-untyped-def]
 
 # --------------------------------------------------------------------------------------------------------------- places
 @kernel(lean=True)
-def _time(w, s, job, at):  # type: ignore[no-untyped-def]
-    """Seconds until a job would end at a place: restart, or its state over links that it has for itself; work; data."""
-    offer, parts, restarts = s.offer[at], w.offers.form[s.offer[at], c.FORM_PARTS], w.mark[job, c.STATE_AT]
+def _time(w, job, offer, where, rate):  # type: ignore[no-untyped-def]
+    """Seconds until a job would end in domains (M,): restart, or its state over links that it has for itself; work;
+    data."""
+    parts, restarts = w.offers.form[offer, c.FORM_PARTS], w.mark[job, c.STATE_AT]
     if w.mark[job, c.STATUS] == c.RUNNING:
         restarts = w.part[job, 0]
     stops = w.mark[job, c.STATUS] == c.RUNNING or w.mark[job, c.STOPS] + w.mark[job, c.FAILED] > 0
     begins, data = w.restart_s if stops else 0.0, 0.0
     home, gb = w.mark[job, c.HOME], w.job[job, c.GB] / parts
     for part in range(parts):
-        there = s.where[at, part]
+        there = where[part]
         if restarts >= 0 and restarts != there:
             size = w.offers.state_share[offer, part] * w.offers.state_bytes[w.mark[job, c.ROW]]
             begins = max(begins, size / max(1.0, w.links.capacity[restarts, there]))
         if home >= 0 and home != there and gb > 0.0 and w.there[job, there, 0] < gb:
             lacks = 1e9 * (gb - w.there[job, there, 0])
             data = max(data, lacks / max(1.0, w.links.capacity[home, there]))
-    return max(data, begins + told_left(w, job, w.clock[c.NOW]) / max(1e-12, s.rate[at]))
+    return max(data, begins + told_left(w, job, w.clock[c.NOW]) / max(1e-12, rate))
 
 
 @kernel(lean=True)
 def _gpu_price(w, s, r, job):  # type: ignore[no-untyped-def]
     """What a second of a GPU costs others while a job has it, and what it costs where deadlines are far."""
     found = 0.0
-    if r.crowd > 0.0:
+    if r.crowd > 0.0 or r.busy > 0.0:
         devices = 0.0
         for pool in range(len(w.pool)):
             devices += w.pool[pool, c.POOL_DEVICES]
         for other in range(w.tally[c.ARRIVED]):
             if other != job and w.mark[other, c.STATUS] == c.WAITING:
-                found += _price(w, s, r, other)
-        found *= r.crowd / max(1.0, devices)
+                found += r.crowd * _price(w, s, r, other)
+            elif other != job and w.mark[other, c.STATUS] == c.RUNNING:
+                found += r.busy * _price(w, s, r, other)
+        found /= max(1.0, devices)
     if r.thrift > 0.0:
         found += r.thrift * ease(w, s, job) * s.price[job] / w.mark[job, c.DEVICES]
     return found
@@ -208,51 +249,243 @@ def _room_left(w, s, at):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _choose(w, s, r, job, region):  # type: ignore[no-untyped-def]
+def _cost(w, s, job, at, price, of_gpu):  # type: ignore[no-untyped-def]
+    """What a job pays at a place until it would end there."""
+    return (price + of_gpu * s.total[s.offer[at]]) * _time(w, job, s.offer[at], s.where[at], s.rate[at])
+
+
+@kernel(lean=True)
+def _choose(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
     """The place that a job takes, and its cost: of those within ``slack`` of the least the one with fewest GPUs, then
     the cheapest, then the fullest; -1: none. ``region``: of its first part, -1: any."""
     count, price, of_gpu = survey(w, s, job), _price(w, s, r, job), _gpu_price(w, s, r, job)
-    least = np.inf
+    least, parts = np.inf, _most_parts(w, s, r, job)
     for at in range(count):
-        if _is_allowed(w, s, r, at, region):
-            least = min(least, (price + of_gpu * s.total[s.offer[at]]) * _time(w, s, job, at))
-    best, cost = -1, np.inf
+        if _is_allowed(w, s, room, job, at, region, parts):
+            least = min(least, _cost(w, s, job, at, price, of_gpu))
+    most, best, cost = least * (1.0 + r.slack) * (1.0 + ALIKE), -1, np.inf
     for at in range(count):
-        if not _is_allowed(w, s, r, at, region):
+        if not _is_allowed(w, s, room, job, at, region, parts):
             continue
-        each = (price + of_gpu * s.total[s.offer[at]]) * _time(w, s, job, at)
-        if each > least * (1.0 + r.slack) * (1.0 + ALIKE):
+        each = _cost(w, s, job, at, price, of_gpu)
+        if each > most:
             continue
         gpus, fewest = s.total[s.offer[at]], s.total[s.offer[best]] if best >= 0 else 0
-        if best < 0 or gpus != fewest:
-            better = best < 0 or gpus < fewest
-        elif abs(each - cost) > ALIKE * cost:
-            better = each < cost
-        else:
-            better = _room_left(w, s, at) < _room_left(w, s, best)
-        if better:
+        if best < 0 or gpus < fewest or (gpus == fewest and _is_cheaper(w, s, at, each, best, cost)):
             best, cost = at, each
+    if r.place == CHEAPEST or best < 0 or w.mark[job, c.STATUS] == c.RUNNING:
+        return best, cost
+    first, score = best, _score(w, s, r, room, job, best)
+    for at in range(count):
+        if at == first or not _is_allowed(w, s, room, job, at, region, parts):
+            continue
+        alike = s.total[s.offer[at]] == s.total[s.offer[first]]
+        if not alike or w.offers.form[s.offer[at], c.FORM_PARTS] != w.offers.form[s.offer[first], c.FORM_PARTS]:
+            continue
+        each = _cost(w, s, job, at, price, of_gpu)
+        if each > most:
+            continue
+        mine = _score(w, s, r, room, job, at)
+        if mine < score or (mine == score and _is_cheaper(w, s, at, each, best, cost)):
+            best, cost, score = at, each, mine
     return best, cost
 
 
 @kernel(lean=True)
-def _is_allowed(w, s, r, at, region):  # type: ignore[no-untyped-def]
-    if s.offer[at] < 0 or w.offers.form[s.offer[at], c.FORM_PARTS] > r.most_parts:
+def _is_cheaper(w, s, at, each, best, cost):  # type: ignore[no-untyped-def]
+    """Whether a place costs less than the best so far, or the same in fuller domains."""
+    if abs(each - cost) > ALIKE * cost:
+        return each < cost
+    return _room_left(w, s, at) < _room_left(w, s, best)
+
+
+@kernel(lean=True)
+def _most_parts(w, s, r, job):  # type: ignore[no-untyped-def]
+    """Domains that a job may span: as many as it likes where none are large enough for fewer."""
+    if r.most_parts >= c.MOST_PARTS or w.mark[job, c.ELASTIC] == 0:
+        return r.most_parts
+    largest = 0
+    for domain in range(len(s.free)):
+        devices = 0
+        for pool in range(len(w.pool)):
+            if w.pool[pool, c.POOL_DOMAIN] == domain:
+                devices += w.pool[pool, c.POOL_DEVICES]
+        largest = max(largest, devices)
+    for offer in range(len(s.total)):
+        form = w.offers.form[offer]
+        if form[c.FORM_KIND] == w.mark[job, c.ROW] and form[c.FORM_PARTS] <= r.most_parts:
+            fits = w.mark[job, c.LEAST] <= s.total[offer] <= w.mark[job, c.DEVICES]
+            if fits and w.offers.gpus[offer, 0] <= largest:
+                return r.most_parts
+    return c.MOST_PARTS
+
+
+@kernel(lean=True)
+def _is_allowed(w, s, room, job, at, region, parts):  # type: ignore[no-untyped-def]
+    if s.offer[at] < 0 or w.offers.form[s.offer[at], c.FORM_PARTS] > parts:
         return False
-    return region < 0 or s.where[at, 0] == region
+    if region >= 0 and s.where[at, 0] != region:
+        return False
+    for part in range(w.offers.form[s.offer[at], c.FORM_PARTS]):
+        there = s.where[at, part]
+        if room.since[there] < np.inf and w.offers.gpus[s.offer[at], part] > room.spare[there]:
+            ends = w.clock[c.NOW] + _time(w, job, s.offer[at], s.where[at], s.rate[at])
+            if ends > room.since[there]:
+                return False
+    return True
+
+
+@kernel(lean=True)
+def _score(w, s, r, room, job, at):  # type: ignore[no-untyped-def]
+    """By which a place is chosen of those with the same size: the least."""
+    if r.place == FIRST:
+        return s.where[at, 0]
+    if r.place == FULLEST:
+        return _room_left(w, s, at)
+    found, offer = 0, s.offer[at]
+    for part in range(w.offers.form[offer, c.FORM_PARTS]):
+        pool, block = elastic.pool_of(w, job, s.where[at, part]), w.offers.form[offer, c.FORM_BLOCK]
+        found += _fill(w, s, room, pool, w.offers.gpus[offer, part], block, False)
+    return found
+
+
+@kernel(lean=True)
+def _take(w, s, r, room, job, at):  # type: ignore[no-untyped-def]
+    """Begin a job at a place, its nodes in the order that goes with how places are chosen; False: no room."""
+    offer, where = s.offer[at], s.where[at]
+    form = w.offers.form[offer]
+    ends = w.clock[c.NOW] + _time(w, job, offer, where, s.rate[at])
+    for part in range(form[c.FORM_PARTS]):
+        if room.since[where[part]] < ends:  # inf: it is kept for nobody
+            room.spare[where[part]] -= w.offers.gpus[offer, part]
+        pool = elastic.pool_of(w, job, where[part])
+        if r.place == GRADIENT:
+            _fill(w, s, room, pool, w.offers.gpus[offer, part], form[c.FORM_BLOCK], True)
+        elif r.place == FIRST:
+            for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
+                w.bin[each, c.BIN_RANK] = each
+    began = elastic.begin(w, job, offer, where)
+    if r.place == GRADIENT or r.place == FIRST:
+        for each in range(len(w.bin)):
+            w.bin[each, c.BIN_RANK] = 0
+    return began
+
+
+# -------------------------------------------------------------------------------------------------------- fragmentation
+@kernel(lean=True)
+def _count_wants(w, s, room):  # type: ignore[no-untyped-def]
+    """Write down what the jobs that have come can run on inside one domain, those that want the same together."""
+    count, sizes = 0, len(s.size)
+    for job in range(w.tally[c.ARRIVED]):
+        mark = w.mark[job]
+        if mark[c.STATUS] == c.REFUSED:
+            continue
+        at = 0
+        while at < count:
+            other = w.mark[room.like[at]]
+            alike = mark[c.ELASTIC] == other[c.ELASTIC] and mark[c.DEVICES] == other[c.DEVICES]
+            if alike and (mark[c.ELASTIC] == 0 or (mark[c.ROW] == other[c.ROW] and mark[c.LEAST] == other[c.LEAST])):
+                break
+            at += 1
+        if at < count:
+            room.many[at] += 1
+            continue
+        room.like[count], room.many[count] = job, 1
+        for size in range(sizes + 1):
+            room.need[count, size] = 0
+        if mark[c.ELASTIC] == 0:
+            room.need[count, sizes] = mark[c.DEVICES]
+        else:
+            for offer in range(len(s.total)):
+                form, gpus = w.offers.form[offer], s.total[offer]
+                fits = form[c.FORM_KIND] == mark[c.ROW] and form[c.FORM_PARTS] == 1
+                if fits and mark[c.LEAST] <= gpus <= mark[c.DEVICES]:
+                    size, blocks = s.block[offer], gpus // form[c.FORM_BLOCK]
+                    if room.need[count, size] == 0 or blocks < room.need[count, size]:
+                        room.need[count, size] = blocks
+        count += 1
+    if count < len(room.many):
+        room.many[count] = 0
+
+
+@kernel(lean=True)
+def _useless(s, room):  # type: ignore[no-untyped-def]
+    """Of the free blocks of a domain (``room.blocks``) the devices that a job cannot use, summed over the jobs."""
+    found, sizes = 0, len(s.size)
+    for at in range(len(room.many)):
+        if room.many[at] == 0:
+            break
+        usable = 0
+        for size in range(sizes + 1):
+            if 0 < room.need[at, size] <= room.blocks[size]:
+                usable = max(usable, room.blocks[size] * (s.size[size] if size < sizes else 1))
+        found += room.many[at] * (room.blocks[sizes] - usable)
+    return found
+
+
+@kernel(lean=True)
+def _give(s, room, free, sign):  # type: ignore[no-untyped-def]
+    """Count a node with so many free devices among the free blocks (1), or not any more (-1)."""
+    for size in range(len(s.size)):
+        room.blocks[size] += sign * (free // s.size[size])
+    room.blocks[len(s.size)] += sign * free
+
+
+@kernel(lean=True)
+def _fill(w, s, room, pool, devices, block, ranks):  # type: ignore[no-untyped-def]
+    """By how much more the jobs cannot use of a domain once so many devices of a pool are taken: node after node, each
+    the one where that grows least per device, then the fullest. ``ranks``: rank the nodes so."""
+    for size in range(len(room.blocks)):
+        room.blocks[size] = 0
+    for each in range(len(w.bin)):
+        s.room[each] = 0
+        if w.bin[each, c.BIN_UP] == 1 and w.pool[w.bin[each, c.BIN_POOL], c.POOL_DOMAIN] == w.pool[pool, c.POOL_DOMAIN]:
+            _give(s, room, w.bin[each, c.BIN_FREE], 1)
+    first, last = w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]
+    began = before = _useless(s, room)
+    left, turn = devices, 0
+    for each in range(first, last):
+        if ranks:
+            w.bin[each, c.BIN_RANK] = last - first
+    while left > 0:
+        chosen, least, taken, seen = -1, np.inf, 0, 0
+        for each in range(first, last):
+            free = w.bin[each, c.BIN_FREE]
+            if w.bin[each, c.BIN_UP] == 0 or s.room[each] == 1 or free < block or (free < 62 and seen >> free & 1):
+                continue
+            seen |= 1 << min(free, 62)
+            takes = min(left, free // block * block)
+            _give(s, room, free, -1)
+            _give(s, room, free - takes, 1)
+            grows = (_useless(s, room) - before) / takes
+            _give(s, room, free - takes, -1)
+            _give(s, room, free, 1)
+            if chosen < 0 or grows < least or (grows == least and free < w.bin[chosen, c.BIN_FREE]):
+                chosen, least, taken = each, grows, takes
+        if chosen < 0:
+            break
+        s.room[chosen] = 1
+        if ranks:
+            w.bin[chosen, c.BIN_RANK] = turn
+        _give(s, room, w.bin[chosen, c.BIN_FREE], -1)
+        _give(s, room, w.bin[chosen, c.BIN_FREE] - taken, 1)
+        before = _useless(s, room)
+        left -= taken
+        turn += 1
+    return before - began
 
 
 # ------------------------------------------------------------------------------------------------------------ decisions
 @kernel(lean=True)
-def begin_best(w, s, r, job, region):  # type: ignore[no-untyped-def]
+def begin_best(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
     """Begin a job that waits where it costs least; False: there is no room."""
     if w.mark[job, c.ELASTIC] == 0:
         began = try_start(w, job)
     else:
         if _free(w, -1) < _needs(w, s, job):
             return False
-        at, _ = _choose(w, s, r, job, region)
-        began = at >= 0 and elastic.begin(w, job, s.offer[at], s.where[at])
+        at, _ = _choose(w, s, r, room, job, region)
+        began = at >= 0 and _take(w, s, r, room, job, at)
     _settle(w)
     return began
 
@@ -269,11 +502,13 @@ def decide_ranked(w, s, r, room):  # type: ignore[no-untyped-def]
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
             room.key[job] = _key(w, s, r, job)
+    if r.place == GRADIENT:
+        _count_wants(w, s, room)
     _begin_all(w, s, r, room, r.preempts and s.stops)
     if r.margin < 1.0 and s.stops:
         count = _rank(w, r, room.key, c.RUNNING, room.behind)
         for at in range(count):
-            if _replan(w, s, r, room.behind[at]):
+            if _replan(w, s, r, room, room.behind[at]):
                 _begin_all(w, s, r, room, False)
     if r.levels > 1:
         _weigh(w, r, room)
@@ -281,18 +516,26 @@ def decide_ranked(w, s, r, room):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _begin_all(w, s, r, room, by_force):  # type: ignore[no-untyped-def]
-    waiting = _rank(w, r, room.key, c.WAITING, room.order)
+    waiting, kept = _rank(w, r, room.key, c.WAITING, room.order), 0
     if r.regions:
         _backlogs(w, s, room)
     for at in range(waiting):
         job = room.order[at]
         region = _region(w, s, room, job) if r.regions else -1
         if by_force and r.grows and w.mark[job, c.ELASTIC] == 1:
-            at, now = _choose(w, s, r, job, region)
+            _, now = _choose(w, s, r, room, job, region)
             if _enlarge(w, s, r, room, job, now):
                 continue
-        if not begin_best(w, s, r, job, region) and by_force:
-            _by_force(w, s, r, room, job, _needs(w, s, job))
+        if not (r.patience < 1.0 and not by_force and _is_patient(w, s, r, room, job, region)):
+            if begin_best(w, s, r, room, job, region):
+                continue
+            if by_force:
+                _by_force(w, s, r, room, job, _needs(w, s, job))
+                continue
+        if kept < r.reserves and not by_force:
+            kept += _reserve(w, s, r, room, job)
+    for domain in range(len(room.since)):
+        room.since[domain] = np.inf
 
 
 @kernel(lean=True)
@@ -325,7 +568,7 @@ def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
     best, last = -2, -1
     for each in range(domains + 1):
         domain = each if each < domains else -1
-        if domain < 0 and (best >= 0 or r.most_parts == 1 or w.mark[job, c.ELASTIC] == 0):
+        if domain < 0 and (best >= 0 or _most_parts(w, s, r, job) == 1 or w.mark[job, c.ELASTIC] == 0):
             break
         at, free, fits = running, _free(w, domain), False
         while not fits and at > 0 and _is_far_behind(w, r, room.key, job, room.behind[at - 1]):
@@ -334,7 +577,7 @@ def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
             if held > 0:
                 _lend(w, room.behind[at], 1)
                 free += held
-                fits = free >= needs and _has_place(w, s, r, job, needs)
+                fits = free >= needs and _has_place(w, s, r, room, job, needs)
         for lent in range(at, running):
             if _held(w, room.behind[lent], domain) > 0:
                 _lend(w, room.behind[lent], -1)
@@ -346,10 +589,10 @@ def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
         if _held(w, room.behind[at], best) > 0:
             stop(w, room.behind[at], False)
     _settle(w)
-    began = begin_best(w, s, r, job, -1)
+    began = begin_best(w, s, r, room, job, -1)
     for at in range(last, running):
         if w.mark[room.behind[at], c.STATUS] == c.WAITING:
-            begin_best(w, s, r, room.behind[at], -1)
+            begin_best(w, s, r, room, room.behind[at], -1)
     return began
 
 
@@ -365,27 +608,103 @@ def _lend(w, job, sign):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _has_place(w, s, r, job, needs):  # type: ignore[no-untyped-def]
+def _has_place(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
     """Whether a job that waits would go to a place of so many GPUs."""
     if w.mark[job, c.ELASTIC] == 0:
         return find_pool(w, job) >= 0
-    at, _ = _choose(w, s, r, job, -1)
+    at, _ = _choose(w, s, r, room, job, -1)
     return at >= 0 and s.total[s.offer[at]] >= needs
 
 
+# -------------------------------------------------------------------------------------------------- who waits for what
 @kernel(lean=True)
-def _replan(w, s, r, job):  # type: ignore[no-untyped-def]
+def _count_leavers(w, room):  # type: ignore[no-untyped-def]
+    """Write down who runs by when they are told to end; returns how many."""
+    count, now = 0, w.clock[c.NOW]
+    for job in range(w.tally[c.ARRIVED]):
+        row = w.job[job]
+        if w.mark[job, c.STATUS] != c.RUNNING or row[c.RATE] <= 0.0 or row[c.READY] == np.inf:
+            continue
+        ends = max(0.0, row[c.READY] - now) + told_left(w, job, now) / row[c.RATE]
+        at = count
+        while at > 0 and ends < room.leaves[at - 1]:
+            room.leaver[at], room.leaves[at] = room.leaver[at - 1], room.leaves[at - 1]
+            at -= 1
+        room.leaver[at], room.leaves[at] = job, ends
+        count += 1
+    return count
+
+
+@kernel(lean=True)
+def _await(w, s, r, room, job):  # type: ignore[no-untyped-def]
+    """What is told to become free in one domain and costs a job least, counted in devices: the domain, in how many
+    seconds, GPUs that it leaves over then, and the cost; -1: nothing. Domains that are kept for others do not count."""
+    price, of_gpu, count = _price(w, s, r, job), _gpu_price(w, s, r, job), _count_leavers(w, room)
+    best, wait, spare, cost = -1, 0.0, 0, np.inf
+    for domain in range(len(room.since)):
+        if room.since[domain] < np.inf:
+            continue
+        free = _free(w, domain)
+        s.chain[0] = domain
+        for at in range(count):
+            held = _held(w, room.leaver[at], domain)
+            if held == 0:
+                continue
+            if price * room.leaves[at] >= cost:
+                break
+            free += held
+            if w.mark[job, c.ELASTIC] == 0:
+                if w.mark[job, c.DEVICES] <= free and price * room.leaves[at] < cost:
+                    best, wait, spare = domain, room.leaves[at], free - w.mark[job, c.DEVICES]
+                    cost = price * room.leaves[at]
+                continue
+            for offer in range(len(s.total)):
+                form, gpus = w.offers.form[offer], s.total[offer]
+                if form[c.FORM_KIND] != w.mark[job, c.ROW] or form[c.FORM_PARTS] > 1 or gpus > free:
+                    continue
+                if w.mark[job, c.LEAST] <= gpus <= w.mark[job, c.DEVICES]:
+                    takes = _time(w, job, offer, s.chain, w.offers.rate[offer, 0, 0])
+                    each = price * room.leaves[at] + (price + of_gpu * gpus) * takes
+                    if each < cost:
+                        best, wait, spare, cost = domain, room.leaves[at], free - gpus, each
+    return best, wait, spare, cost
+
+
+@kernel(lean=True)
+def _is_patient(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
+    """Whether an elastic job that could begin waits for what costs it less by ``patience``."""
+    if w.mark[job, c.ELASTIC] == 0 or _free(w, -1) < _needs(w, s, job):
+        return False
+    at, now = _choose(w, s, r, room, job, region)
+    if at < 0:
+        return False
+    _, _, _, later = _await(w, s, r, room, job)
+    return later < (1.0 - r.patience) * now
+
+
+@kernel(lean=True)
+def _reserve(w, s, r, room, job):  # type: ignore[no-untyped-def]
+    """Keep for a job that waits the domain where it is going to begin; returns how many that are."""
+    domain, wait, spare, _ = _await(w, s, r, room, job)
+    if domain < 0:
+        return 0
+    room.since[domain], room.spare[domain] = w.clock[c.NOW] + wait, spare
+    return 1
+
+
+@kernel(lean=True)
+def _replan(w, s, r, room, job):  # type: ignore[no-untyped-def]
     """Let a running job go over to a place that costs it less by ``margin``; one whose state is on its way stays."""
     row, mark, now = w.job[job], w.mark[job], w.clock[c.NOW]
     if mark[c.STATUS] != c.RUNNING or mark[c.ELASTIC] == 0 or row[c.READY] == np.inf or row[c.LEFT] <= 0.0:
         return False
     stays_s = max(0.0, row[c.READY] - now) + told_left(w, job, now) / max(1e-12, row[c.RATE])
     stays = (_price(w, s, r, job) + _gpu_price(w, s, r, job) * mark[c.HOLDS]) * stays_s
-    at, cost = _choose(w, s, r, job, -1)
+    at, cost = _choose(w, s, r, room, job, -1)
     if at < 0 or cost >= (1.0 - r.margin) * stays:
         return False
     stop(w, job, False)
-    elastic.begin(w, job, s.offer[at], s.where[at])
+    _take(w, s, r, room, job, at)
     _settle(w)
     return True
 

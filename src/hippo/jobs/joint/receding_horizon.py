@@ -161,7 +161,7 @@ class WorldAhead:
         known = WorldCopy.of(moment.world).copy._replace(mtbf_s=np.inf)
         _hide(known)
         again = WorldCopy.of(known)
-        room = rank_room(len(moment.workload), len(moment.site.domains))
+        room = rank_room(moment.sight)
         there = Moment(again.copy, moment.workload, moment.site, moment.offers, moment.sight)
         return cls(known, there, room, again)
 

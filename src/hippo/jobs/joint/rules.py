@@ -6,16 +6,27 @@ here stands in its docstring.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hippo.errors import MissingExtraError
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.moment import JobPlace, Moment
-from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, LEFT, PRICED, RankTerms, begin_best, decide_ranked, rank_room
+from hippo.jobs.joint.ranked import (
+    ARRIVED,
+    ATTAINED,
+    CHEAPEST,
+    LEFT,
+    PRICED,
+    RankTerms,
+    begin_best,
+    decide_ranked,
+    rank_room,
+)
 
 MOST_WORK = 0.2  # of the solver in a round, in its own seconds, which do not hang on the machine
+NOTHING = 1.1  # what a job without devices costs in Sia's programme, where one on its least devices costs 1
 
 
 # ---------------------------------------------------------------------------------------------------- one after another
@@ -39,11 +50,13 @@ class Ranked:
     margin: float = 1.0
     """A running job goes over to a place that costs it less by this share, its stop included; 1: never."""
     most_parts: int = c.MOST_PARTS
-    """Domains that one job may span (1 to 4)."""
+    """Domains that one job may span (1 to 4), but one for which the site has none that are large enough."""
     slack: float = 0.02
     """A place that costs more by so much is taken if it has fewer GPUs."""
     crowd: float = 0.0
     """What its GPUs cost those who wait counts so many times."""
+    busy: float = 0.0
+    """What they cost those who run counts so many times, who stand for those who are to come."""
     thrift: float = 0.0
     """What all of a job's GPUs cost, in its own prices, while its deadline is far."""
     urgency: float = 0.0
@@ -54,6 +67,14 @@ class Ranked:
     """Levels of weights of links, by GPU time per byte; 1: all alike."""
     times: float = 8.0
     """A level's weight over that of the one below."""
+    place: int = CHEAPEST
+    """Which place it is of those that have the size which a job takes and cost about as little."""
+    patience: float = 1.0
+    """Where nobody is stopped for it, a job that could begin waits for GPUs of one domain that are told to become free
+    and cost it less by this share, the wait included; 1: never."""
+    reserves: int = 0
+    """Domains that are kept, where nobody is stopped for others, for the first who wait: from when they are told to
+    have room there, for whoever ranks behind only what is left over."""
     learns: bool = False
 
     @property
@@ -63,13 +84,13 @@ class Ranked:
 
     def decide(self, moment: Moment) -> None:
         """Begin who can, by force if need be; look at those who run; weigh their flows."""
-        room = rank_room(len(moment.workload), len(moment.site.domains))
-        decide_ranked(moment.world, moment.sight, self.terms, room)
+        decide_ranked(moment.world, moment.sight, self.terms, rank_room(moment.sight))
 
 
 def begin(moment: Moment, job: int, most_parts: int = c.MOST_PARTS) -> bool:
     """Begin a job where it is quickest now, on the fewest GPUs that are within 2 % of it; False: nowhere."""
-    return bool(begin_best(moment.world, moment.sight, Ranked("", "", most_parts=most_parts).terms, job, -1))
+    terms, room = Ranked("", "", most_parts=most_parts).terms, rank_room(moment.sight)
+    return bool(begin_best(moment.world, moment.sight, terms, room, job, -1))
 
 
 # -------------------------------------------------------------------------------------------------------- all at once
@@ -77,9 +98,11 @@ def begin(moment: Moment, job: int, most_parts: int = c.MOST_PARTS) -> bool:
 class GoodputProgram:
     """Sia and Pollux: in rounds, an integer programme chooses a size and a domain for every job.
 
-    It maximises the sum of priorities times goodput, relative to what a job has on its least GPUs (Sia, SOSP 2023,
-    section 3.4), with the share of a round that a change costs taken off. Jobs lie in one domain each: Sia's
-    configurations. Every ``round_s`` seconds; who comes in between waits, unless nobody runs.
+    It minimises the sum over jobs of 1 + priority times goodput ** ``power``, goodput relative to what a job has on its
+    least GPUs, and ``NOTHING`` for who gets none (Sia, SOSP 2023, section 3.4, with the settings of its artifact); with
+    a positive power it maximises that sum, as Pollux does with 1. What changes counts for less, the more so the less a
+    job has run between its stops (Pollux, section 4.2.1). Jobs lie in one domain each: Sia's configurations. Every
+    ``round_s`` seconds; who comes in between waits, unless nobody runs.
     """
 
     name: str = "goodput"
@@ -89,6 +112,8 @@ class GoodputProgram:
     preempts: bool = True
     learns: bool = False
     round_s: float = 600.0
+    power: float = -0.5
+    """Sia's fairness: the further below 0 the more it counts that all get something; not 0."""
 
     def decide(self, moment: Moment) -> None:
         """Gangs as they come; at the end of a round everyone."""
@@ -134,11 +159,12 @@ class GoodputProgram:
         for at, (job, offer, domain) in enumerate(configurations):
             gain = rate[at] / least[job]
             place = JobPlace(offer, (domain,), float(rate[at]), int(offers.gpus[offer, 0]))
-            stays = moment.world.mark[job, c.STATUS] == c.RUNNING and moment.running_at(job).offer == offer
-            stays = stays and moment.running_at(job).domains == (domain,)
-            if not stays:
-                gain *= max(0.0, 1.0 - moment.stop_s(job, place) / self.round_s)
-            worth[at] = gain * (1.0 + float(moment.workload.priority[job]))
+            if moment.world.mark[job, c.STATUS] == c.RUNNING:
+                here = moment.running_at(job)
+                if (here.offer, here.domains) != (offer, (domain,)):
+                    gain *= self._kept(moment, job, place)
+            each = gain**self.power if self.power > 0.0 else NOTHING - max(gain, 1e-4) ** self.power
+            worth[at] = each * (1.0 + float(moment.workload.priority[job]))
         try:
             from ortools.sat.python import cp_model
         except ImportError:
@@ -166,6 +192,12 @@ class GoodputProgram:
             if solver.boolean_value(var)
         }
 
+    def _kept(self, moment: Moment, job: int, place: JobPlace) -> float:
+        """Share of a job's time that would not be lost to stops, if it stopped once more."""
+        stop_s, age_s = moment.stop_s(job, place), moment.now_s - float(moment.workload.arrival_s[job])
+        lost_s = stop_s * int(moment.world.mark[job, c.STOPS])
+        return max(0.0, age_s - lost_s) / (age_s + stop_s) if age_s > stop_s else 1.0
+
     def _carry_out(self, moment: Moment, chosen: dict[int, tuple[int, int]], jobs: list[int]) -> None:
         """Stop who changes, then begin; who finds no whole blocks where it was put begins where it is quickest."""
         for job in jobs:
@@ -190,11 +222,14 @@ SEPARATE = Ranked(
 )
 MAST = Ranked(
     "mast",
-    "whole jobs to regions, first come first served, data moved there (MAST)",
+    "whole jobs to regions by priority, then first come first served, data moved there (MAST)",
     source="Choudhury et al., MAST, OSDI 2024",
+    preempts=True,
+    ahead=np.inf,
     most_parts=1,
 )
-"""Every region is tried for every job, with the time that its data take to come; jobs stay where they are."""
+"""Every region is tried for every job, with the time that its data take to come; jobs stay where they are, but for one
+of more priority."""
 SAILOR = Ranked(
     "sailor",
     "each job re-planned on what is free at every change (Sailor)",
@@ -211,16 +246,6 @@ CROSSPIPE = Ranked(
 )
 """CrossPipe schedules one pipeline around the latency and bandwidth of links: the offers' step times know them. As the
 quickest place of a footprint is seen, some of its jobs are replicas over domains, which the paper leaves to others."""
-CRUX = Ranked(
-    "crux",
-    "links go to the jobs with most GPU work per byte (Crux), places as under sailor",
-    source="Cao et al., Crux, SIGCOMM 2024",
-    margin=0.1,
-    levels=4,
-)
-"""Crux ranks flows by GPU intensity, work of GPUs over time on the contested link, and compresses ranks to the few
-priorities that switches have, so as to hurt least. Here levels hold as many jobs each and are weights, as links know no
-strict priority; paths are given, and so is where jobs run: Crux says neither who runs nor where."""
 HYPERION = Ranked(
     "hyperion",
     "a region for each job by what is left there, then the quickest shape inside (Hyperion's form)",
@@ -271,4 +296,14 @@ SRPT = Ranked(
 )
 """Smith's rule over GPU time left, as in SRPT: who ranks first gets the size that costs it least, whoever has the GPUs.
 Sizes go by what GPUs cost those who wait; heSRPT's optimum is for one law of speedup and any share of the servers."""
+CRUX = replace(
+    SRPT,
+    name="crux",
+    summary="as srpt; links go to the jobs with most GPU work per byte (Crux)",
+    source="Cao et al., Crux, SIGCOMM 2024",
+    levels=4,
+)
+"""Crux ranks flows by GPU intensity, work of GPUs over time on the contested link, and compresses ranks to the few
+priorities that switches have, so as to hurt least; it stands on top of any scheduler, here of ``srpt``. Levels hold as
+many jobs each and are weights, as links know no strict priority; paths are given."""
 GOODPUT = GoodputProgram()

@@ -15,12 +15,17 @@ from hippo.jobs.joint.evaluate.hindsight import HindsightPlayer, search
 from hippo.jobs.joint.evaluate.relaxation import bound
 from hippo.jobs.joint.evaluate.suite import priced_s, stays_s
 from hippo.jobs.joint.play import play_jointly
-from hippo.jobs.joint.settings import GOODPUT, MAST, SEPARATE, SRPT
+from hippo.jobs.joint.settings import GOODPUT
+from hippo.jobs.joint.settings import MAST as MASTS
+from hippo.jobs.joint.settings import SEPARATE as SEPARATES
+from hippo.jobs.joint.settings import SRPT as SRPTS
 from hippo.jobs.settings import ReplayRules
 
 from ..test_against_twin import drawn
 from .test_relaxation import scene, train
 from .test_suite import DRAW, GROUND
+
+MAST, SEPARATE, SRPT = MASTS.stopped, SEPARATES.stopped, SRPTS.stopped
 
 
 @settings(max_examples=8, deadline=None)

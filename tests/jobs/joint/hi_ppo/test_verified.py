@@ -79,7 +79,7 @@ def kept() -> Iterator[WorldScene]:
 def test_what_is_done_is_never_worse_than_the_rule_as_far_as_anybody_can_know(policy: HiPpoScheduler, draws: int):
     def check(ruled: WorldAhead, done: WorldAhead, _: Moment) -> None:
         scheduler = watched.inner
-        by_rule, ours = (each.cost(scheduler.base, np.inf)[0] for each in (ruled, done))
+        by_rule, ours = (each.cost(scheduler.base.at(each.trial.sight.stops), np.inf)[0] for each in (ruled, done))
         assert ours <= by_rule * (1.0 + 1e-9)
 
     seen: Counter[str] = Counter()

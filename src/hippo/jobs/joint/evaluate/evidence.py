@@ -20,8 +20,8 @@ Row = Mapping[str, Any]
 
 MEANS = (
     *("priced_s", "goodput", "mean_completion_s", "p95_completion_s", "deadlines_missed", "fairness", "egress_gb"),
-    *("egress_usd", "interruption_s", "fragmentation", "stops", "moves", "cpu_s", "of_bound", "of_best"),
-    "goodput_of_bound",
+    *("egress_usd", "interruption_s", "fragmentation", "unwanted", "stops", "moves", "cpu_s", "of_bound"),
+    *("of_best", "goodput_of_bound"),
 )
 """Figures of rows that are averaged."""
 RATIOS = ("priced_s", "mean_completion_s", "goodput")

@@ -94,7 +94,7 @@ class HindsightPlayer:
             price=price.copy(),
             stops=scene.settings.stops,
         )
-        return cls(scene, price, seen, rank_room(len(scene.workload), len(scene.site.domains)))
+        return cls(scene, price, seen, rank_room(seen))
 
     def plain(self, rule: Ranked) -> Hints:
         """A rule that is told what is so."""

@@ -22,6 +22,7 @@ from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.joint.record import Recorder
 from hippo.jobs.joint.rules import Ranked
+from hippo.jobs.joint.settings import fitting
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.data import egress_usd
 from hippo.machine import shared_out
@@ -52,7 +53,7 @@ class WorldSuite:
     ground: WorldGround
     methods: Sequence[WorldMethod]
     bounds: Sequence[str] = ()  # of ``BOUNDS``
-    rules: Sequence[Ranked] = ()  # that the search starts from, beside the methods
+    rules: Sequence[Scheduler] = ()  # that the search starts from, beside the methods
 
 
 def stays_s(ledger: Ledger, arrival_s: Floats) -> Floats:
@@ -96,6 +97,7 @@ def played(scene: WorldScene, scheduler: Scheduler) -> Row:
         "egress_usd": egress_usd(ledger.link_gb, usd) + float(np.nansum(ledger.exchange_usd)),
         "interruption_s": world.interruption_s,
         "fragmentation": world.fragmentation,
+        "unwanted": world.unwanted,
         "stops": float(ledger.preemptions.mean()),
         "moves": world.moves,
         "not_ended": int((~ledger.ran).sum()),
@@ -145,12 +147,13 @@ def _limits(scene: WorldScene, draw: WorldDraw, suite: WorldSuite, rows: Sequenc
         limit = bound(scene, price)
         found |= {f"bound_{key}": _plain(value) for key, value in vars(limit).items()}
     if "search" in suite.bounds:
-        given = [each.scheduler for each in suite.methods if isinstance(each.scheduler, Ranked)]
-        rules = {each.name: each for each in (*suite.rules, *given)}
+        stops = scene.settings.stops
+        given = [fitting(each, stops) for each in (*suite.rules, *(each.scheduler for each in suite.methods))]
+        rules = {each.name: each for each in given if isinstance(each, Ranked)}
         others = [
             (row["method"], np.array([np.nan if end is None else end for end in row["finish_s"]]))
             for row, each in zip(rows, suite.methods, strict=True)
-            if not isinstance(each.scheduler, Ranked) and not row["not_ended"]
+            if not isinstance(fitting(each.scheduler, stops), Ranked) and not row["not_ended"]
         ]
         best = search(scene, price, tuple(rules.values()), others, seed=draw.seed)
         reached = min(best.cost / len(price), *(row["priced_s"] for row in rows))

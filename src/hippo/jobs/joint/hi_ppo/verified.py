@@ -16,7 +16,7 @@ from hippo.jobs.joint.hi_ppo.policy import Answer, HiPpoScheduler
 from hippo.jobs.joint.moment import Moment
 from hippo.jobs.joint.receding_horizon import WorldAhead
 from hippo.jobs.joint.rules import Ranked
-from hippo.jobs.joint.settings import SLA_MORL
+from hippo.jobs.joint.settings import SLA_MORL, Tuned
 
 ANSWER_EFFORT = 250.0
 """Of one answer of the policy, in moments that are played x jobs: 1 ms."""
@@ -33,7 +33,7 @@ class VerifiedScheduler:
     preempts: bool = True
     learns: bool = True
     policy: HiPpoScheduler = field(default_factory=HiPpoScheduler)
-    base: Ranked = SLA_MORL
+    base: Tuned[Ranked] = SLA_MORL
     """Plays ahead; its own answer is the other candidate, and the degraded strategy."""
     draws: int = 0
     """Other answers of the policy that are tried, too, drawn as it thinks them likely."""
@@ -66,18 +66,18 @@ class VerifiedScheduler:
 
     def _verified(self, moment: Moment, on_time: Callable[[], bool]) -> list[Answer] | None:
         """What the policy says and is to be done; None: what the rule says is."""
-        ahead, counts = WorldAhead.of(moment), moment.counts
+        ahead, counts, base = WorldAhead.of(moment), moment.counts, self.base.at(moment.sight.stops)
         ahead.carry_out(self.base.decide)
         ruled = [each.copy() for each in ahead.stands]
         if counts["moments"] == 1:
-            ahead.cost(self.base, 1.0)  # has it loaded before time counts
+            ahead.cost(base, 1.0)  # has it loaded before time counts
         said, left = self._said(ahead, None, on_time), self.effort
         if not self.draws and all(map(np.array_equal, ahead.stands, ruled)):
             return said
-        usual, spent = ahead.cost(self.base, left, horizon_s=self.horizon_s, on_time=on_time)
+        usual, spent = ahead.cost(base, left, horizon_s=self.horizon_s, on_time=on_time)
         left -= spent + ANSWER_EFFORT * len(said)
         ahead.carry_out(self.base.decide)
-        ruled_cost, spent = ahead.cost(self.base, left, horizon_s=self.horizon_s, on_time=on_time)
+        ruled_cost, spent = ahead.cost(base, left, horizon_s=self.horizon_s, on_time=on_time)
         left -= spent
         if left <= 0.0:
             counts["degraded"] += 1
@@ -90,7 +90,7 @@ class VerifiedScheduler:
         for draw in range(self.draws):
             rng = np.random.default_rng([self.seed, counts["moments"], draw])
             tried = self._said(ahead, rng, on_time)
-            cost, spent = ahead.cost(self.base, left, horizon_s=self.horizon_s, on_time=on_time)
+            cost, spent = ahead.cost(base, left, horizon_s=self.horizon_s, on_time=on_time)
             left -= spent + ANSWER_EFFORT * len(tried)
             if left <= 0.0:
                 break
