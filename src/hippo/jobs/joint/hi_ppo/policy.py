@@ -20,7 +20,7 @@ from hippo.jobs.joint.env import JOBS, MOST_ANSWERS, PLACES, carry_out
 from hippo.jobs.joint.hi_ppo.settings import START
 from hippo.jobs.joint.moment import Moment
 from hippo.jobs.joint.rules import Ranked
-from hippo.jobs.joint.settings import SRPT
+from hippo.jobs.joint.settings import SRPT, Tuned
 from hippo.learn.serving import linear, relu
 from hippo.learn.weights import Form
 
@@ -184,7 +184,7 @@ class HiPpoScheduler:
     learns: bool = True
     agents: Agents | None = None  # None: those that ship
     egress_weight: float = 0.0  # of egress, 0 to 1; the rest is time's
-    rule: Ranked = SRPT
+    rule: Tuned[Ranked] = SRPT
     sights: list[tuple[Sight, Sight]] = field(default_factory=list, repr=False)  # of the moments that were last seen
 
     def decide(self, moment: Moment) -> None:
