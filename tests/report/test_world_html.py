@@ -17,8 +17,9 @@ from tests.jobs.joint.test_play import BOTH, HERE, KIND, THERE, Scripted, offers
 
 from hippo.jobs.account import ReplayAccount, played
 from hippo.jobs.job import Job
+from hippo.jobs.joint.settings import SEPARATE
 from hippo.jobs.settings import Failures, ReplayRules
-from hippo.jobs.site import JobSite
+from hippo.jobs.site import JobSite, LinkHistory
 from hippo.jobs.traces.load import JobTrace
 from hippo.jobs.workload import JobWorkload
 from hippo.problem.catalogue.clusters import CLUSTERS
@@ -123,3 +124,46 @@ def test_a_browser_draws_it_without_a_fault(account: ReplayAccount, tmp_path: Pa
     shown = opened(page, "--dump-dom")
     assert 'data-ready="yes"' in shown
     assert "data-fault" not in shown
+
+
+@pytest.fixture(scope="module")
+def serving(account: ReplayAccount) -> ReplayAccount:
+    """A job that serves, in the first domain, has its clients in the second: near, but from 40 to 70 s."""
+    here, there = account.site.domains[:2]
+    jobs = [
+        Job("serve", 0.0, 100.0, devices=4, kind="deploy", clients_at=there, latency_bound_s=0.03),
+        Job("other", 0.0, 200.0, devices=2),
+    ]
+    workload = JobWorkload.of(jobs)
+    size = len(account.site.domains)
+    far_s = np.array([0.02, 0.05, 0.02])[:, None, None] * (1.0 - np.eye(size))
+    carries = np.stack([np.where(np.eye(size), np.inf, 1e9)] * 3)
+    site = replace(account.site, history=LinkHistory(np.array([0.0, 40.0, 70.0]), carries, latency_s=far_s))
+    fresh = replace(account, workload=workload, site=site, settings=ReplayRules(), plays=())
+    return played(fresh, SEPARATE)
+
+
+def test_time_with_clients_too_far_is_in_the_figures_and_the_record(serving: ReplayAccount) -> None:
+    told, record = serving.first.figures, serving.first.record
+    assert record is not None
+    assert serving.first.ledger.pool[0] == 0
+    assert (told.bounded_jobs, told.beyond_bound) == (1, pytest.approx(0.3))
+    assert [tuple(each) for each in record.far] == [(0, 40.0, 70.0)]
+    assert serving.document()["beyond_bound"] == pytest.approx(0.3)
+
+
+def test_time_with_clients_too_far_is_on_the_page_and_in_the_table(serving: ReplayAccount) -> None:
+    page = unescape(jobs_html(serving))
+    assert "clients too far" in page
+    assert "30 %" in page
+    assert f"serve: its clients in {serving.site.domains[1]} are farther than its bound\nfrom 40.0 s for 30.0 s" in page
+    assert "Red: clients are farther than the bound" in page
+    stream = StringIO()
+    Console(file=stream, width=200).print(account_view(serving))
+    assert re.search(r"\bfar\b", stream.getvalue())
+
+
+def test_without_bounds_nothing_is_said_of_clients(account: ReplayAccount) -> None:
+    assert account.first.figures.bounded_jobs == 0
+    assert account.document()["beyond_bound"] is None
+    assert "clients too far" not in jobs_html(account)

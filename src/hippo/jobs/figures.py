@@ -54,6 +54,8 @@ class ReplayFigures:
     utilization: float  # see ``utilization``
     deadline_jobs: int  # that have a deadline
     deadline_misses: int  # of them, those that ended after it or never (refused jobs)
+    bounded_jobs: int  # that serve within a bound on the latency to their clients
+    beyond_bound: float  # share of the time on devices of those that ran in which their clients were farther; nan: none
     fairness: float
     mean_slowdown: float
     preemptions: int
@@ -84,6 +86,8 @@ def figures(ledger: Ledger, workload: JobWorkload, site: JobSite) -> ReplayFigur
     start_s = float(workload.arrival_s[0]) if len(workload) else 0.0
     makespan_s = float(ledger.finish_s[ran].max() - start_s) if ran.any() else float("nan")
     weight = 1.0 + np.maximum(workload.priority[ran], 0)
+    bounded = np.isfinite(workload.latency_bound_s)
+    served_s = float(ledger.run_s[bounded & ran].sum())
     p50, p95, p99 = _percentiles(completion_s, (50, 95, 99))
     return ReplayFigures(
         policy=ledger.policy,
@@ -99,6 +103,8 @@ def figures(ledger: Ledger, workload: JobWorkload, site: JobSite) -> ReplayFigur
         utilization=utilization(ledger.busy_device_s / makespan_s, workload, site) if makespan_s > 0 else float("nan"),
         deadline_jobs=int(asked.sum()),
         deadline_misses=int((~(ledger.finish_s[asked] <= workload.deadline_s[asked])).sum()),
+        bounded_jobs=int(bounded.sum()),
+        beyond_bound=float(ledger.late_s[bounded & ran].sum()) / served_s if served_s > 0 else float("nan"),
         fairness=fairness(completion_s, workload.duration_s[ran], workload.user[ran]),
         mean_slowdown=_mean(slowdown(completion_s, workload.duration_s[ran])),
         preemptions=int(ledger.preemptions.sum()),

@@ -4,6 +4,7 @@ completion times, slowdown by size and user, who waited longest, who was refused
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ TITLES = {
     "makespan": "Makespan",
     "busy": "Busy",
     "late": "Late",
+    "far": "Far",
     "fairness": "Fairness",
     "stops": "Stops",
     "egress": "Egress",
@@ -111,6 +113,7 @@ def _figures(account: ReplayAccount) -> tuple[tuple[str, str, str], ...]:
     chosen = zip(account.site.pools, counted(account.workload, account.site), strict=True)
     devices = sum(pool.devices for pool, counts in chosen if counts)
     paid = (("egress", usd(egress), f"{number(told.moved_gb)} GB of data moved"),) if egress else ()
+    far, of = told.beyond_bound, f"of the time of {count(told.bounded_jobs, 'job')} with a bound on latency"
     return (
         ("mean completion", span(told.mean_completion_s), f"under {account.first.policy.name}"),
         ("median", span(told.p50_completion_s), f"p99 {span(told.p99_completion_s)}"),
@@ -119,6 +122,7 @@ def _figures(account: ReplayAccount) -> tuple[tuple[str, str, str], ...]:
         ("deadlines missed", late, f"of {told.deadline_jobs:,}" if told.deadline_jobs else "no job has one"),
         ("fairness", f"{told.fairness:.2f}", "Jain's index over users"),
         ("refused", f"{told.refused:,}", f"of {len(account.workload):,} jobs"),
+        *((("clients too far", percent(far), of),) if told.bounded_jobs and not math.isnan(far) else ()),
         *paid,
     )
 

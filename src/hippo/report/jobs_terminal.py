@@ -14,7 +14,21 @@ from hippo.report.jobs_charts import span
 from hippo.report.text import NOTHING, usd
 
 COLUMNS = (
-    *("policy", "knows", "mean", "p50", "p95", "p99", "queueing", "makespan", "busy", "late", "fairness", "stops"),
+    *(
+        "policy",
+        "knows",
+        "mean",
+        "p50",
+        "p95",
+        "p99",
+        "queueing",
+        "makespan",
+        "busy",
+        "late",
+        "far",
+        "fairness",
+        "stops",
+    ),
     *("weighted", "goodput", "frag.", "stopped", "egress"),
 )
 RANKS = {
@@ -28,10 +42,22 @@ RANKS = {
         "goodput": 13,
         "frag.": 14,
         "stopped": 15,
+        "far": 16,
     },
 }
 WORLD_RANKS = {
-    **{"late": 1, "p95": 2, "weighted": 3, "busy": 4, "egress": 5, "stops": 6, "goodput": 7, "frag.": 8, "stopped": 9},
+    **{
+        "late": 1,
+        "far": 1,
+        "p95": 2,
+        "weighted": 3,
+        "busy": 4,
+        "egress": 5,
+        "stops": 6,
+        "goodput": 7,
+        "frag.": 8,
+        "stopped": 9,
+    },
     **{"fairness": 10, "queueing": 11, "knows": 12, "p50": 13, "p99": 14, "makespan": 15},
 }
 """Where jobs are elastic."""
@@ -72,6 +98,7 @@ def any_deadline(account: ReplayAccount) -> bool:
 def columns_of(account: ReplayAccount) -> tuple[str, ...]:
     """``COLUMNS`` without those in which nothing would stand."""
     idle = {"late": not any_deadline(account), "egress": not any(each.egress_usd > 0 for each in account.plays)}
+    idle["far"] = not any(each.figures.bounded_jobs for each in account.plays)
     idle |= dict.fromkeys(("goodput", "frag.", "stopped"), account.offers is None)
     idle["weighted"] = not account.workload.priority.any()
     return tuple(name for name in COLUMNS if not idle.get(name))
@@ -92,6 +119,7 @@ def cells_of(each: Play) -> tuple[str, ...]:
         *(span(value) for value in (*times, told.mean_queueing_s, told.makespan_s)),
         percent(told.utilization),
         late,
+        NOTHING if math.isnan(told.beyond_bound) else percent(told.beyond_bound),
         f"{told.fairness:.2f}",
         f"{told.preemptions:,}",
         span(told.weighted_completion_s),

@@ -296,7 +296,7 @@ class _Telling:
     def lanes(self) -> str:
         """What those jobs went through that took longest beyond what they would alone."""
         took_s = self.first.ledger.finish_s - self.jobs.arrival_s
-        lost_s = np.nan_to_num(took_s - self.jobs.duration_s / self.best)
+        lost_s = np.nan_to_num(took_s - self.jobs.duration_s / self.best) + self.first.ledger.late_s
         chosen = sorted(np.argsort(-lost_s, kind="stable")[:MOST_LANES].tolist())
         rates: dict[int, list[tuple[float, float]]] = {}
         for time_s, job, rate in self.record.rates:
@@ -328,15 +328,27 @@ class _Telling:
                 share = rate / float(self.best[job])
                 tip = f"{self._told(run)}\nhere {percent(share)} of the rate on its most devices in one domain"
                 found.append(Stretch(begin_s, end_s, colour, tip, 0.3 + 0.7 * min(1.0, share)))
+        for far in self.record.far:
+            if far.job == job:
+                tip = (
+                    f"{name}: its clients in {self._clients(job)} are farther than its bound\nfrom {span(far.begin_s)}"
+                )
+                tip += f" for {span(far.end_s - far.begin_s)}"
+                found.append(Stretch(far.begin_s, far.end_s, "var(--bad)", tip))
         deadline_s = float(self.jobs.deadline_s[job])
         found.sort(key=lambda each: each.begin_s)
         return Lane(job, name, tuple(found), deadline_s, not self.first.ledger.finish_s[job] <= deadline_s)
+
+    def _clients(self, job: int) -> str:
+        return self.jobs.client_domains[int(self.jobs.clients_at[job])]
 
     def lanes_lead(self) -> str:
         """How to read the lanes."""
         told = "A row per job, by arrival: waiting, then on devices, the fuller the colour the quicker. "
         if np.isfinite(self.jobs.deadline_s).any():
             told += "A green bar is a deadline that was kept, a red one was missed. "
+        if self.record.far:
+            told += "Red: clients are farther than the bound of a job that serves. "
         if len(self.jobs) > MOST_LANES:
             told += f"The {MOST_LANES} that took longest beyond what they would alone in one domain."
         return told.rstrip()

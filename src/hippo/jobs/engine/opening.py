@@ -36,6 +36,7 @@ class Opening:
 
     world: QueueWorld
     refused: tuple[tuple[int, str], ...]
+    domains: tuple[str, ...]
 
 
 def open_world(
@@ -83,7 +84,7 @@ def open_world(
         usd_per_s=slowdown.usd_per_s,
         user=np.zeros((max(1, len(workload.users)), 4)),
         clock=np.array([start_s, max((_last(workload) - start_s) / (SERIES / 2), 1.0), start_s]),
-        tally=np.zeros(13, np.int64),
+        tally=np.zeros(14, np.int64),
         segment=np.zeros((segments, 3), np.int64),
         segment_s=np.zeros((segments, 2)),
         learned=writable((learner or LearnedSetup()).begin(workload, site.devices)) if policy.learns else nothing(),
@@ -93,7 +94,7 @@ def open_world(
         _plan_failures(world, start_s)
         _plan(world, c.NETWORK, np.maximum(world.links.time_s[1:2], start_s))
         _plan(world, c.TENANTS, np.maximum(world.tenant_s[:1], start_s))
-    return Opening(world, kinds.refused)
+    return Opening(world, kinds.refused, site.domains)
 
 
 def _refused(kinds: Shapes, workload: JobWorkload, site: JobSite, offers: OfferTable) -> tuple[tuple[int, str], ...]:

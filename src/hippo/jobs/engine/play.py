@@ -27,6 +27,11 @@ from hippo.jobs.workload import JobWorkload
 
 STRIDE = 20_000
 """Instants between two calls of ``watch``."""
+PATIENCE, PATIENT_WITH_ALL = 2_048, 131_072
+"""Instants in which nothing comes but failures and repairs, and no job that runs can end: then none will. More where
+all jobs wait: for nodes that are seldom up together."""
+SCAN = 64
+"""Instants from one look for that to the next."""
 
 
 def play(
@@ -79,7 +84,7 @@ def ledger(opening: Opening, policy: str) -> Ledger:
     late = "its clients came to be farther than its bound from all devices that it could use, and stayed there"
     known = {job for job, _ in opening.refused}
     given_up = ((job, late) for job in np.flatnonzero(mark[:, c.STATUS] == c.REFUSED).tolist() if job not in known)
-    refused = tuple(sorted((*opening.refused, *given_up)))
+    refused = tuple(sorted((*opening.refused, *given_up, *_left(opening))))
     assert world.links.tally[c.TOO_MANY] == 0, "more transfers at once than there is room for"
     assert done.sum() + len(refused) == len(job), "jobs are left that neither ran nor were refused"
     taken = world.tally[c.SEGMENTS] if len(world.segment) else 0
@@ -108,6 +113,31 @@ def ledger(opening: Opening, policy: str) -> Ledger:
     )
 
 
+def _left(opening: Opening) -> list[tuple[int, str]]:
+    """Who is there still when nothing is to come any more, and behind which link; but those who are refused already."""
+    world, known = opening.world, {job for job, _ in opening.refused}
+    links, status = world.links, world.mark[:, c.STATUS]
+    waits = "waits for ever for devices: who holds them never ends, or too few are ever free together"
+    found = dict.fromkeys(np.flatnonzero(status == c.WAITING).tolist(), waits)
+    for job in np.flatnonzero(status == c.RUNNING).tolist():
+        sent = [links.transfer[each] for each in links.active[: links.tally[c.TRANSFERS]]]
+        over = [(row[c.SENT_FROM], row[c.SENT_TO]) for row in sent if row[c.SENT_FOR] == job]
+        parts = [part for part in world.part[job].tolist() if part >= 0] if len(world.part) else []
+        over += [(here, there) for here in parts for there in parts if here != there]
+        dead = [(int(here), int(there)) for here, there in over if links.capacity[here, there] <= 0.0]
+        found[job] = "can never end" + "".join(_cut(opening, *each) for each in dead[:1])
+    return [(job, why) for job, why in found.items() if job not in known]
+
+
+def _cut(opening: Opening, here: int, there: int) -> str:
+    """What is to be said of a link that carries nothing any more."""
+    links = opening.world.links
+    carries = np.flatnonzero(links.history[:, here, there] > 0.0)
+    since_s = float(links.time_s[carries[-1] + 1]) if len(carries) else float(links.time_s[0])
+    between = f"{opening.domains[here]} -> {opening.domains[there]}"
+    return f": what it needs waits behind the link {between}, which carries nothing from {since_s:.0f} s on"
+
+
 def _series(world: QueueWorld) -> tuple[Floats, Floats, Floats]:
     """Ends of the bins of time, devices at work (T, P) and jobs that waited (T,), each the mean of its bin."""
     start_s, now_s, width = world.clock[c.STARTED_AT], world.clock[c.NOW], world.clock[c.BIN_WIDTH]
@@ -128,7 +158,7 @@ def advance(w):  # type: ignore[no-untyped-def]
         now = w.job[arrived, c.ARRIVAL]
     if w.tally[c.HEAP] > 0:
         now = min(now, w.due[w.heap[0]])
-    if now == np.inf:
+    if now == np.inf or (arrived == len(w.job) and _is_stuck(w)):
         return False
     _account(w, now)
     w.clock[c.NOW] = now
@@ -141,6 +171,25 @@ def advance(w):  # type: ignore[no-untyped-def]
         find_shares(w)
         w.tally[c.SHARES_OLD] = 0
     return True
+
+
+@kernel(lean=True)
+def _is_stuck(w):  # type: ignore[no-untyped-def]
+    """Whether those that are there can never end: their data, state or exchange wait behind links that carry nothing
+    and will not move again, while nodes fail and are repaired for ever."""
+    w.tally[c.STUCK] += 1
+    if w.tally[c.STUCK] % SCAN:
+        return False
+    links = w.links
+    comes = links.tally[c.STATE_NOW] < len(links.time_s) - 1 or w.tally[c.TENANT] < len(w.tenant)
+    for at in range(links.tally[c.TRANSFERS]):
+        transfer = links.active[at]
+        comes |= w.due[len(w.job) + len(w.bin) + c.FIRST_TRANSFER + transfer] < np.inf
+    for job in range(len(w.job)):
+        comes |= w.mark[job, c.STATUS] == c.RUNNING and w.job[job, c.FINISH] < np.inf
+    if comes:
+        w.tally[c.STUCK] = 0
+    return w.tally[c.STUCK] >= (PATIENCE if w.tally[c.N_RUNNING] > 0 else PATIENT_WITH_ALL)
 
 
 @kernel(lean=True)

@@ -121,7 +121,7 @@ class QueueWorld(NamedTuple):
     place: Ints  # (n + B + 3 + X,) in the heap, -1: not there
     victim: Ints  # (running jobs,)
     clock: Floats  # (3,)
-    tally: Ints  # (12,)
+    tally: Ints  # (14,)
     series: Floats  # (T, P + 1) device-seconds and waiting seconds per bin of time
     segment: Ints  # (s, 3) or (0, 3)
     segment_s: Floats  # (s, 2)
@@ -258,7 +258,8 @@ ARRIVED, HEAP, ACTIVE, N_WAITING, N_RUNNING, N_DONE, EVENTS, FREE_PIECE, ROUND_E
     range(12)
 )
 TENANT = 12  # the next event of other tenants
-"""``QueueWorld.tally`` (13,)."""
+STUCK = 13  # instants since anything was to come that could end a job
+"""``QueueWorld.tally`` (14,)."""
 
 ROUND, NETWORK, TENANTS, FIRST_TRANSFER = range(4)
 """Items of the heap behind jobs and bins."""

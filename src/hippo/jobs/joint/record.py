@@ -54,6 +54,14 @@ class Wait(NamedTuple):
     why: str  # TOO_FEW, ..
 
 
+class FarAway(NamedTuple):
+    """A stretch of time in which a job serves clients that are farther than its bound."""
+
+    job: int
+    begin_s: float
+    end_s: float
+
+
 class Absence(NamedTuple):
     """A node's devices that no job could have for a while: it was broken, or other tenants used them."""
 
@@ -82,6 +90,7 @@ class WorldRecord:
 
     runs: tuple[Run, ...]
     waits: tuple[Wait, ...]
+    far: tuple[FarAway, ...]
     absences: tuple[Absence, ...]
     links: tuple[LinkState, ...]  # by when they begin; a link that never changes has one
     rates: tuple[tuple[float, int, float], ...]  # from when on, which job, work per second; 0: it does not compute
@@ -111,6 +120,7 @@ class Recorder:
 
     runs: list[Run] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    far: list[FarAway] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)
     links: list[LinkState] = field(default_factory=list)
     rates: list[tuple[float, int, float]] = field(default_factory=list)
@@ -123,6 +133,7 @@ class Recorder:
     _moved_gb: dict[int, float] = field(default_factory=dict)  # of a job, when its run had begun
     _unsent_gb: dict[int, float] = field(default_factory=dict)  # of its state, at this moment
     _waiting: dict[int, Wait] = field(default_factory=dict)
+    _far: dict[int, float] = field(default_factory=dict)  # since when
     _away: dict[tuple[int, bool], Absence] = field(default_factory=dict)
     _rate: dict[int, float] = field(default_factory=dict)
     _flow: Floats = field(default_factory=lambda: np.zeros(0))  # (4, K, K)
@@ -131,6 +142,7 @@ class Recorder:
     def came(self, moment: Moment) -> None:
         """What has happened by itself at a moment."""
         self._close(moment, decided=False)
+        self._note_far(moment)
         world, links = moment.world, moment.world.links
         self._unsent_gb = {}
         for transfer in links.active[: links.tally[c.TRANSFERS]].tolist():
@@ -149,6 +161,7 @@ class Recorder:
         opened = self._open(moment)
         for at, run in closed:
             self.runs[at] = run._replace(for_job=_taker(run, opened))
+        self._note_far(moment)
         self._note_waits(moment)
         self._note_absences(moment)
         self._note_rates(moment)
@@ -159,6 +172,7 @@ class Recorder:
         self._close(moment, decided=False)
         for wait in self._waiting.values():
             self.waits.append(wait._replace(end_s=moment.now_s))
+        self.far += [FarAway(job, begin_s, moment.now_s) for job, begin_s in self._far.items()]
         for away in self._away.values():
             self.absences.append(away._replace(end_s=moment.now_s))
         if np.isnan(self.work_until_s):
@@ -171,6 +185,7 @@ class Recorder:
         return WorldRecord(
             tuple(each for each in self.runs if each.end_s > each.begin_s),
             tuple(each for each in self.waits if each.end_s > each.begin_s),
+            tuple(each for each in self.far if each.end_s > each.begin_s),
             tuple(each for each in self.absences if each.end_s > each.begin_s),
             tuple(self.links),
             tuple(self.rates),
@@ -260,6 +275,17 @@ class Recorder:
         return found
 
     # ----------------------------------------------------------------------------------------------------------- waits
+    def _note_far(self, moment: Moment) -> None:
+        world = moment.world
+        for job in world.serving.tolist():
+            begin_s = max(world.job[job, c.LATE_SINCE].item(), world.job[job, c.READY].item())
+            if world.mark[job, c.STATUS] != c.RUNNING:
+                begin_s = np.inf
+            if job in self._far and begin_s == np.inf:
+                self.far.append(FarAway(job, self._far.pop(job), moment.now_s))
+            elif begin_s < np.inf:
+                self._far.setdefault(job, begin_s)
+
     def _note_waits(self, moment: Moment) -> None:
         """Why each job waits, and how much of what is free they can use."""
         world, waiting = moment.world, moment.waiting.tolist()

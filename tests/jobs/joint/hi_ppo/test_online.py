@@ -111,7 +111,7 @@ def told(*script: Scripted) -> tuple[Told, Agents]:
 
 
 def script(lazy_s: float = np.inf, only: int = 0) -> Scripted:
-    return Scripted({}, {}, lazy_s, only)
+    return Scripted({}, {}, lazy_s=lazy_s, only=only)
 
 
 def served(
@@ -333,7 +333,7 @@ class Broken(Scripted):
 def test_a_policy_that_breaks_is_out_at_once_and_the_rule_goes_on(tmp_path: Path) -> None:
     played = scene(jobs=80)
     breaks_s = float(played.workload.arrival_s[30])
-    found = served(played, tmp_path, *told(Broken({}, {}, breaks_s, 80)))
+    found = served(played, tmp_path, *told(Broken({}, {}, lazy_s=breaks_s, only=80)))
     assert found.ran.all()
     with log_of(tmp_path, played) as log:
         assert any("version 1 could not decide: FloatingPointError: no luck" in why for _, _, why in log.served)

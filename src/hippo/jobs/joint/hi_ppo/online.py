@@ -186,7 +186,7 @@ class AgentsLearner:
             found.ppo, steps_per_update=4096, minibatch=512, learning_rate=2e-4, learning_rate_end=2e-4, entropy_end=0.0
         )
         learner = cls(replace(found, ppo=ppo))
-        return learner, learner._checked(arrays, str(path))
+        return learner, learner._checked(arrays, made, str(path))
 
     def policy(self, weights: Agents) -> SitePolicy:
         """As it serves: the likeliest answers."""
@@ -213,7 +213,7 @@ class AgentsLearner:
         for _ in range(self.updates):
             learner.learn(0.0)
         arrays = {name: array.numpy().copy() for name, array in policy.state_dict().items()}
-        return Agents.of({**arrays, HEADS: np.array(self.settings.network.heads)})
+        return replace(Agents.of({**arrays, HEADS: np.array(self.settings.network.heads)}), stops=weights.stops)
 
     def packed(self, weights: Agents) -> bytes:
         """The bytes of a file, as training writes them."""
@@ -223,13 +223,13 @@ class AgentsLearner:
 
     def unpacked(self, content: bytes, source: str) -> Agents:
         """From such bytes; ``InputError`` where they are damaged or of another shape."""
-        return self._checked(FORM.unpacked(content, source)[0], source)
+        return self._checked(*FORM.unpacked(content, source), source)
 
-    def _checked(self, arrays: Mapping[str, NDArray[Any]], source: str) -> Agents:
+    def _checked(self, arrays: Mapping[str, NDArray[Any]], made: Mapping[str, Any], source: str) -> Agents:
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise FORM.wrong(source)
         try:
-            return Agents.of(arrays)
+            return Agents.of(arrays, made)
         except (KeyError, ValueError):
             raise FORM.wrong(source) from None
 

@@ -134,6 +134,11 @@ class Agents:
 
     def answer(self, moment: Moment, seen: Sight, rng: np.random.Generator | None = None) -> Answer | None:
         """Slot, place and shape that are likeliest, or drawn as they are likely; None: nobody."""
+        found = self.place(moment, seen, rng)
+        return found and (*found, self.shape(moment, seen, *found, rng))
+
+    def place(self, moment: Moment, seen: Sight, rng: np.random.Generator | None) -> tuple[int, int] | None:
+        """The upper agent's: slot and place."""
         nodes, rows, around = think(self.upper, seen)
         scores = whom(self.upper, rows, around)
         scores[:-1] = np.where(seen.may, scores[:-1], -np.inf)
@@ -146,9 +151,12 @@ class Agents:
         if not count:
             return None
         where = seen.where[:count]
-        place = _taken(whither(self.upper, nodes, rows[slot], around, seen.places[:count], where), rng)
-        shapes = int(observe.shapes(moment.world, seen, slot, place))
-        return slot, place, _taken(how(self.lower, seen.shapes[:shapes]), rng) if shapes else -1
+        return slot, _taken(whither(self.upper, nodes, rows[slot], around, seen.places[:count], where), rng)
+
+    def shape(self, moment: Moment, seen: Sight, slot: int, place: int, rng: np.random.Generator | None) -> int:
+        """The lower agent's, -1: there is none to choose."""
+        count = int(observe.shapes(moment.world, seen, slot, place))
+        return _taken(how(self.lower, seen.shapes[:count]), rng) if count else -1
 
 
 def _taken(scores: Floats, rng: np.random.Generator | None) -> int:

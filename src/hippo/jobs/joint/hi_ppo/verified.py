@@ -54,6 +54,9 @@ class VerifiedScheduler:
             self.policy.decide(moment)
             return
         counts, ends_s = moment.counts, self.clock() + self.deadline_s
+        if not self.policy.has_learned(moment):
+            self.base.decide(moment)
+            return
         counts["moments"] += 1
         first = counts["moments"] == 1
         answers = self._verified(moment, lambda: first or self.clock() < ends_s)
