@@ -34,6 +34,7 @@ LEARNED = {
     "src/hippo/dispatch/dispatch.npz",
     "src/hippo/jobs/learned/jobs.npz",
     "src/hippo/jobs/learned/deadlines.npz",
+    "src/hippo/jobs/joint/hi_ppo/world.npz",
 } | {f"src/hippo/network/hi_ppo/policies/{name}" for name in POLICIES}
 MOST_LEARNED_BYTES = 2_000_000
 RECORDED = {"tests/network/hi_ppo/recorded.npz", "data/offers_four_by_eighty.npz"}
