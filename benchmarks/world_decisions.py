@@ -75,7 +75,7 @@ def moments(scene: WorldScene, jobs: int) -> Iterator[Moment]:
 
 def crowded(domains: int, jobs: int, seed: int, *, stops: bool) -> WorldScene:
     """All jobs come within a second, a quarter more than are to be there."""
-    scene = ground().scene(WorldDraw("mixed", 1.0, "still", domains, jobs * 5 // 4, seed, stops))
+    scene: WorldScene = ground().scene(WorldDraw("mixed", 1.0, "still", domains, jobs * 5 // 4, seed, stops))
     arrival_s = np.linspace(0.0, 1.0, len(scene.workload))
     return replace(scene, workload=replace(scene.workload, arrival_s=arrival_s))
 
