@@ -163,6 +163,8 @@ def test_an_edit_of_a_kernel_that_another_file_calls_is_seen(pair: Path, tmp_pat
     (pair / "called.py").write_text(CALLED.replace("values.sum()", "1000 * values.sum()"))
     assert _ask(pair, HIPPO_CACHE=cache)[0].startswith("30000.0 ")
     (pair / "constants.py").write_text("FACTOR = 7\n")  # a file without kernels that a kernel's file imports
+    later = os.stat(pair / "constants.py").st_mtime + 10.0  # of equal size in one second: no edit to Python
+    os.utime(pair / "constants.py", (later, later))
     assert _ask(pair, HIPPO_CACHE=cache)[0].startswith("42000.0 ")
     (pair / "elsewhere.py").write_text("FACTOR = 9\n")  # one that no kernel can see
     assert _ask(pair, HIPPO_CACHE=cache)[0] == "42000.0"

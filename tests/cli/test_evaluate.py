@@ -227,7 +227,6 @@ def test_worlds_are_played_by_everybody_asked_and_written_down(hippo, tmp_path):
     ("arguments", "words"),
     [
         (("--methods", "nobody"), "unknown method 'nobody'"),
-        (("--methods", "hi_ppo"), "--policy"),
         (("--policy", "no.npz"), "no.npz"),
         (("--methods", "srpt", "--policy", "no.npz"), "only hi_ppo takes a policy"),
         (("--loads", "much"), "--loads"),
