@@ -86,7 +86,7 @@ LEVERS: Mapping[str, Mapping[str, Levers]] = {
 }
 """Of each rule, where running jobs may be stopped and where they are kept, what is tried of each lever. Who knows
 nothing of durations waits for nobody to end; ``mast`` spans no regions, and who goes first stays as the rule says."""
-SETTINGS = 12
+SETTINGS = 40
 """That are drawn, the usual one first."""
 ON_SRPT = ("crux", "receding_horizon")
 """They stand on the best ``srpt``, so what is searched of them is only what they add, later."""

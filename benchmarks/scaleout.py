@@ -1,7 +1,7 @@
 """Decisions a CPU second while the agents of a site learn, by one process and by 1, 2 and 4 workers of a Ray cluster.
 
-Equal updates for all: the same four shares of 64 worlds on four hubs and 16,384 decisions an update, as configured, no
-imitation, nobody looks at other worlds. CPU seconds are those of all workers and of the process that drives them; one
+Equal updates for all: the same four shares of 64 worlds on four hubs and 16,384 decisions an update, as configured,
+nobody looks at other worlds. CPU seconds are those of all workers and of the process that drives them; one
 update more comes first. *Rolling*: of the first worker in its roll-outs alone. *Whole*: everybody waits for everybody;
 *cut*: as ``hippo train --ray`` does it, once 60 % of the workers are done with their roll-outs the others give what
 they have; *slow*: one worker waits 20 ms at each of its answers. Clock times mean little where workers are more than

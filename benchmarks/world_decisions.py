@@ -26,11 +26,10 @@ import numpy as np
 import torch
 
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.observe import Sight
 from hippo.jobs.joint.env import WorldScene
 from hippo.jobs.joint.evaluate.worlds import WorldDraw
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, collect
-from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
+from hippo.jobs.joint.hi_ppo.policy import Agents, Eyes, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
 from hippo.jobs.joint.hi_ppo.train import packed, share_learner
@@ -53,10 +52,10 @@ class Timed(Agents):
 
     lower_s: list[float] = field(default_factory=list)
 
-    def shape(self, moment: Moment, seen: Sight, slot: int, place: int, rng: np.random.Generator | None) -> int:
+    def shape(self, moment: Moment, eyes: Eyes, slot: int, place: int, rng: np.random.Generator | None) -> int:
         """As theirs."""
         began = process_time()
-        found = super().shape(moment, seen, slot, place, rng)
+        found = super().shape(moment, eyes, slot, place, rng)
         self.lower_s.append(process_time() - began)
         return found
 

@@ -13,7 +13,6 @@ from hippo.errors import InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.env import JOBS, WorldEnv, prices
 from hippo.jobs.joint.gym_env import SiteGym
-from hippo.jobs.joint.hi_ppo.teacher import teach, teacher_of
 from hippo.jobs.joint.turns import JOB, SHAPE, UPPER, SiteTurns
 from hippo.learn.turns import ALLOWED, OBSERVED, pettingzoo_env, rllib_env
 
@@ -49,7 +48,7 @@ def test_answers_in_turns_are_the_answers_of_the_world_below():
     while not over:
         env, answer = turns.batch.envs[0], 0
         if turns.asked == JOB:
-            teach(env.world, env.sight, teacher_of(env.scene), found)
+            found[:] = env.advised()
             answer = JOBS if found[0] < 0 else int(found[0])
         elif turns.asked != SHAPE:
             answer = int(found[1])
@@ -58,7 +57,7 @@ def test_answers_in_turns_are_the_answers_of_the_world_below():
     alone = WorldEnv(scene, prices(scene))
     paid_s = alone.paid_s
     while not alone.done:
-        teach(alone.world, alone.sight, teacher_of(alone.scene), found)
+        found[:] = alone.advised()
         paid_s -= alone.answer(int(found[0]), int(found[1]), 0 if alone_asks(alone, found) else -1)
     assert turns.figures["priced_s"] == pytest.approx(paid_s)
     assert seen == {}

@@ -22,7 +22,7 @@ from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
-DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS, SITE_NUMBERS = 14, 7, 25, 16, 12
+DOMAIN_NUMBERS, LINK_NUMBERS, JOB_NUMBERS, PLACE_NUMBERS, SITE_NUMBERS = 14, 7, 26, 17, 13
 SHAPE_NUMBERS, SHAPES = 18, 12
 THERE = 10
 """Number of a domain that is 1: rows of domains that are not there are zero."""
@@ -30,6 +30,9 @@ FORECAST, MEMORY = (4, 5), (6,)
 """Numbers of a link: what is expected of it, and with what doubt; what it carried in the past."""
 PAST, OF_USER = (11, 12, 13), (22, 23)
 """Numbers of a domain: how it was in the past; of a job: what jobs of its user did of what they were told to."""
+
+ADVISED_JOB, ADVISED_NOBODY, ADVISED_PLACE = 24, 12, 16
+"""Numbers of a job, the site and a place that are 1 where a rule would choose it, nobody, it: 0, until one is asked."""
 
 LATELY_S = (3600.0, 6 * 3600.0)
 """What came within these is summed."""
@@ -383,6 +386,7 @@ def _site(w, s):  # type: ignore[no-untyped-def]
     for number in range(7, 11):
         numbers[number] = np.log(1.0 + numbers[number]) / 4.0
     numbers[11] = s.egress_weight
+    numbers[ADVISED_NOBODY] = 0.0
 
 
 @kernel(lean=True)
@@ -447,7 +451,8 @@ def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
             ended += 1
     numbers[22] = of_user / (1.0 + ended)
     numbers[23] = np.log(1.0 + ended) / 4.0
-    numbers[24] = 1.0
+    numbers[ADVISED_JOB] = 0.0
+    numbers[25] = 1.0
 
 
 @kernel(lean=True)

@@ -25,6 +25,8 @@ from hippo.jobs.engine.keys import remaining
 from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.engine.running import stop, try_start
 from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.joint import advice
+from hippo.jobs.joint.advice import Advisor, advisor
 from hippo.jobs.joint.play import opened, step
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import ReplayRules, Tenants
@@ -77,9 +79,11 @@ class WorldEnv:
     price: Floats
     world: QueueWorld = field(init=False)
     sight: Sight = field(init=False)
+    rule: Advisor = field(init=False, repr=False)
     floor_bytes_per_s: float = 0.0
     """What exchange sends over links that carry less counts as sent below the floor."""
     state: Floats = field(init=False)  # (HELD + 2 U,) of U users
+    standing: Floats = field(init=False)  # (STANDING,) how it stands, with hindsight: see ``stand``
 
     def __post_init__(self) -> None:
         each = self.scene
@@ -94,9 +98,11 @@ class WorldEnv:
             stops=each.settings.stops,
             egress_weight=each.egress_weight,
         )
+        self.rule = advisor(each.workload, each.site, each.offers, stops=each.settings.stops)
         self.state = np.zeros(HELD + 2 * len(self.world.user))
         self.state[FLOOR] = self.floor_bytes_per_s
-        go_on(self.world, self.sight, self.price, self.state)
+        self.standing = np.zeros(STANDING)
+        go_on(self.world, self.sight, self.rule, self.price, self.state, self.standing)
 
     @property
     def done(self) -> bool:
@@ -111,69 +117,80 @@ class WorldEnv:
     def costs(self) -> Floats:
         """(COSTS,) what is limited, since the beginning: egress in USD, shares of the site that owners lacked of an
         equal share, times seconds, stops, GB sent below the floor."""
-        return np.array(
-            [egress_usd(self.world), self.state[UNFAIR], self.world.mark[:, c.STOPS].sum(), self.state[BELOW] * 1e-9]
-        )
-
-    def standing(self) -> Floats:
-        """(STANDING,) how it stands, with hindsight: see the kernel."""
-        found = np.zeros(STANDING)
-        standing(self.world, self.sight, self.price, found)
-        return found
+        return np.array([self.state[EGRESS], self.state[UNFAIR], self.state[STOPPED], self.state[BELOW] * 1e-9])
 
     def places(self, slot: int) -> int:
         """How many places a job that is shown has; they stand in ``sight``."""
-        return int(observe.places(self.world, self.sight, slot))
+        return int(advice.places(self.world, self.sight, self.rule, slot))
 
     def shapes(self, slot: int, place: int) -> int:
         """In how many shapes a place can be taken, 0: it takes no devices, or is a gang's; they stand in ``sight``."""
         return int(observe.shapes(self.world, self.sight, slot, place))
 
+    def advised(self) -> tuple[int, int]:
+        """The slot that the rule would choose, -1: nobody; and the place, of those that now stand in ``sight``."""
+        slots = np.flatnonzero(self.sight.jobs[:, observe.ADVISED_JOB])
+        if not len(slots):
+            return -1, 0
+        count = self.places(int(slots[0]))
+        return int(slots[0]), int(self.sight.places[:count, observe.ADVISED_PLACE].argmax()) if count else 0
+
     def answer(self, slot: int, place: int, shape: int = -1) -> float:
         """Carry out a choice (slot -1: nobody; shape -1: the quickest, fullest nodes first), and go on to the next one
         that is to be made; returns the reward."""
         self.state[PAID] = 0.0
-        turn(self.world, self.sight, self.price, self.state, slot, place, shape)
+        turn(self.world, self.sight, self.rule, self.price, self.state, self.standing, slot, place, shape)
         return -float(self.state[PAID])
 
 
-ENDED, PAID, ANSWERS, UNFAIR, BELOW, FLOOR, HELD = range(7)
+ENDED, PAID, ANSWERS, UNFAIR, BELOW, EGRESS, STOPPED, FLOOR, HELD = range(9)
 """Of ``WorldEnv.state``; behind them devices that each user holds, then those that its jobs would take."""
 COSTS = ("egress", "unfairness", "stops", "below_floor")
 
 
 @kernel(lean=True)
-def turn(w, s, price, state, slot, place, shape):  # type: ignore[no-untyped-def]
+def turn(w, s, rule, price, state, stands, slot, place, shape):  # type: ignore[no-untyped-def]
     """An answer, and whatever follows until the next is due."""
     state[ANSWERS] += 1.0
     if slot >= 0:
         carry_out(w, s, slot, place, shape)
-        if state[ANSWERS] < MOST_ANSWERS and _asks(w, s):
+        if state[ANSWERS] < MOST_ANSWERS and _asks(w, s, rule):
+            _note(w, s, price, state, stands)
             return
-    go_on(w, s, price, state)
+    go_on(w, s, rule, price, state, stands)
 
 
 @kernel(lean=True)
-def go_on(w, s, price, state):  # type: ignore[no-untyped-def]
+def go_on(w, s, rule, price, state, stands):  # type: ignore[no-untyped-def]
     """Let time pass until somebody could go somewhere, or nothing is to come."""
     state[ANSWERS] = 0.0
     while True:
         before, cost, lacks, below = w.clock[c.NOW], priced(w, price), _lacking(w, state), _below(w, state[FLOOR])
         if not step(w):
             state[ENDED] = 1.0
-            return
+            break
         state[PAID] += cost * (w.clock[c.NOW] - before)
         state[UNFAIR] += lacks * (w.clock[c.NOW] - before)
         state[BELOW] += below * (w.clock[c.NOW] - before)
-        if _asks(w, s):
-            return
+        if _asks(w, s, rule):
+            break
+    _note(w, s, price, state, stands)
 
 
 @kernel(lean=True)
-def _asks(w, s):  # type: ignore[no-untyped-def]
+def _note(w, s, price, state, stands):  # type: ignore[no-untyped-def]
+    """What has been used so far, and how it stands."""
+    state[EGRESS], state[STOPPED] = egress_usd(w), 0.0
+    for job in range(w.tally[c.ARRIVED]):
+        state[STOPPED] += w.mark[job, c.STOPS]
+    stand(w, s, price, stands)
+
+
+@kernel(lean=True)
+def _asks(w, s, rule):  # type: ignore[no-untyped-def]
     """Look; whether anybody who is shown could go somewhere."""
     count = 0
-    for at in range(observe.look(w, s)):
+    for at in range(advice.look(w, s, rule)):
         count += s.may[at]
     return count > 0
 
@@ -238,7 +255,7 @@ STANDING = 4
 
 
 @kernel(lean=True)
-def standing(w, s, price, found):  # type: ignore[no-untyped-def]
+def stand(w, s, price, found):  # type: ignore[no-untyped-def]
     """How a world stands, with hindsight, into ``found`` (STANDING,): price per second of who is there, and of who
     waits; priced seconds and seconds of the whole site that those who are there need still, at their quickest."""
     for number in range(STANDING):

@@ -568,6 +568,13 @@ def next_begun(w, s, r, room):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def best_place(w, s, r, room, job):  # type: ignore[no-untyped-def]
+    """Where an elastic job that waits would begin if it did, of the places that are seen; -1: nowhere."""
+    place, _ = _choose(w, s, r, room, job, -1)
+    return place
+
+
+@kernel(lean=True)
 def _enlarge(w, s, r, room, job, now):  # type: ignore[no-untyped-def]
     """Begin an elastic job by force at the size that costs it least, or half of it, or a quarter .., where that costs
     less by ``margin`` than what is free (``now``); False: nobody stops."""

@@ -141,9 +141,9 @@ class OfferTable:
         return found
 
     def prices(self, workload: JobWorkload) -> Floats:
-        """(n,) what a second of each job in the system costs: its priority, over the time that it takes at best by what
-        was told of it (with an hour added), so that all sizes count; of mean 1."""
-        found = (1.0 + workload.priority) / (3600.0 + workload.told_s / self.quickest(workload))
+        """(n,) what a second of each job in the system costs: 1 + its priority (negative ones as 0), as its work counts
+        in goodput; of mean 1. So priced time is priority-weighted completion."""
+        found = 1.0 + np.maximum(workload.priority, 0)
         result: Floats = found / found.mean()
         return result
 

@@ -17,10 +17,9 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
 from hippo.jobs.joint.env import JOBS, WorldEnv, prices
 from hippo.jobs.joint.hi_ppo import policy as served
-from hippo.jobs.joint.hi_ppo.ahead import Branch, _learn, _lesson, _likely, tried
+from hippo.jobs.joint.hi_ppo.ahead import Branch, Lesson, _learn, _lesson, _likely, tried
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldShare, decide, tensors
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
-from hippo.jobs.joint.hi_ppo.teacher import teach, teacher_of
 from hippo.jobs.joint.hi_ppo.train import POLICY, learned, packed
 from hippo.jobs.joint.hi_ppo.worlds import WorldBatch, by_rule
 from hippo.jobs.joint.moment import Moment
@@ -77,7 +76,6 @@ def small(out: Path, **run: object) -> WorldLearning:
         ppo=replace(found.ppo, steps_per_update=64, minibatch=32),
         network=replace(found.network, hidden=8, layers=1),
         worlds=replace(found.worlds, jobs=10, validation=2),
-        imitation=replace(found.imitation, rounds=1, steps=4),
         ahead=replace(found.ahead, rounds=1, moments=1, every=1),
         run=replace(found.run, updates=3, parallel=4, value_updates=1, checkpoint_every=1, validate_every=2, **run),
     )
@@ -144,8 +142,8 @@ def test_torch_and_numpy_score_alike():
             whither = policy.upper.whither(thought, torch.from_numpy(found.action[:, 0]), seen).numpy()
             how = policy.lower.scores(seen.shapes).numpy()
         for each, env in enumerate(batch.envs):
-            nodes, rows, around = served.think(agents.upper, env.sight)
-            np.testing.assert_allclose(served.whom(agents.upper, rows, around), whom[each], atol=1e-4)
+            nodes, rows, around, advised = served.think(agents.upper, env.sight)
+            np.testing.assert_allclose(served.whom(agents.upper, rows, around, advised), whom[each], atol=1e-4)
             slot = int(found.action[each, 0])
             if slot < JOBS:
                 places = served.whither(agents.upper, nodes, rows[slot], around, env.sight.places, env.sight.where)
@@ -193,7 +191,7 @@ def test_beside_the_rule_the_rule_regrets_nothing():
             break
         action = np.zeros((2, 3), np.int64)
         for each, env in enumerate(batch.envs):
-            teach(env.world, env.sight, teacher_of(env.scene), found)
+            found[:] = env.advised()
             action[each, :2] = JOBS if found[0] < 0 else found[0], found[1]
         batch.ask(action[:, 0])
         earned += batch.answer(action)[0]
@@ -240,7 +238,7 @@ def test_an_answer_played_ahead_costs_what_it_then_costs():
     for number in range(4):
         env = WorldEnv(scenes().scene(number), prices(scenes().scene(number)))
         before, found = env.world.job.copy(), np.zeros(2, np.int64)
-        teach(env.world, env.sight, teacher_of(env.scene), found)
+        found[:] = env.advised()
         branch = Branch.of(env)
         total_s = by_rule(env.scene).total_s
         assert branch.cost(int(found[0]), int(found[1]), 0.0) + env.paid_s == pytest.approx(total_s, rel=1e-9)
@@ -253,11 +251,11 @@ def test_who_does_as_the_rule_stands_as_the_rule():
     scene = scenes().scene(5)
     env, curve, found = WorldEnv(scene, prices(scene)), by_rule(scene), np.zeros(2, np.int64)
     while not env.done:
-        beside = curve.beside(env.world.clock[c.NOW], env.standing(), len(env.price))
+        beside = curve.beside(env.world.clock[c.NOW], env.standing, len(env.price))
         assert np.isfinite(beside).all()
         if not found[0] >= 0:  # time went on: all that the rule answers at once counts as one
             assert beside[4] == pytest.approx(0.0, abs=1e-9)
-        teach(env.world, env.sight, teacher_of(env.scene), found)
+        found[:] = env.advised()
         env.answer(int(found[0]), int(found[1]))
 
 
@@ -268,13 +266,19 @@ def test_learning_from_answers_played_ahead_moves_the_policy_to_what_costs_less(
     share = WorldShare(WorldBatch(scenes(stops=0.0), 4, 4, regret=True), np.random.default_rng(0))
     seen, action, cost = tried(policy, share, [None] * 4, 6, 2, 1e-5)
     lesson, _ = _lesson(policy, seen, action, cost)
-    before = (_likely(policy, lesson.seen, lesson.action, lesson.there).exp() * lesson.goal.log().clamp_min(-9)).sum()
+    before = _apart(policy, lesson)
     optimizer = torch.optim.Adam(policy.upper.parameters(), lr=3e-3)
     for _ in range(20):
         _learn(policy, optimizer, [lesson], share.rng)
-    after = (_likely(policy, lesson.seen, lesson.action, lesson.there).exp() * lesson.goal.log().clamp_min(-9)).sum()
-    assert float(after.detach()) > float(before.detach())
+    assert _apart(policy, lesson) < before
     assert np.isfinite(cost).sum(axis=1).min() >= 1
+
+
+@torch.no_grad()
+def _apart(policy: SiteAgents, lesson: Lesson) -> float:
+    """Of what the policy says from what it should say (Kullback and Leibler)."""
+    said = _likely(policy, lesson.seen, lesson.action, lesson.there)
+    return float((lesson.goal * (lesson.goal.clamp_min(1e-12).log() - said))[lesson.there].sum())
 
 
 def test_the_served_policy_plays_a_whole_workload():

@@ -16,7 +16,6 @@ from hippo.jobs.joint.env import COSTS, JOBS, WorldEnv, prices
 from hippo.jobs.joint.hi_ppo.learner import Roll, SiteAgents, WorldLearner, WorldShare, decide, limited, tensors
 from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning
-from hippo.jobs.joint.hi_ppo.teacher import teach, teacher_of
 from hippo.jobs.joint.hi_ppo.train import packed
 from hippo.jobs.joint.hi_ppo.worlds import WorldBatch
 from hippo.jobs.joint.moment import Scheduler
@@ -38,7 +37,7 @@ def by_rule(env: WorldEnv) -> WorldEnv:
     """Played to its end by the rule."""
     found = np.zeros(2, np.int64)
     while not env.done:
-        teach(env.world, env.sight, teacher_of(env.scene), found)
+        found[:] = env.advised()
         env.answer(int(found[0]), int(found[1]))
     return env
 
@@ -174,7 +173,7 @@ def test_who_prefers_no_egress_earns_by_egress_alone():
     assert env.sight.site[11] == pytest.approx(drawn.scene(0).egress_weight)
     earned = env.costs()[0] / -7.0
     while not batch.over:
-        teach(env.world, env.sight, teacher_of(env.scene), found)
+        found[:] = env.advised()
         batch.ask(found[:1] if found[0] >= 0 else np.array([JOBS]))
         earned += float(batch.answer(np.array([[found[0] if found[0] >= 0 else JOBS, found[1], 0]]))[0][0])
     assert earned == pytest.approx(env.costs()[0] / -7.0, rel=1e-4, abs=1e-6)
@@ -218,9 +217,11 @@ def test_the_upper_agent_learns_every_so_many_updates():
 def test_agents_that_never_learned_where_jobs_are_stopped_leave_that_to_a_rule():
     settings = WorldLearning()
     torch.manual_seed(3)
-    blind = HiPpoScheduler(agents=Agents.unpacked(packed(SiteAgents(settings), settings), "here"))
+    contrary = SiteAgents(settings)
+    torch.nn.init.constant_(contrary.upper.follows, -5.0)  # does anything but what the rule says
+    blind = HiPpoScheduler(agents=Agents.unpacked(packed(contrary, settings), "here"))
     wise = replace(settings, worlds=replace(settings.worlds, stops=0.5))
-    knows = HiPpoScheduler(agents=Agents.unpacked(packed(SiteAgents(wise), wise), "here"))
+    knows = HiPpoScheduler(agents=Agents.unpacked(packed(contrary, wise), "here"))
     assert blind.agents is not None
     assert knows.agents is not None
     assert (blind.agents.stops, knows.agents.stops) == (False, True)

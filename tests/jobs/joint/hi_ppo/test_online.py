@@ -143,7 +143,7 @@ def paid(played: WorldScene, finish_s: Any) -> float:
 
 def log_of(folder: Path, played: WorldScene) -> Log:
     moment = Moment.of(opened(played.workload, played.site, offers=played.offers).world, *_asked(played))
-    seen = online._seen(HiPpoScheduler()._sight(moment), None)
+    seen = online._seen(HiPpoScheduler().eyes(moment).sight, None)
     return Log(folder / "log.sqlite", shape=seen[0].shape, actions=len(seen[1]))
 
 

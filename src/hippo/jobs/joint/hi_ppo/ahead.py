@@ -25,12 +25,12 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import Sight, sight
+from hippo.jobs.joint.advice import Advisor, advisor
 from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.env import JOBS, PLACES, WorldEnv, carry_out, egress_usd, priced
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldShare, decide, drawn, keep, room, tensors
 from hippo.jobs.joint.hi_ppo.network import MomentsSeen
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
-from hippo.jobs.joint.hi_ppo.teacher import Teacher, teacher_of
 from hippo.jobs.joint.hi_ppo.worlds import Sights, WorldBatch
 from hippo.jobs.joint.play import step
 from hippo.jobs.joint.ranked import decide_ranked
@@ -57,7 +57,7 @@ class Branch:
     env: WorldEnv
     trial: WorldCopy
     sight: Sight
-    rule: Teacher
+    rule: Advisor
 
     @classmethod
     def of(cls, env: WorldEnv) -> Branch:
@@ -71,7 +71,8 @@ class Branch:
             stops=scene.settings.stops,
             egress_weight=scene.egress_weight,
         )
-        return cls(env, WorldCopy.of(env.world), seen, teacher_of(scene))
+        rule = advisor(scene.workload, scene.site, scene.offers, stops=scene.settings.stops)
+        return cls(env, WorldCopy.of(env.world), seen, rule)
 
     def cost(self, slot: int, place: int, decay: float, usd_s: float = 0.0) -> float:
         """Priced seconds from now on if this is answered and the rule answers all that comes, discounted by ``decay`` a

@@ -52,6 +52,9 @@ class SiteAgents(nn.Module):
             sees.sees_jobs[list(observe.OF_USER)] = 0.0
         if settings.ablation.no_forecast:
             sees.sees_links[list(observe.FORECAST)] = 0.0
+        if settings.ablation.no_advice:
+            sees.sees_jobs[observe.ADVISED_JOB], sees.sees_site[observe.ADVISED_NOBODY] = 0.0, 0.0
+            sees.sees_places[observe.ADVISED_PLACE] = 0.0
 
     def evaluate(self, seen: MomentsSeen, action: Tensor) -> Evaluated:
         """How likely whole answers (N, 3) are now, as one agent's."""

@@ -15,6 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from hippo.jobs.engine.observe import (
+    ADVISED_JOB,
+    ADVISED_NOBODY,
+    ADVISED_PLACE,
     DOMAIN_NUMBERS,
     JOB_NUMBERS,
     LINK_NUMBERS,
@@ -49,6 +52,18 @@ class Thought(NamedTuple):
     domains: Tensor  # (N, K + 1, O), the last zero
     jobs: Tensor  # (N, J, H), zero for nobody
     around: Tensor  # (N, O + H) of the whole moment
+    advised: Tensor  # (N, J + 1) 1: whom the rule would choose
+
+
+SEEN = {
+    "site": SITE_NUMBERS,
+    "domains": DOMAIN_NUMBERS,
+    "links": LINK_NUMBERS,
+    "jobs": JOB_NUMBERS,
+    "places": PLACE_NUMBERS,
+}
+FOLLOWS = (5.0, 5.0, 5.0)
+"""Log odds by which what the rule says is likelier than anything else as learning begins."""
 
 
 class UpperNetwork(nn.Module):
@@ -63,8 +78,11 @@ class UpperNetwork(nn.Module):
         self.sees_domains: Tensor
         self.sees_links: Tensor
         self.sees_jobs: Tensor
-        for name, count in (("domains", DOMAIN_NUMBERS), ("links", LINK_NUMBERS), ("jobs", JOB_NUMBERS)):
+        self.sees_site: Tensor
+        self.sees_places: Tensor
+        for name, count in SEEN.items():
             self.register_buffer(f"sees_{name}", torch.ones(count))  # 0: left out
+        self.follows = nn.Parameter(torch.tensor(FOLLOWS))  # a rule: whom, nobody, where
         self.domain_in = nn.Linear(DOMAIN_NUMBERS, hidden)
         self.message_node = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(layers))
         self.message_edge = nn.ModuleList(nn.Linear(2 * LINK_NUMBERS, hidden) for _ in range(layers))
@@ -95,19 +113,23 @@ class UpperNetwork(nn.Module):
             sent = torch.relu(of_node(nodes)[:, None] + of_edge(edges)).mul(share[:, None, :, None]).sum(2)
             nodes = torch.relu(update(torch.cat([nodes, sent], dim=-1)))
         there = seen.jobs[..., -1] > 0
-        wide = seen.site[:, None].expand(-1, seen.jobs.shape[1], -1)
-        rows = self.job_in(torch.cat([seen.jobs * self.sees_jobs, wide], dim=-1))
+        site, jobs = seen.site * self.sees_site, seen.jobs * self.sees_jobs
+        advised = torch.cat([jobs[..., ADVISED_JOB], site[:, ADVISED_NOBODY, None]], dim=-1)
+        wide = site[:, None].expand(-1, seen.jobs.shape[1], -1)
+        rows = self.job_in(torch.cat([jobs, wide], dim=-1))
         hidden = ~there & there.any(1, keepdim=True)
         rows = rows + self.attention(rows, rows, rows, key_padding_mask=hidden, need_weights=False)[0]
         rows = (rows + self.job_next(rows)) * there[..., None]
         many = there.sum(1, keepdim=True).clamp_min(1)
         around = torch.cat([(nodes * share[..., None]).sum(1), rows.sum(1) / many], dim=-1)
-        return Thought(torch.cat([nodes, torch.zeros_like(nodes[:, :1])], dim=1), rows, around)
+        return Thought(torch.cat([nodes, torch.zeros_like(nodes[:, :1])], dim=1), rows, around, advised)
 
     def whom(self, thought: Thought) -> Tensor:
         """Logits (N, J + 1) of jobs, the last: nobody."""
         jobs = torch.relu(self.job_own(thought.jobs) + self.job_around(thought.around)[:, None])
-        return torch.cat([self.job_out(jobs)[..., 0], self.none_out(thought.around)], dim=-1)
+        said = torch.cat([self.job_out(jobs)[..., 0], self.none_out(thought.around)], dim=-1)
+        follows = torch.cat([self.follows[:1].expand(jobs.shape[1]), self.follows[1:2]])
+        return said + follows * thought.advised
 
     def whither(self, thought: Thought, slot: Tensor, seen: MomentsSeen) -> Tensor:
         """Logits (N, P) of the places of the chosen jobs (N,)."""
@@ -115,8 +137,9 @@ class UpperNetwork(nn.Module):
         job = thought.jobs[rows, slot.clamp_max(thought.jobs.shape[1] - 1)]
         parts = self.place_parts(thought.domains)[rows[:, None, None], seen.where].sum(2)
         around = self.place_job(torch.cat([job, thought.around], dim=-1))
-        found: Tensor = self.place_out(torch.relu(self.place_own(seen.places) + around[:, None] + parts))[..., 0]
-        return found
+        places = seen.places * self.sees_places
+        found: Tensor = self.place_out(torch.relu(self.place_own(places) + around[:, None] + parts))[..., 0]
+        return found + self.follows[2] * places[..., ADVISED_PLACE]
 
     def value(self, thought: Thought, seen: MomentsSeen) -> Tensor:
         """(N, 1) what is to be earned from here."""

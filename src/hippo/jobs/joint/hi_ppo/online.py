@@ -27,7 +27,7 @@ from hippo.jobs.engine.keys import attained
 from hippo.jobs.engine.observe import Sight
 from hippo.jobs.job import Job
 from hippo.jobs.joint.env import JOBS, PLACES, WorldScene, priced
-from hippo.jobs.joint.hi_ppo.policy import FORM, Agents, Answer, HiPpoScheduler
+from hippo.jobs.joint.hi_ppo.policy import FORM, Agents, Answer, Eyes, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import play_jointly
@@ -244,18 +244,18 @@ def _named(weights: Agents) -> dict[str, NDArray[Any]]:
 
 
 # ------------------------------------------------------------------------------------------------------------ serving
-class _Noted(Agents):
+class _Logged(Agents):
     """Agents whose every answer is noted before it is carried out."""
 
     def __init__(self, agents: Agents, note: Callable[[Moment, Sight, Answer | None], None]) -> None:
         super().__init__(agents.upper, agents.lower, agents.stops)
         object.__setattr__(self, "asked", (agents, note))
 
-    def answer(self, moment: Moment, seen: Sight, rng: np.random.Generator | None = None) -> Answer | None:
+    def answer(self, moment: Moment, eyes: Eyes, rng: np.random.Generator | None = None) -> Answer | None:
         """Theirs."""
         agents, note = self.asked  # type: ignore[attr-defined]
-        found: Answer | None = agents.answer(moment, seen, rng)
-        note(moment, seen, found)
+        found: Answer | None = agents.answer(moment, eyes, rng)
+        note(moment, eyes.sight, found)
         return found
 
 
@@ -405,16 +405,16 @@ class OnlineScheduler:
     # ----------------------------------------------------------------------------------------------------- who serves
     def _glance(self, moment: Moment) -> Sight:
         """What is seen at a moment, by whoever decides."""
-        seen = self._eyes._sight(moment)
-        observe.look(moment.world, seen)
-        return seen
+        eyes = self._eyes.eyes(moment)
+        eyes.look(moment)
+        return eyes.sight
 
     def _serving(self) -> HiPpoScheduler:
         """The agents that serve, noted."""
         if self._agents is None or self._agents[0] != self.loop.version:
             served: Any = self.loop.serving
-            agents = _Noted(served.scheduler.agents, self._note)
-            self._agents = (self.loop.version, HiPpoScheduler(agents=agents, sights=self._eyes.sights))
+            agents = _Logged(served.scheduler.agents, self._note)
+            self._agents = (self.loop.version, HiPpoScheduler(agents=agents, watched=self._eyes.watched))
         return self._agents[1]
 
     def _note(self, moment: Moment, seen: Sight, found: Answer | None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import Sight, sight
+from hippo.jobs.joint import advice
+from hippo.jobs.joint.advice import Advisor, advisor
 from hippo.jobs.joint.env import JOBS, MOST_ANSWERS, PLACES, carry_out
 from hippo.jobs.joint.hi_ppo.settings import START
 from hippo.jobs.joint.moment import Moment, Scheduler
@@ -49,8 +51,9 @@ def _two(network: Network, name: str, values: Floats) -> Floats:
     return linear(network, f"{name}.2", relu(linear(network, f"{name}.0", values)))
 
 
-def think(network: Network, seen: Sight) -> tuple[Floats, Floats, Floats]:
-    """Domains (K + 1, H), jobs (J, H) and the whole moment (2 H,); see ``UpperNetwork.think``."""
+def think(network: Network, seen: Sight) -> tuple[Floats, Floats, Floats, Floats]:
+    """Domains (K + 1, H), jobs (J, H), the whole moment (2 H,) and whom a rule would choose (J + 1,); see
+    ``UpperNetwork.think``."""
     nodes, links = relu(linear(network, "domain_in", seen.domains * network["sees_domains"])), seen.links
     links = links * network["sees_links"]
     edges = np.concatenate([links, links.swapaxes(0, 1)], axis=-1)
@@ -61,12 +64,14 @@ def think(network: Network, seen: Sight) -> tuple[Floats, Floats, Floats]:
         nodes = relu(linear(network, f"update.{layer}", np.concatenate([nodes, heard], axis=-1)))
         layer += 1
     there = seen.jobs[:, -1] > 0
-    wide = np.broadcast_to(seen.site, (len(seen.jobs), len(seen.site)))
-    rows = _two(network, "job_in", np.concatenate([seen.jobs * network["sees_jobs"], wide], axis=-1))
+    site, jobs = seen.site * network["sees_site"], seen.jobs * network["sees_jobs"]
+    advised = np.append(jobs[:, observe.ADVISED_JOB], site[observe.ADVISED_NOBODY])
+    wide = np.broadcast_to(site, (len(jobs), len(site)))
+    rows = _two(network, "job_in", np.concatenate([jobs, wide], axis=-1))
     rows = rows + _attention(network, rows, there)
     rows = (rows + _two(network, "job_next", rows)) * there[:, None]
     around = np.concatenate([nodes.mean(axis=0), rows.sum(axis=0) / max(1, int(there.sum()))])
-    return np.concatenate([nodes, np.zeros_like(nodes[:1])]), rows, around
+    return np.concatenate([nodes, np.zeros_like(nodes[:1])]), rows, around, advised
 
 
 def _attention(network: Network, rows: Floats, there: NDArray[np.bool_]) -> Floats:
@@ -82,18 +87,23 @@ def _attention(network: Network, rows: Floats, there: NDArray[np.bool_]) -> Floa
     return linear(network, "attention.out_proj", mixed.swapaxes(0, 1).reshape(len(rows), -1))
 
 
-def whom(network: Network, rows: Floats, around: Floats) -> Floats:
+def whom(network: Network, rows: Floats, around: Floats, advised: Floats) -> Floats:
     """Logits (J + 1,) of jobs, the last: nobody."""
     jobs = relu(linear(network, "job_own", rows) + linear(network, "job_around", around[None]))
-    return np.append(linear(network, "job_out", jobs)[:, 0], _two(network, "none_out", around[None])[0, 0])
+    said = np.append(linear(network, "job_out", jobs)[:, 0], _two(network, "none_out", around[None])[0, 0])
+    follows = network["follows"]
+    found: Floats = said + advised * np.append(np.full(len(rows), follows[0]), follows[1])
+    return found
 
 
 def whither(network: Network, nodes: Floats, job: Floats, around: Floats, places: Floats, where: Any) -> Floats:
     """Logits (P,) of places."""
     parts = linear(network, "place_parts", nodes)[where].sum(axis=1)
     common = linear(network, "place_job", np.concatenate([job, around])[None])
+    places = places * network["sees_places"]
     inner = relu(linear(network, "place_own", places) + common + parts)
-    return _two(network, "place_out", inner)[:, 0]
+    found: Floats = _two(network, "place_out", inner)[:, 0] + network["follows"][2] * places[:, observe.ADVISED_PLACE]
+    return found
 
 
 def how(network: Network, shapes: Floats) -> Floats:
@@ -105,6 +115,17 @@ def how(network: Network, shapes: Floats) -> Floats:
 
 
 # --------------------------------------------------------------------------------------------------------------- policy
+class Eyes(NamedTuple):
+    """What is seen of a world, and the rule that advises there."""
+
+    sight: Sight
+    rule: Advisor
+
+    def look(self, moment: Moment) -> int:
+        """Write down what is seen now; returns how many jobs are shown."""
+        return int(advice.look(moment.world, self.sight, self.rule))
+
+
 Answer = tuple[int, int, int]
 """Slot, place and shape (-1: none)."""
 
@@ -132,29 +153,31 @@ class Agents:
         """From the bytes of a file; ``InputError`` as of ``Form.unpacked``."""
         return cls.of(*FORM.unpacked(content, source))
 
-    def answer(self, moment: Moment, seen: Sight, rng: np.random.Generator | None = None) -> Answer | None:
+    def answer(self, moment: Moment, eyes: Eyes, rng: np.random.Generator | None = None) -> Answer | None:
         """Slot, place and shape that are likeliest, or drawn as they are likely; None: nobody."""
-        found = self.place(moment, seen, rng)
-        return found and (*found, self.shape(moment, seen, *found, rng))
+        found = self.place(moment, eyes, rng)
+        return found and (*found, self.shape(moment, eyes, *found, rng))
 
-    def place(self, moment: Moment, seen: Sight, rng: np.random.Generator | None) -> tuple[int, int] | None:
+    def place(self, moment: Moment, eyes: Eyes, rng: np.random.Generator | None) -> tuple[int, int] | None:
         """The upper agent's: slot and place."""
-        nodes, rows, around = think(self.upper, seen)
-        scores = whom(self.upper, rows, around)
+        seen = eyes.sight
+        nodes, rows, around, advised = think(self.upper, seen)
+        scores = whom(self.upper, rows, around, advised)
         scores[:-1] = np.where(seen.may, scores[:-1], -np.inf)
         if seen.may.any() and not moment.world.tally[c.N_RUNNING]:
             scores[-1] = -np.inf  # nobody has to begin something where nobody runs
         slot = _taken(scores, rng)
         if slot == len(seen.job):
             return None
-        count = int(observe.places(moment.world, seen, slot))
+        count = int(advice.places(moment.world, seen, eyes.rule, slot))
         if not count:
             return None
         where = seen.where[:count]
         return slot, _taken(whither(self.upper, nodes, rows[slot], around, seen.places[:count], where), rng)
 
-    def shape(self, moment: Moment, seen: Sight, slot: int, place: int, rng: np.random.Generator | None) -> int:
+    def shape(self, moment: Moment, eyes: Eyes, slot: int, place: int, rng: np.random.Generator | None) -> int:
         """The lower agent's, -1: there is none to choose."""
+        seen = eyes.sight
         count = int(observe.shapes(moment.world, seen, slot, place))
         return _taken(how(self.lower, seen.shapes[:count]), rng) if count else -1
 
@@ -187,7 +210,7 @@ class HiPpoScheduler:
     agents: Agents | None = None  # None: those that ship
     egress_weight: float = 0.0  # of egress, 0 to 1; the rest is time's
     rule: Scheduler = SRPT
-    sights: list[tuple[Sight, Sight]] = field(default_factory=list, repr=False)  # of the moments that were last seen
+    watched: list[tuple[Sight, Eyes]] = field(default_factory=list, repr=False)  # the world that was last seen
 
     def decide(self, moment: Moment) -> None:
         """One answer after another, until nobody is chosen."""
@@ -205,19 +228,19 @@ class HiPpoScheduler:
 
     def answers(self, moment: Moment, rng: np.random.Generator | None = None) -> Iterator[Answer]:
         """What the agents say at a moment, each done before it is told; ``rng``: drawn as they think it likely."""
-        agents, seen = self.agents or shipped(), self._sight(moment)
+        agents, eyes = self.agents or shipped(), self.eyes(moment)
         for _ in range(MOST_ANSWERS):
-            if observe.look(moment.world, seen) == 0:
+            if eyes.look(moment) == 0:
                 break
-            found = agents.answer(moment, seen, rng)
+            found = agents.answer(moment, eyes, rng)
             if found is None:
                 break
-            carry_out(moment.world, seen, *found)
+            carry_out(moment.world, eyes.sight, *found)
             yield found
 
     def repeat(self, moment: Moment, answers: Sequence[Answer]) -> None:
         """Do what was said at a moment's copy, and remember what then is seen."""
-        world, seen = moment.world, self._sight(moment)
+        world, seen = moment.world, self.eyes(moment).sight
         for slot, place, shape in answers:
             observe.look(world, seen)
             observe.places(world, seen, slot)
@@ -226,9 +249,9 @@ class HiPpoScheduler:
             carry_out(world, seen, slot, place, shape)
         observe.look(world, seen)
 
-    def _sight(self, moment: Moment) -> Sight:
+    def eyes(self, moment: Moment) -> Eyes:
         """Room for what is seen of a moment, or of a copy of it."""
-        if not self.sights or self.sights[0][0] is not moment.sight:
+        if not self.watched or self.watched[0][0] is not moment.sight:
             own = sight(
                 moment.workload,
                 moment.site,
@@ -239,8 +262,9 @@ class HiPpoScheduler:
                 stops=moment.sight.stops,
                 egress_weight=self.egress_weight,
             )
-            self.sights[:] = [(moment.sight, own)]
-        return self.sights[0][1]
+            rule = advisor(moment.workload, moment.site, moment.offers, stops=moment.sight.stops)
+            self.watched[:] = [(moment.sight, Eyes(own, rule))]
+        return self.watched[0][1]
 
 
 HI_PPO = HiPpoScheduler()

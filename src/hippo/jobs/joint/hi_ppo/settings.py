@@ -116,18 +116,8 @@ class Limits(Checked):
 
 
 @dataclass(frozen=True)
-class Imitation(Checked):
-    """The start: both agents first do as a rule does; 0 rounds: from nothing."""
-
-    rounds: int = within(24, 0, 10_000)
-    steps: int = within(96, 1, 100_000)  # answers in each world and round
-    passes: int = within(3, 1, 1000)
-    learning_rate: float = within(2e-3, 1e-7, 1.0)
-
-
-@dataclass(frozen=True)
 class PlayedAhead(Checked):
-    """After imitation: answers are tried in copies of the worlds; 0 rounds: not."""
+    """Before PPO: answers are tried in copies of the worlds; 0 rounds: not."""
 
     rounds: int = within(40, 0, 10_000)
     moments: int = within(4, 1, 100_000)  # of each world and round
@@ -161,6 +151,7 @@ class WorldAblation(Checked):
     no_hierarchy: bool = False  # one agent: answers are learned as one, by one reward
     no_memory: bool = False  # of domains, links and what users asked for
     no_forecast: bool = False
+    no_advice: bool = False  # of the rule: from nothing
 
 
 def _ppo() -> Ppo:
@@ -190,7 +181,6 @@ class WorldLearning:
     lower: LowerTerms = field(default_factory=LowerTerms)
     worlds: DrawnWorlds = field(default_factory=DrawnWorlds)
     limits: Limits = field(default_factory=Limits)
-    imitation: Imitation = field(default_factory=Imitation)
     ahead: PlayedAhead = field(default_factory=PlayedAhead)
     run: WorldRun = field(default_factory=WorldRun)
     ablation: WorldAblation = field(default_factory=WorldAblation)

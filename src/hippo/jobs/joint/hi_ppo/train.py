@@ -1,4 +1,4 @@
-"""``hippo train`` for the agents that share out a site: imitation of a rule first, then both learn together.
+"""``hippo train`` for the agents that share out a site: first answers are played ahead, then both learn together.
 
 Every update depends on the seed and its number alone, so a resumed run is the same run; but where Ray's workers are cut
 off (``run.cut_off``), on their speed.
@@ -21,16 +21,15 @@ from torch import nn
 from hippo.files import write_whole
 from hippo.jobs.joint.draws import DrawnScenes
 from hippo.jobs.joint.hi_ppo.ahead import improve
-from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide, flat, keep, room
+from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide
 from hippo.jobs.joint.hi_ppo.policy import FORM
 from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster, planned
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
-from hippo.jobs.joint.hi_ppo.worlds import Scenes, Sights, WorldBatch, by_rule
+from hippo.jobs.joint.hi_ppo.worlds import Scenes, WorldBatch, by_rule
 from hippo.jobs.placement.offers import OfferTable
 from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match
 from hippo.learn.distributed import Place, connected
 from hippo.learn.on_ray import RayLearner
-from hippo.learn.ppo import take
 from hippo.learn.session import Learner, Outcome, Session
 from hippo.machine import ray_cluster
 from hippo.planners.base import Progress
@@ -38,8 +37,8 @@ from hippo.problem.cluster import Cluster
 
 FREE = ("run.minutes", "run.updates", "run.checkpoint_every", "run.cut_off")
 """Settings that a resumed run may change."""
-TAUGHT = 32
-"""Worlds side by side in which the rule is imitated."""
+TRIED = 32
+"""Worlds side by side in which answers are tried."""
 POLICY, CURVE = "world.npz", "curve.jsonl"
 TURNS = 60
 """Answers a job in a world that is looked at; who needs more goes round in circles."""
@@ -47,46 +46,8 @@ WORST = 3.0
 """What counts for such a world: times the rule's price."""
 
 
-def imitate(policy: SiteAgents, share: WorldShare, settings: WorldLearning, progress: Progress) -> None:
-    """Teach the upper agent the rule's answers (Ross et al. 2011, DAgger): after a third of the rounds it plays half of
-    the answers itself, so that it learns from where it gets."""
-    own, rng = settings.imitation, share.rng
-    optimizer = torch.optim.Adam(policy.upper.parameters(), lr=own.learning_rate, eps=1e-5)
-    for number in range(own.rounds):
-        seen, action = shown(policy, share, own.steps, mixed=number >= own.rounds // 3)
-        every, rule = flat(seen), torch.from_numpy(action.reshape(-1, 3))
-        for _ in range(own.passes):
-            order = torch.from_numpy(rng.permutation(len(rule)))
-            for rows in torch.split(order, 512):
-                loss = -policy.upper.evaluate(take(every, rows), rule[rows]).log_prob.mean()
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-        progress(f"imitation {number + 1}/{own.rounds}", (number + 1) / own.rounds)
-
-
-def shown(policy: SiteAgents, share: WorldShare, steps: int, *, mixed: bool) -> tuple[Sights, Any]:
-    """What was seen, and what the rule answers there, (T, W, 3). ``mixed``: half of the answers are the policy's."""
-    batch, rng = share.batch, share.rng
-    seen = room(batch, steps)
-    rule = np.zeros((steps, batch.worlds, 3), np.int64)
-    for step in range(steps):
-        taken = decide(policy, batch, rng).action if mixed else rule[step]
-        rule[step, :, :2] = batch.by_rule()
-        batch.ask(rule[step, :, 0])
-        keep(seen, batch, step)
-        action = rule[step].copy()
-        if mixed:
-            own = rng.random(batch.worlds) < 0.5
-            action[own] = taken[own]
-            batch.ask(action[:, 0])
-        batch.hand_down(action[:, 0], action[:, 1])
-        batch.answer(action)
-    return seen, rule
-
-
 class WorldLooks:
-    """The policy's best answers on worlds that are not learned from, held against the rule that it began as."""
+    """The policy's best answers on worlds that are not learned from, held against the rule that advises it."""
 
     def __init__(self, scenes: DrawnScenes, count: int, domains: int) -> None:
         self.scenes, self.count, self.domains = scenes, count, domains
@@ -126,7 +87,7 @@ def train(
     dict
         ``policy``, ``curve`` (paths), ``updates``, ``seconds``, ``of_rule`` (priced time in the system over that of the
         rule that the agents begin as, on worlds that were not learned from; None: nobody looked), ``start`` (the same
-        after imitation), ``words`` (a sentence).
+        when PPO began), ``words`` (a sentence).
 
     Raises
     ------
@@ -155,7 +116,7 @@ def train(
     seen = (
         ""
         if found.best is None
-        else (f"; {found.best:.4f} of the rule's priced time on other worlds (after imitation {found.first:.4f})")
+        else (f"; {found.best:.4f} of the rule's priced time on other worlds (when PPO began {found.first:.4f})")
     )
     return {
         "policy": str(out / POLICY),
@@ -197,11 +158,8 @@ def learned(
     scenes, held = (drawn_scenes(settings, table, cluster=cluster, held_out=other) for other in (False, True))
     torch.manual_seed(run.seed)
     policy = SiteAgents(settings)
-    if before is None and settings.imitation.rounds:
-        taught = drawn_batch(scenes, settings, TAUGHT, 10**9, regret=False)
-        imitate(policy, WorldShare(taught, _generator(run.seed, -1)), settings, progress)
     if before is None and settings.ahead.rounds:
-        tried = drawn_batch(scenes, settings, TAUGHT, 10**8)
+        tried = drawn_batch(scenes, settings, TRIED, 10**8)
         improve(policy, WorldShare(tried, np.random.default_rng([run.seed, 1, 1])), settings, progress)
     make = partial(share_learner, policy, settings, scenes)
     Place(0, workers or 1).own(run.shares)  # can be dealt out

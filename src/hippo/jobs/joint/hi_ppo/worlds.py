@@ -23,6 +23,7 @@ from hippo.jobs.engine.observe import (
     SHAPES,
     SITE_NUMBERS,
 )
+from hippo.jobs.joint.advice import advisor
 from hippo.jobs.joint.env import (
     COSTS,
     JOBS,
@@ -32,9 +33,8 @@ from hippo.jobs.joint.env import (
     WorldScene,
     priced,
     prices,
-    standing,
+    stand,
 )
-from hippo.jobs.joint.hi_ppo.teacher import Teacher, teach, teacher_of
 from hippo.jobs.joint.play import opened, step
 from hippo.jobs.joint.ranked import decide_ranked
 
@@ -89,8 +89,8 @@ class Scenes(Protocol):
         ...
 
 
-AHEAD_S = (1800.0, 7200.0, 6 * 3600.0)
-BESIDE = 2 * STANDING + len(AHEAD_S) + 2
+AHEAD_S = np.array([0.0, 1800.0, 7200.0, 6 * 3600.0, 1e12])
+BESIDE = 2 * STANDING + len(AHEAD_S)
 
 
 class RuleCurve(NamedTuple):
@@ -116,14 +116,15 @@ class RuleCurve(NamedTuple):
         at = min(len(self.time_s), max(1, int(np.searchsorted(self.time_s, now_s, side="right")))) - 1
         share = jobs / self.total_s
         scale = np.array([0.1, 0.1, 0.1 * share, 1.0 / 36000.0])
-        spans = [self.between(now_s, now_s + ahead) * share for ahead in (*AHEAD_S, 1e12)]
-        done = self.between(0.0, now_s) / self.total_s
-        return np.concatenate([own * scale, (own - self.standing[at]) * scale, np.log1p(spans), [done]])
+        paid = np.interp(now_s + AHEAD_S, self.time_s, self.paid_s)  # first: by now
+        spans = np.log1p((paid[1:] - paid[0]) * share)
+        done = (paid[:1] - self.paid_s[0]) / self.total_s
+        return np.concatenate([own * scale, (own - self.standing[at]) * scale, spans, done])
 
 
 def by_rule(scene: WorldScene) -> RuleCurve:
-    """A world under the rule that the agents begin as."""
-    rule = teacher_of(scene)
+    """A world under the rule that advises the agents."""
+    rule = advisor(scene.workload, scene.site, scene.offers, stops=scene.settings.stops)
     world = opened(scene.workload, scene.site, scene.settings, offers=scene.offers, tenants=scene.tenants).world
     rows = np.zeros((ROWS * len(scene.workload) + 2, 2 + STANDING))
     rows[0, 0] = world.clock[c.STARTED_AT]
@@ -146,7 +147,7 @@ def _follow(w, rule, price, rows):  # type: ignore[no-untyped-def]
         if count == 0 or w.clock[c.NOW] > rows[count - 1, 0]:
             count = min(count + 1, len(rows))
         rows[count - 1, 0], rows[count - 1, 1] = w.clock[c.NOW], paid
-        standing(w, rule.sight, price, rows[count - 1, 2:])
+        stand(w, rule.sight, price, rows[count - 1, 2:])
         if not goes_on:
             return count
         decide_ranked(w, rule.sight, rule.terms, rule.room)
@@ -178,7 +179,6 @@ class WorldBatch:
     curve: list[RuleCurve | None] = field(init=False)
     costs: NDArray[np.float64] = field(init=False)  # (W, COSTS) of each world, from its beginning on
     spent: NDArray[np.float64] = field(init=False)  # (W, COSTS + 1) by the last answers; the last: jobs that came
-    teachers: list[tuple[WorldEnv, Teacher] | None] = field(init=False, repr=False)
     ended: list[float] = field(default_factory=list)  # priced seconds of those that ended, over the rule's
 
     def __post_init__(self) -> None:
@@ -186,7 +186,6 @@ class WorldBatch:
         self.paid, self.costs = np.zeros(self.worlds), np.zeros((self.worlds, len(COSTS)))
         self.spent = np.zeros((self.worlds, len(COSTS) + 1))
         self.envs, self.number, self.answers, self.curve = [], [], [], [None] * self.worlds
-        self.teachers = [None] * self.worlds
         for each in range(self.worlds):
             self.envs.append(self._opened(each, self._next()))
             self.answers.append([])
@@ -221,17 +220,12 @@ class WorldBatch:
             self.sights.domains[each, :own], self.sights.links[each, :own, :own] = env.sight.domains, env.sight.links
         curve = self.curve[each]
         if curve is not None:
-            self.sights.beside[each] = curve.beside(env.world.clock[c.NOW], env.standing(), len(env.price))
+            self.sights.beside[each] = curve.beside(env.world.clock[c.NOW], env.standing, len(env.price))
 
     def by_rule(self) -> Ints:
         """(W, 2) slot and place that the rule answers now in each world; who is shown it also knows its places."""
-        rule, found = np.zeros((self.worlds, 2), np.int64), np.zeros(2, np.int64)
-        for each, env in enumerate(self.envs):
-            kept = self.teachers[each]
-            if kept is None or kept[0] is not env:
-                kept = self.teachers[each] = (env, teacher_of(env.scene))
-            teach(env.world, env.sight, kept[1], found)
-            rule[each] = JOBS if found[0] < 0 else found[0], found[1]
+        rule = np.array([env.advised() for env in self.envs])
+        rule[rule[:, 0] < 0, 0] = JOBS
         return rule
 
     def ask(self, slots: Ints) -> None:

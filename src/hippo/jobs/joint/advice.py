@@ -1,0 +1,130 @@
+"""What a rule says at a moment, beside what is seen: ``srpt`` with the setting that was found for such sites, the
+cheapest of all rules of both kinds of site.
+
+It answers as the agents do, one choice after another: whom it would begin next, and where it would put the job that was
+asked about. Agents see that and begin by following it, so what they learn is where to leave it (residual policy
+learning: Silver et al. 2018). Where running jobs may be stopped what it would do by force is told as stops, one after
+another.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.compiling import kernel
+from hippo.jobs.engine import observe
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.observe import ADVISED_JOB, ADVISED_NOBODY, ADVISED_PLACE, Sight, sight
+from hippo.jobs.joint.moment import MOST_PLACES
+from hippo.jobs.joint.ranked import RankRoom, RankTerms, best_place, next_begun, rank_room
+from hippo.jobs.joint.settings import SRPT
+from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
+
+FORCE = 0.5
+"""A job stops for one that is this much more urgent: at most so many times its urgency."""
+
+
+class Advisor(NamedTuple):
+    """The rule, and what it sees of one world."""
+
+    sight: Sight
+    terms: RankTerms
+    room: RankRoom
+    said: NDArray[np.int64]  # (2,) whom it would begin next, -1: nobody; and at which of the places that it sees
+
+
+def advisor(workload: JobWorkload, site: JobSite, offers: OfferTable, *, stops: bool) -> Advisor:
+    """The rule for a world."""
+    seen = sight(workload, site, offers, jobs=1, places=MOST_PLACES, stops=stops)
+    return Advisor(seen, SRPT.at(stops).terms, rank_room(seen), np.full(2, -1))
+
+
+@kernel(lean=True)
+def look(w, s, rule):  # type: ignore[no-untyped-def]
+    """As ``observe.look``; marks whom the rule would choose next of those that are shown, or nobody."""
+    count = observe.look(w, s)
+    rule.said[0], rule.said[1] = next_begun(w, rule.sight, rule.terms, rule.room)
+    slot = -1
+    for at in range(count):
+        if rule.said[0] >= 0 and s.job[at] == rule.said[0]:
+            slot = at
+    if slot < 0 and s.stops:
+        slot = _to_stop(w, s)
+    if slot < 0:
+        s.site[ADVISED_NOBODY] = 1.0
+    else:
+        s.jobs[slot, ADVISED_JOB] = 1.0
+    return count
+
+
+@kernel(lean=True)
+def places(w, s, rule, slot):  # type: ignore[no-untyped-def]
+    """As ``observe.places``; marks the one most like that where the rule would put the job."""
+    count, job = observe.places(w, s, slot), s.job[slot]
+    if count == 0:
+        return count
+    if w.mark[job, c.STATUS] == c.RUNNING or w.mark[job, c.ELASTIC] == 0:
+        s.places[0, ADVISED_PLACE] = 1.0
+        return count
+    place = rule.said[1]
+    if job != rule.said[0]:
+        place = best_place(w, rule.sight, rule.terms, rule.room, job)
+    elif place >= 0:
+        observe.survey(w, rule.sight, job)
+    if place >= 0:
+        s.places[_alike(w, s, rule.sight, count, place), ADVISED_PLACE] = 1.0
+    return count
+
+
+@kernel(lean=True)
+def _to_stop(w, s):  # type: ignore[no-untyped-def]
+    """Who would stop for one that waits, -1: nobody."""
+    last = np.inf
+    while True:
+        first, most = -1, 0.0
+        for at in range(len(s.job)):
+            if s.job[at] >= 0 and w.mark[s.job[at], c.STATUS] == c.WAITING and most < -s.key[at] < last:
+                first, most = at, -s.key[at]
+        if first < 0:
+            return -1
+        last = most
+        victim = _victim(w, s, first, FORCE * most)
+        if victim >= 0:
+            return victim
+
+
+@kernel(lean=True)
+def _alike(w, s, its, count, place):  # type: ignore[no-untyped-def]
+    """Of the places of a job that is shown the one most like the rule's: as many GPUs first, then as many parts, then
+    the same domains."""
+    best, least = 0, np.inf
+    for each in range(count):
+        mine, rules = s.offer[each], its.offer[place]
+        apart = 8.0 * abs(np.log(s.total[mine] / s.total[rules]))
+        apart += abs(w.offers.form[mine, c.FORM_PARTS] - w.offers.form[rules, c.FORM_PARTS])
+        for part in range(c.MOST_PARTS):
+            apart += 0.2 * (s.where[each, part] != its.where[place, part])
+        if apart < least:
+            best, least = each, apart
+    return best
+
+
+@kernel(lean=True)
+def _victim(w, s, at, key):  # type: ignore[no-untyped-def]
+    """The least urgent of the running jobs that are less urgent than ``key``, if together they make room; -1: none."""
+    job, worst, least, held = s.job[at], -1, key, 0
+    for other in range(len(s.job)):
+        running = s.job[other]
+        if running >= 0 and w.mark[running, c.STATUS] == c.RUNNING and s.key[other] < key:
+            held += w.mark[running, c.HOLDS]
+            if s.key[other] < least:
+                worst, least = other, s.key[other]
+    need = w.mark[job, c.LEAST] if w.mark[job, c.ELASTIC] == 1 else w.mark[job, c.DEVICES]
+    for domain in range(len(s.free)):
+        held += s.free[domain, 0] * s.size[0]
+    return worst if held >= need else -1
