@@ -62,7 +62,7 @@ SEEN = {
     "jobs": JOB_NUMBERS,
     "places": PLACE_NUMBERS,
 }
-FOLLOWS = (5.0, 5.0, 5.0)
+FOLLOWS = (6.0, 6.0, 6.0)
 """Log odds by which what the rule says is likelier than anything else as learning begins."""
 
 

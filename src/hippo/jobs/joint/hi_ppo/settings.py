@@ -43,7 +43,7 @@ DOCUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 to the end."""
 
 
-START = 2.0
+START = 4.0
 """How strongly the lower agent begins as the rule that it is to improve: the quickest shape, in the fullest nodes."""
 
 
@@ -119,7 +119,7 @@ class Limits(Checked):
 class PlayedAhead(Checked):
     """Before PPO: answers are tried in copies of the worlds; 0 rounds: not."""
 
-    rounds: int = within(40, 0, 10_000)
+    rounds: int = within(0, 0, 10_000)
     moments: int = within(4, 1, 100_000)  # of each world and round
     every: int = within(8, 1, 100_000)  # answers between them
     kept: int = within(12, 1, 10_000)  # rounds that are learned from, the last ones
@@ -135,7 +135,7 @@ class WorldRun(Checked):
     updates: int = within(400, 0, 10_000_000)
     value_updates: int = within(3, 0, 1000)  # first, in which only values are learned
     upper_every: int = within(1, 1, 10_000)  # updates of the lower agent to one of the upper one (N)
-    parallel: int = within(64, 1, 1_000_000)  # worlds that run at once, of all shares together
+    parallel: int = within(128, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)
     cut_off: float = within(0.6, 0.0, 1.0)  # of Ray's workers: once so many are done the others end theirs; 0: never
     checkpoint_every: int = within(10, 1, 1_000_000)
