@@ -11,7 +11,7 @@ Letters: K domains, J jobs, P places, V shapes, n jobs of a workload.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -51,6 +51,14 @@ class WorldScene:
     tenants: Tenants | None = None
     egress_weight: float = 0.0  # of egress in the preferences of who asks, 0 to 1; the rest is time's
 
+    def opened(self) -> QueueWorld:
+        """The world before its first moment."""
+        return opened(self.workload, self.site, self.settings, offers=self.offers, tenants=self.tenants).world
+
+    def advisor(self) -> Advisor:
+        """The rule that advises there."""
+        return advisor(self.workload, self.site, self.offers, stops=self.settings.stops)
+
 
 class Priced(Protocol):
     """Whatever has jobs, and offers for them."""
@@ -77,6 +85,8 @@ class WorldEnv:
 
     scene: WorldScene
     price: Floats
+    given: InitVar[QueueWorld | None] = None
+    """The scene's world, opened, for this to play; None: it is opened now."""
     world: QueueWorld = field(init=False)
     sight: Sight = field(init=False)
     rule: Advisor = field(init=False, repr=False)
@@ -85,9 +95,9 @@ class WorldEnv:
     state: Floats = field(init=False)  # (HELD + 2 U,) of U users
     standing: Floats = field(init=False)  # (STANDING,) how it stands, with hindsight: see ``stand``
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, given: QueueWorld | None) -> None:
         each = self.scene
-        self.world = opened(each.workload, each.site, each.settings, offers=each.offers, tenants=each.tenants).world
+        self.world = given or each.opened()
         self.sight = sight(
             each.workload,
             each.site,
@@ -98,7 +108,7 @@ class WorldEnv:
             stops=each.settings.stops,
             egress_weight=each.egress_weight,
         )
-        self.rule = advisor(each.workload, each.site, each.offers, stops=each.settings.stops)
+        self.rule = each.advisor()
         self.state = np.zeros(HELD + 2 * len(self.world.user))
         self.state[FLOOR] = self.floor_bytes_per_s
         self.standing = np.zeros(STANDING)

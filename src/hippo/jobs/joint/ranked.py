@@ -526,7 +526,7 @@ def _begin_all(w, s, r, room, by_force):  # type: ignore[no-untyped-def]
             _, now = _choose(w, s, r, room, job, region)
             if _enlarge(w, s, r, room, job, now):
                 continue
-        if not (r.patience < 1.0 and not by_force and _is_patient(w, s, r, room, job, region)):
+        if by_force or not _awaits(w, s, r, room, job, region):
             if begin_best(w, s, r, room, job, region):
                 continue
             if by_force:
@@ -555,9 +555,9 @@ def next_begun(w, s, r, room):  # type: ignore[no-untyped-def]
             if find_pool(w, job) >= 0:
                 first = job
                 break
-        elif _free(w, -1) >= _needs(w, s, job) and not (r.patience < 1.0 and _is_patient(w, s, r, room, job, region)):
-            place, _ = _choose(w, s, r, room, job, region)
-            if place >= 0:
+        elif _free(w, -1) >= _needs(w, s, job):
+            place, now = _choose(w, s, r, room, job, region)
+            if place >= 0 and not _is_patient(w, s, r, room, job, now):
                 first = job
                 break
         if kept < r.reserves:
@@ -707,12 +707,18 @@ def _await(w, s, r, room, job):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _is_patient(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
-    """Whether an elastic job that could begin waits for what costs it less by ``patience``."""
-    if w.mark[job, c.ELASTIC] == 0 or _free(w, -1) < _needs(w, s, job):
+def _awaits(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
+    """Whether an elastic job that could begin waits for something better."""
+    if r.patience == 1.0 or w.mark[job, c.ELASTIC] == 0 or _free(w, -1) < _needs(w, s, job):
         return False
     at, now = _choose(w, s, r, room, job, region)
-    if at < 0:
+    return at >= 0 and _is_patient(w, s, r, room, job, now)
+
+
+@kernel(lean=True)
+def _is_patient(w, s, r, room, job, now):  # type: ignore[no-untyped-def]
+    """Whether an elastic job that could begin at that cost waits for what costs it less by ``patience``."""
+    if r.patience == 1.0:
         return False
     _, _, _, later = _await(w, s, r, room, job)
     return later < (1.0 - r.patience) * now

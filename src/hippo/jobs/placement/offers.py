@@ -132,13 +132,14 @@ class OfferTable:
     def quickest(self, workload: JobWorkload) -> Floats:
         """(n,) work per second of each elastic job on its most devices at best, inside one domain if it can, as if the
         links gave all; 1 for gangs."""
-        found, row, sizes = np.ones(len(workload)), self.rows(workload), self.gpus.sum(axis=1)
-        best = self.rate[:, 0, -1]
-        for job in np.flatnonzero(row >= 0).tolist():
-            may = (self.kind == row[job]) & (sizes >= workload.least[job]) & (sizes <= workload.most[job])
+        row, sizes, best = self.rows(workload), self.gpus.sum(axis=1), self.rate[:, 0, -1]
+        asked, of_job = np.unique(np.stack([row, workload.least, workload.most], axis=1), axis=0, return_inverse=True)
+        found = np.ones(len(asked))
+        for at, (kind, least, most) in enumerate(asked.tolist()):
+            may = (self.kind == kind) & (sizes >= least) & (sizes <= most)
             alone = may & (self.parts == 1)
-            found[job] = best[alone if alone.any() else may].max(initial=0.0) or 1.0
-        return found
+            found[at] = best[alone if alone.any() else may].max(initial=0.0) or 1.0
+        return found[of_job.reshape(-1)]
 
     def prices(self, workload: JobWorkload) -> Floats:
         """(n,) what a second of each job in the system costs: 1 + its priority (negative ones as 0), as its work counts

@@ -108,7 +108,7 @@ def test_a_curriculum_begins_with_small_sites_and_low_loads():
 def test_costs_are_those_of_the_world():
     """All exchange goes below a floor that no link reaches; who lacks nothing of an equal share is not wronged."""
     scene = scenes(jobs=30).scene(4)
-    env = by_rule(WorldEnv(scene, prices(scene), 1e18))
+    env = by_rule(WorldEnv(scene, prices(scene), floor_bytes_per_s=1e18))
     links, price = env.world.links, np.array(scene.site.usd_per_gb or np.zeros((4, 4)))
     apart = ~np.eye(4, dtype=bool)
     usd, unfair, stops, below = env.costs()

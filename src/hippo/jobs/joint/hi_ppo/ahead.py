@@ -25,7 +25,7 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import Sight, sight
-from hippo.jobs.joint.advice import Advisor, advisor
+from hippo.jobs.joint.advice import Advisor
 from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.env import JOBS, PLACES, WorldEnv, carry_out, egress_usd, priced
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldShare, decide, drawn, keep, room, tensors
@@ -71,8 +71,7 @@ class Branch:
             stops=scene.settings.stops,
             egress_weight=scene.egress_weight,
         )
-        rule = advisor(scene.workload, scene.site, scene.offers, stops=scene.settings.stops)
-        return cls(env, WorldCopy.of(env.world), seen, rule)
+        return cls(env, WorldCopy.of(env.world), seen, scene.advisor())
 
     def cost(self, slot: int, place: int, decay: float, usd_s: float = 0.0) -> float:
         """Priced seconds from now on if this is answered and the rule answers all that comes, discounted by ``decay`` a

@@ -44,7 +44,9 @@ class SiteAgents(nn.Module):
         super().__init__()
         own = settings.network
         graph = own.encoder != "none" and not settings.ablation.no_gnn
-        self.upper = UpperNetwork(own.hidden, own.layers, own.heads, out=own.out, graph=graph, beside=BESIDE)
+        self.upper = UpperNetwork(
+            own.hidden, own.layers, own.heads, out=own.out, graph=graph, beside=BESIDE, follows=own.follows
+        )
         self.lower = LowerNetwork(own.hidden)
         sees = self.upper
         if settings.ablation.no_memory:

@@ -62,15 +62,21 @@ SEEN = {
     "jobs": JOB_NUMBERS,
     "places": PLACE_NUMBERS,
 }
-FOLLOWS = (6.0, 6.0, 6.0)
-"""Log odds by which what the rule says is likelier than anything else as learning begins."""
 
 
 class UpperNetwork(nn.Module):
     """Scores jobs, then places of the chosen one; values the moment."""
 
     def __init__(
-        self, hidden: int = 32, layers: int = 2, heads: int = 2, *, out: int = 0, graph: bool = True, beside: int = 0
+        self,
+        hidden: int = 32,
+        layers: int = 2,
+        heads: int = 2,
+        *,
+        out: int = 0,
+        graph: bool = True,
+        beside: int = 0,
+        follows: float = 0.0,
     ) -> None:
         super().__init__()
         layers = layers if graph else 0
@@ -82,7 +88,7 @@ class UpperNetwork(nn.Module):
         self.sees_places: Tensor
         for name, count in SEEN.items():
             self.register_buffer(f"sees_{name}", torch.ones(count))  # 0: left out
-        self.follows = nn.Parameter(torch.tensor(FOLLOWS))  # a rule: whom, nobody, where
+        self.follows = nn.Parameter(torch.full((3,), follows))  # a rule: whom, nobody, where
         self.domain_in = nn.Linear(DOMAIN_NUMBERS, hidden)
         self.message_node = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(layers))
         self.message_edge = nn.ModuleList(nn.Linear(2 * LINK_NUMBERS, hidden) for _ in range(layers))

@@ -43,7 +43,7 @@ DOCUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 to the end."""
 
 
-START = 4.0
+START = 2.0
 """How strongly the lower agent begins as the rule that it is to improve: the quickest shape, in the fullest nodes."""
 
 
@@ -57,6 +57,7 @@ class AgentNetwork(Checked):
     hidden: int = within(32, 4, 1024)
     out: int = within(0, 0, 1024)  # of the graph network, 0: as hidden
     heads: int = within(2, 1, 16)  # of the attention over jobs
+    follows: float = within(4.0, 0.0, 100.0)  # log odds of what the rule says over anything else, as learning begins
 
 
 @dataclass(frozen=True)

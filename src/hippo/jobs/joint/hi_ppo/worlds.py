@@ -23,7 +23,8 @@ from hippo.jobs.engine.observe import (
     SHAPES,
     SITE_NUMBERS,
 )
-from hippo.jobs.joint.advice import advisor
+from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.env import (
     COSTS,
     JOBS,
@@ -35,7 +36,7 @@ from hippo.jobs.joint.env import (
     prices,
     stand,
 )
-from hippo.jobs.joint.play import opened, step
+from hippo.jobs.joint.play import step
 from hippo.jobs.joint.ranked import decide_ranked
 
 Floats = NDArray[np.float32]
@@ -91,6 +92,7 @@ class Scenes(Protocol):
 
 AHEAD_S = np.array([0.0, 1800.0, 7200.0, 6 * 3600.0, 1e12])
 BESIDE = 2 * STANDING + len(AHEAD_S)
+UNITS = np.array([0.1, 0.1, 0.1, 1.0 / 36000.0])  # of what ``stand`` says
 
 
 class RuleCurve(NamedTuple):
@@ -113,19 +115,21 @@ class RuleCurve(NamedTuple):
     def beside(self, now_s: float, own: NDArray[np.float64], jobs: int) -> NDArray[np.float64]:
         """(BESIDE,) how a world that stands at ``own`` does beside the rule, and what the rule is going to pay: more
         than anybody who decides can know, for values alone (an asymmetric critic: Pinto et al. 2018)."""
-        at = min(len(self.time_s), max(1, int(np.searchsorted(self.time_s, now_s, side="right")))) - 1
+        at = max(1, int(self.time_s.searchsorted(now_s, side="right"))) - 1
         share = jobs / self.total_s
-        scale = np.array([0.1, 0.1, 0.1 * share, 1.0 / 36000.0])
+        scale = UNITS * (1.0, 1.0, share, 1.0)
         paid = np.interp(now_s + AHEAD_S, self.time_s, self.paid_s)  # first: by now
-        spans = np.log1p((paid[1:] - paid[0]) * share)
-        done = (paid[:1] - self.paid_s[0]) / self.total_s
-        return np.concatenate([own * scale, (own - self.standing[at]) * scale, spans, done])
+        found = np.empty(BESIDE)
+        np.multiply(own, scale, out=found[:STANDING])
+        np.multiply(own - self.standing[at], scale, out=found[STANDING : 2 * STANDING])
+        np.log1p((paid[1:] - paid[0]) * share, out=found[2 * STANDING : -1])
+        found[-1] = (paid[0] - self.paid_s[0]) / self.total_s
+        return found
 
 
-def by_rule(scene: WorldScene) -> RuleCurve:
-    """A world under the rule that advises the agents."""
-    rule = advisor(scene.workload, scene.site, scene.offers, stops=scene.settings.stops)
-    world = opened(scene.workload, scene.site, scene.settings, offers=scene.offers, tenants=scene.tenants).world
+def by_rule(scene: WorldScene, world: QueueWorld | None = None) -> RuleCurve:
+    """A world under the rule that advises the agents; ``world``: as it is opened, it is played to its end."""
+    rule, world = scene.advisor(), world or scene.opened()
     rows = np.zeros((ROWS * len(scene.workload) + 2, 2 + STANDING))
     rows[0, 0] = world.clock[c.STARTED_AT]
     rows = rows[: 1 + _follow(world, rule, rule.sight.price, rows[1:])]
@@ -197,7 +201,9 @@ class WorldBatch:
 
     def _opened(self, each: int, number: int) -> WorldEnv:
         scene = self.scenes.scene(number)
-        env = WorldEnv(scene, prices(scene), self.floor_bytes_per_s)
+        world = scene.opened()
+        self.curve[each] = by_rule(scene, WorldCopy.of(world).copy) if self.regret else None
+        env = WorldEnv(scene, prices(scene), world, floor_bytes_per_s=self.floor_bytes_per_s)
         fewer = len(scene.site.domains) < self.domains
         names = ("site", *(() if fewer else ("domains", "links")), "jobs", "places", "where", "shapes")
         into = {name: getattr(self.sights, name)[each] for name in names}
@@ -207,7 +213,6 @@ class WorldBatch:
         env.sight = env.sight._replace(**into)
         self.paid[each], self.costs[each] = env.paid_s, env.costs()
         self.number[each : each + 1] = [number]
-        self.curve[each] = by_rule(scene) if self.regret else None
         self._allow(each, env)
         return env
 
