@@ -122,9 +122,8 @@ class Clear:
         return -float(work.priority[job]) if rule.by_priority else 0.0, rank
 
     def _plain_price(self, moment: Moment, job: int) -> float:
-        work = moment.workload
-        at_best_s = float(work.told_s[job] / moment.sight.quickest[job])
-        return (1.0 + float(work.priority[job])) / (3600.0 + at_best_s)
+        weights = [1.0 + max(0.0, float(each)) for each in moment.workload.priority]
+        return weights[job] * len(weights) / sum(weights)
 
     def _price(self, moment: Moment, job: int) -> float:
         return self._plain_price(moment, job) * (1.0 + self.rule.urgency * (1.0 - self._ease(moment, job)))

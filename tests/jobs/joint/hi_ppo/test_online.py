@@ -77,7 +77,8 @@ class Scripted(Agents):
     lazy_s: float = np.inf
     only: int = 0
 
-    def answer(self, moment: Moment, seen: Any, rng: object = None) -> tuple[int, int, int] | None:
+    def answer(self, moment: Moment, eyes: Any, rng: object = None) -> tuple[int, int, int] | None:
+        seen = eyes.sight
         here = not self.only or len(moment.workload) == self.only
         if here and moment.now_s >= self.lazy_s and moment.now_s % 43200.0 < 32400.0:
             return None
@@ -154,7 +155,7 @@ def _asked(played: WorldScene) -> tuple[Any, ...]:
 class Idle(Scripted):
     """Nobody ever begins."""
 
-    def answer(self, moment: Moment, seen: Any, rng: object = None) -> tuple[int, int, int] | None:
+    def answer(self, moment: Moment, eyes: Any, rng: object = None) -> tuple[int, int, int] | None:
         return None
 
 
@@ -326,10 +327,10 @@ def test_a_file_of_another_kind_or_damaged_is_refused(tmp_path: Path) -> None:
 class Broken(Scripted):
     """Breaks where it serves, from ``lazy_s`` on."""
 
-    def answer(self, moment: Moment, seen: Any, rng: object = None) -> tuple[int, int, int] | None:
+    def answer(self, moment: Moment, eyes: Any, rng: object = None) -> tuple[int, int, int] | None:
         if moment.now_s > self.lazy_s and len(moment.workload) == self.only:
             raise FloatingPointError("no luck")
-        return script().answer(moment, seen)
+        return script().answer(moment, eyes)
 
 
 def test_a_policy_that_breaks_is_out_at_once_and_the_rule_goes_on(tmp_path: Path) -> None:
@@ -344,7 +345,8 @@ def test_a_policy_that_breaks_is_out_at_once_and_the_rule_goes_on(tmp_path: Path
 class Raising(Scripted):
     """Cannot answer anything."""
 
-    def answer(self, moment: Moment, seen: Any, rng: object = None) -> tuple[int, int, int] | None:
+    def answer(self, moment: Moment, eyes: Any, rng: object = None) -> tuple[int, int, int] | None:
+        seen = eyes.sight
         raise FloatingPointError("no luck")
 
 
