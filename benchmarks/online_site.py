@@ -26,7 +26,7 @@ import numpy as np
 from hippo.intervals import interval
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
 from hippo.jobs.joint.env import WorldScene, prices
-from hippo.jobs.joint.hi_ppo.online import MARGINS, AgentsLearner, OnlineScheduler, SiteGround, SitePolicy
+from hippo.jobs.joint.hi_ppo.online import MARGINS, REVIEW, AgentsLearner, OnlineScheduler, SiteGround, SitePolicy
 from hippo.jobs.joint.hi_ppo.policy import Agents
 from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.joint.settings import SRPT
@@ -36,7 +36,7 @@ from hippo.problem.load import load_cluster
 
 from .rivals import ground
 
-SEED, LOAD, REVIEW = 77_000_001, 1.2, 60
+SEED, LOAD = 77_000_001, 1.2
 
 
 def paid(scene: WorldScene, finish_s: Any) -> float:

@@ -120,6 +120,9 @@ JOB_SCHEDULERS: Mapping[str, str] = {
 }
 """Who decides for elastic jobs, sizes, places and shapes together: values of ``jobs.joint.moment.Scheduler``."""
 
+LIVE_SCHEDULERS: Mapping[str, str] = {"hi_ppo": "hippo.jobs.joint.hi_ppo.online:replayed_live"}
+"""What makes such a scheduler that learns while it serves. By name, because learning alone needs torch."""
+
 EXPORTERS: Mapping[str, str] = {
     "megatron": "hippo.export.megatron:export",
     "deepspeed": "hippo.export.deepspeed:export",

@@ -150,6 +150,21 @@ def test_rankings_and_schedulers_are_told_apart(queue, monkeypatch):
         hippo.replay_jobs(queue, ["srtf"])
 
 
+def test_agents_that_learn_while_they_serve_go_first_and_say_who_decided(queue, monkeypatch, tmp_path):
+    pytest.importorskip("torch")
+    monkeypatch.setattr("hippo.front_door.queues.offer_table", _two_sizes)
+    live = replace(queue, online=tmp_path / "live", keep_running=True)
+    with pytest.raises(hippo.InputError, match="^online: is for agents that share out elastic jobs"):
+        hippo.replay_jobs(live)
+    Path(queue.trace).write_text(json.dumps({"hippo_jobs": 1, "jobs": [ELASTIC]}))
+    account = hippo.replay_jobs(live, ["mast"])
+    assert [play.policy.name for play in account.plays] == ["hi_ppo_online", "mast"]
+    assert account.first.ledger.finish_s.tolist() == [200]
+    assert any(remark.startswith("from 0 s on the rule decided") for remark in account.remarks)
+    again = hippo.replay_jobs(live)  # goes on behind the first play
+    assert [play.policy.name for play in again.plays] == ["hi_ppo_online"]
+
+
 def test_an_elastic_job_that_no_size_holds_is_refused(queue, monkeypatch):
     monkeypatch.setattr("hippo.front_door.queues.offer_table", _two_sizes)
     large = ELASTIC | {"least": 4, "most": 8}

@@ -104,6 +104,12 @@ class Wanted:
             metavar="N", help="two_queue promotes a job that waits N times its service.", show_default="never"
         ),
     ] = None
+    online: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The agents decide first, and learn while they serve; log and policies lie there."
+        ),
+    ] = None
     skip_bad: SkipBad = False
     seed: Seed = 0
     policy: Annotated[

@@ -49,7 +49,7 @@ from hippo.jobs.workload import JobWorkload
 from hippo.planners.base import Progress
 from hippo.problem.cluster import Cluster
 from hippo.problem.gpus import ALIASES
-from hippo.registry import JOB_POLICIES, JOB_SCHEDULERS, load, planner
+from hippo.registry import JOB_POLICIES, JOB_SCHEDULERS, LIVE_SCHEDULERS, load, planner
 from hippo.units import SECONDS_PER_HOUR
 
 LEAST_LOAD, MOST_LOAD, MOST_CPUS = 0.001, 1000.0, 10_000
@@ -83,6 +83,7 @@ class JobsQuestion:
     weights: Path | None = None  # of ``learned``; None: the shipped ones
     borders: str | None = None  # of ``two_queue``, device-seconds: 3250,7200; None: its own
     promote_after: float | None = None  # times its service that a job waits under ``two_queue``; None: for ever
+    online: Path | None = None  # folder for log and policies: the agents, learning while they serve, decide first
     skip_bad: bool = False  # passes over wrong rows, and counts them
     seed: int = 0
 
@@ -113,7 +114,13 @@ def replay_jobs(
             raise UnknownNameError("policy", name, (*JOB_POLICIES, *JOB_SCHEDULERS), source="--policy")
     account = _given(question, watch)
     if account.offers is not None:
-        return _scheduled(account, _schedulers(names, everyone=everyone), names, watch)
+        if question.online is not None:
+            account = _live(account, question.online, watch)
+        beside = names or everyone or question.online is None
+        return _scheduled(account, _schedulers(names, everyone=everyone) if beside else (), names, watch)
+    if question.online is not None:
+        problem, remedy = "is for agents that share out elastic jobs, and this trace has none", "leave it out"
+        raise InputError(problem, source="--online", value=str(question.online), remedy=remedy)
     if others := [name for name in names if name not in JOB_POLICIES]:
         problem, remedy = "schedules elastic jobs, and this trace has none", f"choose from {', '.join(JOB_POLICIES)}"
         raise InputError(problem, source="--policy", value=others[0], remedy=remedy)
@@ -143,6 +150,20 @@ def _scheduled(
                 raise
             account = replace(account, remarks=(*account.remarks, f"left out {each.name}: {lack}"))
     return account
+
+
+def _live(account: ReplayAccount, folder: Path, watch: Progress) -> ReplayAccount:
+    """The account with a play of the agents that learn while they serve, and who served since when."""
+    begin = load(LIVE_SCHEDULERS, "policy", "hi_ppo")
+    with begin(account.site, account.offers, account.settings, folder) as scheduler:
+        account = played(account, scheduler, watch=_far(watch, scheduler.name, 0, 1))
+        scheduler.finish()
+        served = scheduler.loop.log.served
+    who = (
+        f"from {time_s:,.0f} s on {f'version {version}' if version else 'the rule'} decided: {why}"
+        for time_s, version, why in served
+    )
+    return replace(account, remarks=(*account.remarks, *who))
 
 
 def _far(watch: Progress, name: str, begun: int, of: int) -> Callable[[int, int], None]:

@@ -15,22 +15,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.errors import MissingExtraError
 from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.keys import attained
 from hippo.jobs.engine.observe import Sight
 from hippo.jobs.job import Job
 from hippo.jobs.joint.env import JOBS, PLACES, WorldScene, priced
-from hippo.jobs.joint.hi_ppo.policy import FORM, Agents, Answer, Eyes, HiPpoScheduler
+from hippo.jobs.joint.hi_ppo.policy import FORM, SHIPPED, Agents, Answer, Eyes, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import play_jointly
+from hippo.jobs.joint.settings import SRPT
 from hippo.jobs.online.guard import Margins
 from hippo.jobs.online.learner import JobHistory, OnlinePolicy, guessed_s, history_of
 from hippo.jobs.online.log import Ended, KnownJob, Left, SiteState, Transition
@@ -48,6 +52,8 @@ HOLDS_ON_S = 3600.0
 """In a replay the last logged state holds so long; then nobody else has devices, and links carry their mean."""
 MARGINS = Margins(judged_jobs=60, watched_jobs=60, history_jobs=400)
 """Of a site, whose jobs are fewer and longer than those of a queue."""
+REVIEW = 60
+"""Jobs from one review to the next, there."""
 
 
 # ---------------------------------------------------------------------------------------------------------- history
@@ -443,3 +449,17 @@ def _seen(seen: Sight, found: Answer | None) -> tuple[NDArray[np.float32], NDArr
         shape = seen.shapes[found[2]] if found[2] >= 0 else shape
     flat = np.concatenate([seen.site, seen.domains.ravel(), seen.jobs.ravel(), place, shape])
     return flat, np.append(seen.may, True)
+
+
+def replayed_live(site: JobSite, offers: OfferTable, rules: ReplayRules, folder: Path) -> OnlineScheduler:
+    """The agents that ship, as they would serve this site: the rule begins, log and policies lie in ``folder``. Time is
+    that of a replay, so what is learned is there in the instant in which it is due.
+
+    ``MissingExtraError`` without torch; ``InputError`` where another loop uses the folder, or the log is damaged.
+    """
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "learn", source="--online")
+    with as_file(files("hippo.jobs.joint.hi_ppo") / SHIPPED) as path:
+        learner, first = AgentsLearner.read(path)
+    settings = LoopSettings(folder, REVIEW, MARGINS, background="none", by_replay=True)
+    return OnlineScheduler(SiteGround(replace(site, history=None), offers, rules), learner, first, SRPT, settings)
