@@ -1,12 +1,13 @@
 """How much of the front between time and egress the agents of a site reach by their preferences alone.
 
 In each of the drawn worlds (``jobs.joint.evaluate.worlds``, where running jobs are kept) the agents play under eleven
-weights of egress, rules under every most number of domains for a job and several weights of what GPUs cost (so the
-rules have more ways than they have in ``settings.json``). The front is what nobody undercuts in both priced time and
-egress, of all plays. *Covered*: its points that some play of the agents comes within 1 % of in both, or undercuts;
-*volume*: what the agents' plays dominate, up to the worst of the front's plays in both, over what all plays dominate.
+weights of egress, rules under every most number of domains for a job, several weights of what GPUs cost and several
+prices of egress (so the rules have more ways than they have in ``settings.json``). The front is what nobody undercuts
+in both priced time and egress, of all plays. *Covered*: its points that some play of the agents comes within 1 % of in
+both, or undercuts; *volume*: what the agents' plays dominate, up to the worst of the front's plays in both, over what
+all plays dominate.
 
-    python -m benchmarks.preferences POLICY.npz [--domains 4,8] [--worlds 5]
+    python -m benchmarks.preferences [--policy POLICY.npz] [--domains 4,8] [--worlds 5]
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,16 +26,12 @@ from hippo.intervals import interval
 from hippo.jobs.joint import rules
 from hippo.jobs.joint.env import WorldScene
 from hippo.jobs.joint.evaluate.suite import played
-from hippo.jobs.joint.evaluate.worlds import WorldGrid, WorldGround
-from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
+from hippo.jobs.joint.evaluate.worlds import WorldGrid
+from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler, shipped
 from hippo.jobs.joint.moment import Scheduler
-from hippo.jobs.placement.offer_plans import offer_table
-from hippo.jobs.traces.elastic import usual_trainings
-from hippo.problem.load import load_cluster
 
-TREE = Path(__file__).parents[1]
-CLUSTER = TREE / "examples" / "four-by-eighty.yaml"
-MODELS = ("llama-3.2-1b", "llama-3-8b", "qwen2.5-32b", "llama-3-70b")
+from .rivals import ground
+
 WEIGHTS = tuple(each / 10.0 for each in range(10)) + (0.95,)
 CLOSE = 0.01
 
@@ -44,8 +42,8 @@ def by_rules() -> Iterator[Scheduler]:
     """Rules under settings that trade egress for time."""
     for rule in (rules.SRPT, rules.SLA_MORL, rules.MAST, rules.SEPARATE):
         for parts in (1, 2, 3, 4):
-            for thrift in (0.0, 1.0, 3.0):
-                yield replace(rule, most_parts=parts, thrift=thrift)
+            for thrift, egress in product((0.0, 1.0, 3.0), (0.0, 30.0, 300.0, 3000.0)):
+                yield replace(rule, most_parts=parts, thrift=thrift, egress=egress)
 
 
 def points(scene: WorldScene, schedulers: Sequence[Scheduler]) -> Points:
@@ -72,13 +70,12 @@ def volume(ours: Points, every: Points) -> float:
 def main() -> None:
     """One line a world, then means with their intervals."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("policy", type=Path)
+    asked.add_argument("--policy", type=Path, help="the one that ships where it is left out")
     asked.add_argument("--domains", default="4,8")
     asked.add_argument("--worlds", type=int, default=5)
     asked.add_argument("--jobs", type=int, default=100)
     given = asked.parse_args()
-    agents = Agents.unpacked(given.policy.read_bytes(), str(given.policy))
-    ground = WorldGround(str(CLUSTER), offer_table(load_cluster(CLUSTER), usual_trainings(MODELS)))
+    agents = Agents.unpacked(given.policy.read_bytes(), str(given.policy)) if given.policy else shipped()
     print("| domains | world | front | covered | volume | egress of ours, USD | priced time of ours, h |")
     print("|---|---|---|---|---|---|---|")
     for domains in map(int, given.domains.split(",")):
@@ -86,7 +83,7 @@ def main() -> None:
         draws = replace(grid, seeds=-(-given.worlds // len(grid.families))).draws()[: given.worlds]
         found = []
         for draw in draws:
-            scene = ground.scene(draw)
+            scene = ground().scene(draw)
             ours = np.concatenate(
                 [
                     points(replace(scene, egress_weight=each), [HiPpoScheduler(agents=agents, egress_weight=each)])

@@ -60,8 +60,7 @@ class Clear:
     def _await(self, moment: Moment, job: int, kept: Kept) -> tuple[float, int, float, int] | None:
         """Cost, domain, wait and GPUs left over of the best that is told to become free in one domain."""
         table, work, options = moment.offers, moment.workload, list[tuple[float, int, float, int]]()
-        price, of_gpu = self._price(moment, job), self._gpu_price(moment, job)
-        ends = dict[int, float]()
+        price, ends = self._price(moment, job), dict[int, float]()
         for other in moment.running.tolist():
             row = moment.world.job[other]
             if row[c.RATE] > 0.0 and not math.isinf(row[c.READY]):
@@ -81,9 +80,8 @@ class Clear:
                     continue
                 for offer in np.flatnonzero(sizes & (table.gpus[:, 0] <= free)).tolist():
                     gpus, rate = int(table.gpus[offer, 0]), float(table.rate[offer, 0, 0])
-                    there_s = self._ends_s(moment, job, JobPlace(offer, (domain,), rate, gpus))
-                    cost = waits + (price + of_gpu * gpus) * there_s
-                    options.append((cost, domain, ends[other], free - gpus))
+                    there = self._cost(moment, job, JobPlace(offer, (domain,), rate, gpus))
+                    options.append((waits + there, domain, ends[other], free - gpus))
         return min(options, key=lambda each: each[0]) if options else None
 
     def _enlarge(self, moment: Moment, job: int) -> bool:
@@ -158,7 +156,29 @@ class Clear:
 
     def _cost(self, moment: Moment, job: int, place: JobPlace) -> float:
         each = self._price(moment, job) + self._gpu_price(moment, job) * place.gpus
-        return each * self._ends_s(moment, job, place)
+        return each * self._ends_s(moment, job, place) + self.rule.egress * self._usd(moment, job, place)
+
+    def _usd(self, moment: Moment, job: int, place: JobPlace) -> float:
+        """For exchange until it ends, data that it lacks there, and its state."""
+        world, table, work = moment.world, moment.offers, moment.workload
+        usd = np.array(moment.site.usd_per_gb) if moment.site.usd_per_gb else np.zeros((len(moment.site.domains),) * 2)
+        parts, (home, at) = len(place.domains), (int(world.mark[job, which]) for which in (c.HOME, c.STATE_AT))
+        if world.mark[job, c.STATUS] == c.RUNNING:
+            at = int(world.part[job, 0])
+        pairs = [(here, place.domains[(hop + 1) % parts]) for hop, here in enumerate(place.domains)]
+        ring = int(world.offers.form[place.offer, c.FORM_RING])
+        if not (ring and parts > 2):
+            pairs.pop()
+        over = sum(usd[here, there] + (0.0 if ring == c.ONE_WAY else usd[there, here]) for here, there in pairs)
+        found = over * 1e-9 * float(table.hop_bytes[place.offer]) * moment.remaining_s(job)
+        for part, domain in enumerate(place.domains):
+            if home >= 0 and home != domain:
+                gb = float(work.data_gb[job]) / parts - float(world.there[job, domain, 0])
+                found += max(0.0, gb) * usd[home, domain]
+            if at >= 0 and at != domain:
+                state_gb = 1e-9 * float(table.state_bytes[table.kind[place.offer]])
+                found += state_gb * float(table.state_share[place.offer, part]) * usd[at, domain]
+        return found
 
     def _best(self, moment: Moment, job: int, kept: Kept) -> tuple[JobPlace, float] | None:
         found = [
@@ -291,6 +311,7 @@ class Clear:
         best, here = self._best(moment, job, {}), moment.running_at(job)
         stays_s = max(0.0, float(row[c.READY]) - moment.now_s) + moment.remaining_s(job) / max(1e-12, here.rate)
         stays = (self._price(moment, job) + self._gpu_price(moment, job) * here.gpus) * stays_s
+        stays += self.rule.egress * self._usd(moment, job, here)
         if best is None or best[1] >= (1.0 - self.rule.margin) * stays:
             return False
         moment.pause(job)

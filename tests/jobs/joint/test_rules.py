@@ -97,6 +97,7 @@ RULES = st.builds(
     place=st.sampled_from([CHEAPEST, FIRST, FULLEST, GRADIENT]),
     patience=st.sampled_from([0.0, 0.2, 1.0]),
     reserves=st.sampled_from([0, 1, 4]),
+    egress=st.sampled_from([0.0, 3.0, 1000.0]),
 )
 
 

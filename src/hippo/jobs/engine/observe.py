@@ -724,13 +724,19 @@ def _place(w, s, job, at, top):  # type: ignore[no-untyped-def]
         numbers[11] = min(1.0, max(-1.0, (stays - ends) / (stays + ends + 1.0) * 2.0))
     numbers[12] = 1.0 if runs else 0.0
     numbers[13] = s.rate[at] / top
-    usd = 0.0
+    numbers[14] = np.log(1.0 + exchange_usd(w, offer, s.where[at]) * s.rate[at] * 3600.0) / 5.0
+
+
+@kernel(lean=True)
+def exchange_usd(w, offer, where):  # type: ignore[no-untyped-def]
+    """Egress per unit of work between domains (M,)."""
+    usd, parts = 0.0, w.offers.form[offer, c.FORM_PARTS]
     for hop in range(hops(w.offers, offer)):
-        here, there = s.where[at, hop], s.where[at, (hop + 1) % parts]
+        here, there = where[hop], where[(hop + 1) % parts]
         usd += w.links.usd_per_byte[here, there]
         if sends_back(w.offers, offer):
             usd += w.links.usd_per_byte[there, here]
-    numbers[14] = np.log(1.0 + usd * w.offers.hop_bytes[offer] * s.rate[at] * 3600.0) / 5.0
+    return usd * w.offers.hop_bytes[offer]
 
 
 FULLEST, CALMEST = range(2)

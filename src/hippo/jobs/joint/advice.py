@@ -25,6 +25,8 @@ from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
+USD_PER_JOB = 1000.0
+"""Egress of a job that counts as its time does, where who asks prefers neither."""
 FORCE = 0.5
 """A job stops for one that is this much more urgent: at most so many times its urgency."""
 
@@ -38,10 +40,15 @@ class Advisor(NamedTuple):
     said: NDArray[np.int64]  # (2,) whom it would begin next, -1: nobody; and at which of the places that it sees
 
 
-def advisor(workload: JobWorkload, site: JobSite, offers: OfferTable, *, stops: bool) -> Advisor:
-    """The rule for a world."""
+def advisor(
+    workload: JobWorkload, site: JobSite, offers: OfferTable, *, stops: bool, egress_weight: float = 0.0
+) -> Advisor:
+    """The rule for a world, which pays for egress what whoever asks prefers: ``USD_PER_JOB`` as much as a job takes by
+    what was told of it at its quickest, in the mean of all jobs, times the weight of egress over that of time."""
     seen = sight(workload, site, offers, jobs=1, places=MOST_PLACES, stops=stops)
-    return Advisor(seen, SRPT.at(stops).terms, rank_room(seen), np.full(2, -1))
+    job_s = float(np.mean(workload.told_s / seen.quickest))
+    egress = egress_weight / max(1e-9, 1.0 - egress_weight) * job_s / USD_PER_JOB
+    return Advisor(seen, SRPT.at(stops).terms._replace(egress=egress), rank_room(seen), np.full(2, -1))
 
 
 @kernel(lean=True)

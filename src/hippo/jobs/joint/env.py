@@ -57,7 +57,8 @@ class WorldScene:
 
     def advisor(self) -> Advisor:
         """The rule that advises there."""
-        return advisor(self.workload, self.site, self.offers, stops=self.settings.stops)
+        asked = (self.workload, self.site, self.offers)
+        return advisor(*asked, stops=self.settings.stops, egress_weight=self.egress_weight)
 
 
 class Priced(Protocol):

@@ -1,10 +1,11 @@
 """A rule that takes jobs one after another, compiled: who goes first, who stops for it, where each runs, how large.
 
-A place costs a job ``(its price + what its GPUs cost others) x the time until it would end there``; of places that cost
-little more than the least the one with fewest GPUs is taken. What a GPU costs others is what all who wait pay per
-second, over the site's GPUs: a job on g of G of them keeps back g / G of what the site does. So jobs are large where
-nobody waits and small in a crowd, as under heSRPT (Berg et al., 2020), whose closed form is for one law of speedup. Who
-runs can be counted, too (``busy``), for those who are to come.
+A place costs a job ``(its price + what its GPUs cost others) x the time until it would end there``, and its egress
+until then where that is priced (``egress``); of places that cost little more than the least the one with fewest GPUs is
+taken. What a GPU costs others is what all who wait pay per second, over the site's GPUs: a job on g of G of them keeps
+back g / G of what the site does. So jobs are large where nobody waits and small in a crowd, as under heSRPT (Berg et
+al., 2020), whose closed form is for one law of speedup. Who runs can be counted, too (``busy``), for those who are to
+come.
 
 Where nobody is stopped for others, a job may wait for a domain that is told to become free (``patience``), and domains
 may be kept for who waits, so that whoever ranks behind takes only what is left over there, or is told to end before
@@ -25,7 +26,7 @@ from hippo.jobs.engine import elastic
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
 from hippo.jobs.engine.keys import attained, told_left
-from hippo.jobs.engine.observe import Sight, survey
+from hippo.jobs.engine.observe import Sight, exchange_usd, survey
 from hippo.jobs.engine.running import find_pool, stop, try_start
 
 ARRIVED, ATTAINED, LEFT, PRICED = range(4)
@@ -60,6 +61,7 @@ class RankTerms(NamedTuple):
     place: int
     patience: float
     reserves: int
+    egress: float
 
 
 class RankRoom(NamedTuple):
@@ -249,9 +251,35 @@ def _room_left(w, s, at):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _cost(w, s, job, at, price, of_gpu):  # type: ignore[no-untyped-def]
-    """What a job pays at a place until it would end there."""
-    return (price + of_gpu * s.total[s.offer[at]]) * _time(w, job, s.offer[at], s.where[at], s.rate[at])
+def _usd(w, job, offer, where):  # type: ignore[no-untyped-def]
+    """Egress of a job in domains (M,) from now to its end: exchange, data that are not there, its state."""
+    found = exchange_usd(w, offer, where) * told_left(w, job, w.clock[c.NOW])
+    parts, home, restarts = w.offers.form[offer, c.FORM_PARTS], w.mark[job, c.HOME], w.mark[job, c.STATE_AT]
+    if w.mark[job, c.STATUS] == c.RUNNING:
+        restarts = w.part[job, 0]
+    for part in range(parts):
+        there = where[part]
+        if home >= 0 and home != there:
+            lacks = 1e9 * (w.job[job, c.GB] / parts - w.there[job, there, 0])
+            found += max(0.0, lacks) * w.links.usd_per_byte[home, there]
+        if restarts >= 0 and restarts != there:
+            state = w.offers.state_share[offer, part] * w.offers.state_bytes[w.mark[job, c.ROW]]
+            found += state * w.links.usd_per_byte[restarts, there]
+    return found
+
+
+@kernel(lean=True)
+def _pays(w, r, job, offer, where, rate, per_s):  # type: ignore[no-untyped-def]
+    """What a job pays in domains (M,) until it would end there, at so much a second."""
+    found = per_s * _time(w, job, offer, where, rate)
+    return found + r.egress * _usd(w, job, offer, where) if r.egress > 0.0 else found
+
+
+@kernel(lean=True)
+def _cost(w, s, r, job, at, price, of_gpu):  # type: ignore[no-untyped-def]
+    """What a job pays at a place."""
+    offer = s.offer[at]
+    return _pays(w, r, job, offer, s.where[at], s.rate[at], price + of_gpu * s.total[offer])
 
 
 @kernel(lean=True)
@@ -262,12 +290,12 @@ def _choose(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
     least, parts = np.inf, _most_parts(w, s, r, job)
     for at in range(count):
         if _is_allowed(w, s, room, job, at, region, parts):
-            least = min(least, _cost(w, s, job, at, price, of_gpu))
+            least = min(least, _cost(w, s, r, job, at, price, of_gpu))
     most, best, cost = least * (1.0 + r.slack) * (1.0 + ALIKE), -1, np.inf
     for at in range(count):
         if not _is_allowed(w, s, room, job, at, region, parts):
             continue
-        each = _cost(w, s, job, at, price, of_gpu)
+        each = _cost(w, s, r, job, at, price, of_gpu)
         if each > most:
             continue
         gpus, fewest = s.total[s.offer[at]], s.total[s.offer[best]] if best >= 0 else 0
@@ -282,7 +310,7 @@ def _choose(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
         alike = s.total[s.offer[at]] == s.total[s.offer[first]]
         if not alike or w.offers.form[s.offer[at], c.FORM_PARTS] != w.offers.form[s.offer[first], c.FORM_PARTS]:
             continue
-        each = _cost(w, s, job, at, price, of_gpu)
+        each = _cost(w, s, r, job, at, price, of_gpu)
         if each > most:
             continue
         mine = _score(w, s, r, room, job, at)
@@ -699,8 +727,8 @@ def _await(w, s, r, room, job):  # type: ignore[no-untyped-def]
                 if form[c.FORM_KIND] != w.mark[job, c.ROW] or form[c.FORM_PARTS] > 1 or gpus > free:
                     continue
                 if w.mark[job, c.LEAST] <= gpus <= w.mark[job, c.DEVICES]:
-                    takes = _time(w, job, offer, s.chain, w.offers.rate[offer, 0, 0])
-                    each = price * room.leaves[at] + (price + of_gpu * gpus) * takes
+                    rate, per_s = w.offers.rate[offer, 0, 0], price + of_gpu * gpus
+                    each = price * room.leaves[at] + _pays(w, r, job, offer, s.chain, rate, per_s)
                     if each < cost:
                         best, wait, spare, cost = domain, room.leaves[at], free - gpus, each
     return best, wait, spare, cost
@@ -742,6 +770,8 @@ def _replan(w, s, r, room, job):  # type: ignore[no-untyped-def]
         return False
     stays_s = max(0.0, row[c.READY] - now) + told_left(w, job, now) / max(1e-12, row[c.RATE])
     stays = (_price(w, s, r, job) + _gpu_price(w, s, r, job) * mark[c.HOLDS]) * stays_s
+    if r.egress > 0.0:
+        stays += r.egress * _usd(w, job, mark[c.OFFER], w.part[job])
     at, cost = _choose(w, s, r, room, job, -1)
     if at < 0 or cost >= (1.0 - r.margin) * stays:
         return False

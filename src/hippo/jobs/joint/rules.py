@@ -75,6 +75,8 @@ class Ranked:
     reserves: int = 0
     """Domains that are kept, where nobody is stopped for others, for the first who wait: from when they are told to
     have room there, for whoever ranks behind only what is left over."""
+    egress: float = 0.0
+    """What a dollar of egress costs, in seconds of a job of usual price."""
     learns: bool = False
 
     @property

@@ -262,7 +262,8 @@ class HiPpoScheduler:
                 stops=moment.sight.stops,
                 egress_weight=self.egress_weight,
             )
-            rule = advisor(moment.workload, moment.site, moment.offers, stops=moment.sight.stops)
+            asked = (moment.workload, moment.site, moment.offers)
+            rule = advisor(*asked, stops=moment.sight.stops, egress_weight=self.egress_weight)
             self.watched[:] = [(moment.sight, Eyes(own, rule))]
         return self.watched[0][1]
 

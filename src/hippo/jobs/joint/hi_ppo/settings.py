@@ -91,7 +91,7 @@ class DrawnWorlds(Checked):
     stops: float = within(0.0, 0.0, 1.0)  # share in which running jobs may be stopped
     domains: tuple[int, ...] = within((), 2, 64)  # of a world, the cluster's in turn; none named: as the cluster has
     preferences: float = within(0.0, 0.0, 1.0)  # share with preferences between time and egress, evenly drawn
-    usd_per_job: float = within(100.0, 1e-6, 1e9)  # egress of a job that counts as its time does
+    usd_per_job: float = within(1000.0, 1e-6, 1e9)  # egress of a job that counts as its time does
     curriculum: int = within(0, 0, 100_000_000)  # worlds in which loads and numbers of domains come one after another
     epoch_s: float = within(300.0, 1.0, 1e6)  # unit of the discount
     validation: int = within(24, 0, 100_000)  # other numbers: looked at, never learned from
@@ -157,8 +157,8 @@ class WorldAblation(Checked):
 
 def _ppo() -> Ppo:
     return Ppo(
-        learning_rate=5e-4,
-        learning_rate_end=5e-5,
+        learning_rate=2e-3,
+        learning_rate_end=2e-4,
         gamma=0.997,
         gae_lambda=0.97,
         clip=0.2,

@@ -173,7 +173,7 @@ class WorldBatch:
     step: int = 1
     regret: bool = False
     endless: bool = True  # False: a world that has ended stays, and nobody is shown in it
-    usd_per_job: float = 100.0  # egress that counts as a job's time does, for who prefers something between both
+    usd_per_job: float = 1000.0  # egress that counts as a job's time does, for who prefers something between both
     floor_bytes_per_s: float = 0.0  # see ``WorldEnv``
     sights: Sights = field(init=False)
     envs: list[WorldEnv] = field(init=False)
