@@ -17,8 +17,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
 from hippo.jobs.joint.env import JOBS, WorldEnv, prices
 from hippo.jobs.joint.hi_ppo import policy as served
-from hippo.jobs.joint.hi_ppo.ahead import Branch, Lesson, _learn, _lesson, _likely, tried
-from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldShare, decide, tensors
+from hippo.jobs.joint.hi_ppo.learner import SiteAgents, decide, tensors
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
 from hippo.jobs.joint.hi_ppo.train import POLICY, learned, packed
 from hippo.jobs.joint.hi_ppo.worlds import WorldBatch, by_rule
@@ -76,7 +75,6 @@ def small(out: Path, **run: object) -> WorldLearning:
         ppo=replace(found.ppo, steps_per_update=64, minibatch=32),
         network=replace(found.network, hidden=8, layers=1),
         worlds=replace(found.worlds, jobs=10, validation=2),
-        ahead=replace(found.ahead, rounds=1, moments=1, every=1),
         run=replace(found.run, updates=3, parallel=4, value_updates=1, checkpoint_every=1, validate_every=2, **run),
     )
 
@@ -233,20 +231,6 @@ def test_calm_nodes_come_first_where_that_is_asked():
     assert not world.bin[inside, c.BIN_RANK].any()
 
 
-def test_an_answer_played_ahead_costs_what_it_then_costs():
-    """The rule's own answer, not discounted, leads to what the rule pays; the world that is copied stands as it was."""
-    for number in range(4):
-        env = WorldEnv(scenes().scene(number), prices(scenes().scene(number)))
-        before, found = env.world.job.copy(), np.zeros(2, np.int64)
-        found[:] = env.advised()
-        branch = Branch.of(env)
-        total_s = by_rule(env.scene).total_s
-        assert branch.cost(int(found[0]), int(found[1]), 0.0) + env.paid_s == pytest.approx(total_s, rel=1e-9)
-        assert branch.cost(int(found[0]), int(found[1]), 0.0) + env.paid_s == pytest.approx(total_s, rel=1e-9)
-        assert np.array_equal(before, env.world.job, equal_nan=True)
-        assert branch.cost(int(found[0]), int(found[1]), 1e-4) < total_s
-
-
 def test_who_does_as_the_rule_stands_as_the_rule():
     scene = scenes().scene(5)
     env, curve, found = WorldEnv(scene, prices(scene)), by_rule(scene), np.zeros(2, np.int64)
@@ -257,28 +241,6 @@ def test_who_does_as_the_rule_stands_as_the_rule():
             assert beside[4] == pytest.approx(0.0, abs=1e-9)
         found[:] = env.advised()
         env.answer(int(found[0]), int(found[1]))
-
-
-def test_learning_from_answers_played_ahead_moves_the_policy_to_what_costs_less():
-    torch.manual_seed(0)
-    settings = replace(small(Path()), ahead=replace(WorldLearning().ahead, rounds=8, moments=4, every=2, kept=8))
-    policy = SiteAgents(settings)
-    share = WorldShare(WorldBatch(scenes(stops=0.0), 4, 4, regret=True), np.random.default_rng(0))
-    seen, action, cost = tried(policy, share, [None] * 4, 6, 2, 1e-5)
-    lesson, _ = _lesson(policy, seen, action, cost)
-    before = _apart(policy, lesson)
-    optimizer = torch.optim.Adam(policy.upper.parameters(), lr=3e-3)
-    for _ in range(20):
-        _learn(policy, optimizer, [lesson], share.rng)
-    assert _apart(policy, lesson) < before
-    assert np.isfinite(cost).sum(axis=1).min() >= 1
-
-
-@torch.no_grad()
-def _apart(policy: SiteAgents, lesson: Lesson) -> float:
-    """Of what the policy says from what it should say (Kullback and Leibler)."""
-    said = _likely(policy, lesson.seen, lesson.action, lesson.there)
-    return float((lesson.goal * (lesson.goal.clamp_min(1e-12).log() - said))[lesson.there].sum())
 
 
 def test_the_served_policy_plays_a_whole_workload():

@@ -117,17 +117,6 @@ class Limits(Checked):
 
 
 @dataclass(frozen=True)
-class PlayedAhead(Checked):
-    """Before PPO: answers are tried in copies of the worlds; 0 rounds: not."""
-
-    rounds: int = within(0, 0, 10_000)
-    moments: int = within(4, 1, 100_000)  # of each world and round
-    every: int = within(8, 1, 100_000)  # answers between them
-    kept: int = within(12, 1, 10_000)  # rounds that are learned from, the last ones
-    learning_rate: float = within(1e-3, 1e-7, 1.0)
-
-
-@dataclass(frozen=True)
 class WorldRun(Checked):
     """How long, how wide, how often it looks up."""
 
@@ -182,7 +171,6 @@ class WorldLearning:
     lower: LowerTerms = field(default_factory=LowerTerms)
     worlds: DrawnWorlds = field(default_factory=DrawnWorlds)
     limits: Limits = field(default_factory=Limits)
-    ahead: PlayedAhead = field(default_factory=PlayedAhead)
     run: WorldRun = field(default_factory=WorldRun)
     ablation: WorldAblation = field(default_factory=WorldAblation)
 

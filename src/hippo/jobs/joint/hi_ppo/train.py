@@ -1,4 +1,4 @@
-"""``hippo train`` for the agents that share out a site: first answers are played ahead, then both learn together.
+"""``hippo train`` for the agents that share out a site: both learn together.
 
 Every update depends on the seed and its number alone, so a resumed run is the same run; but where Ray's workers are cut
 off (``run.cut_off``), on their speed.
@@ -20,7 +20,6 @@ from torch import nn
 
 from hippo.files import write_whole
 from hippo.jobs.joint.draws import DrawnScenes
-from hippo.jobs.joint.hi_ppo.ahead import improve
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide
 from hippo.jobs.joint.hi_ppo.policy import FORM
 from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster, planned
@@ -37,8 +36,6 @@ from hippo.problem.cluster import Cluster
 
 FREE = ("run.minutes", "run.updates", "run.checkpoint_every", "run.cut_off")
 """Settings that a resumed run may change."""
-TRIED = 32
-"""Worlds side by side in which answers are tried."""
 POLICY, CURVE = "world.npz", "curve.jsonl"
 TURNS = 60
 """Answers a job in a world that is looked at; who needs more goes round in circles."""
@@ -158,9 +155,6 @@ def learned(
     scenes, held = (drawn_scenes(settings, table, cluster=cluster, held_out=other) for other in (False, True))
     torch.manual_seed(run.seed)
     policy = SiteAgents(settings)
-    if before is None and settings.ahead.rounds:
-        tried = drawn_batch(scenes, settings, TRIED, 10**8)
-        improve(policy, WorldShare(tried, np.random.default_rng([run.seed, 1, 1])), settings, progress)
     make = partial(share_learner, policy, settings, scenes)
     Place(0, workers or 1).own(run.shares)  # can be dealt out
     with ExitStack() as stack:

@@ -227,12 +227,6 @@ class WorldBatch:
         if curve is not None:
             self.sights.beside[each] = curve.beside(env.world.clock[c.NOW], env.standing, len(env.price))
 
-    def by_rule(self) -> Ints:
-        """(W, 2) slot and place that the rule answers now in each world; who is shown it also knows its places."""
-        rule = np.array([env.advised() for env in self.envs])
-        rule[rule[:, 0] < 0, 0] = JOBS
-        return rule
-
     def ask(self, slots: Ints) -> None:
         """Fill in where the chosen jobs (W,) could go."""
         for each, slot in enumerate(slots.tolist()):
