@@ -683,6 +683,29 @@ def _add(w, s, job, at, offer, rate, parts):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def include(w, s, slot, count, offer, rate, where):  # type: ignore[no-untyped-def]
+    """See to it that an offer in domains (M,) is among the ``count`` places of a job that waits; where there is no room
+    the slowest falls out. Returns at which place it stands, and how many there are."""
+    slowest, top = -1, rate
+    for at in range(count):
+        same = s.offer[at] == offer
+        for part in range(c.MOST_PARTS):
+            same = same and s.where[at, part] == where[part]
+        if same:
+            return at, count
+        top = max(top, s.rate[at])
+        if slowest < 0 or s.rate[at] < s.rate[slowest]:
+            slowest = at
+    at = count if count < len(s.offer) else slowest
+    for part in range(c.MOST_PARTS):
+        s.chain[part] = where[part]
+    job = s.job[slot]
+    count = max(count, _add(w, s, job, at, offer, rate, w.offers.form[offer, c.FORM_PARTS]))
+    _place(w, s, job, at, top)
+    return at, count
+
+
+@kernel(lean=True)
 def _place(w, s, job, at, top):  # type: ignore[no-untyped-def]
     offer, numbers, mark = s.offer[at], s.places[at], w.mark[job]
     for number in range(PLACE_NUMBERS):

@@ -71,7 +71,7 @@ def look(w, s, rule):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def places(w, s, rule, slot):  # type: ignore[no-untyped-def]
-    """As ``observe.places``; marks the one most like that where the rule would put the job."""
+    """As ``observe.places``; marks where the rule would put the job, which is among them."""
     count, job = observe.places(w, s, slot), s.job[slot]
     if count == 0:
         return count
@@ -84,7 +84,9 @@ def places(w, s, rule, slot):  # type: ignore[no-untyped-def]
     elif place >= 0:
         observe.survey(w, rule.sight, job)
     if place >= 0:
-        s.places[_alike(w, s, rule.sight, count, place), ADVISED_PLACE] = 1.0
+        its = rule.sight
+        at, count = observe.include(w, s, slot, count, its.offer[place], its.rate[place], its.where[place])
+        s.places[at, ADVISED_PLACE] = 1.0
     return count
 
 
@@ -103,22 +105,6 @@ def _to_stop(w, s):  # type: ignore[no-untyped-def]
         victim = _victim(w, s, first, FORCE * most)
         if victim >= 0:
             return victim
-
-
-@kernel(lean=True)
-def _alike(w, s, its, count, place):  # type: ignore[no-untyped-def]
-    """Of the places of a job that is shown the one most like the rule's: as many GPUs first, then as many parts, then
-    the same domains."""
-    best, least = 0, np.inf
-    for each in range(count):
-        mine, rules = s.offer[each], its.offer[place]
-        apart = 8.0 * abs(np.log(s.total[mine] / s.total[rules]))
-        apart += abs(w.offers.form[mine, c.FORM_PARTS] - w.offers.form[rules, c.FORM_PARTS])
-        for part in range(c.MOST_PARTS):
-            apart += 0.2 * (s.where[each, part] != its.where[place, part])
-        if apart < least:
-            best, least = each, apart
-    return best
 
 
 @kernel(lean=True)

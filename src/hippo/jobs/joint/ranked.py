@@ -81,6 +81,7 @@ class RankRoom(NamedTuple):
         np.int64
     ]  # (n, Y + 1) blocks of each size, at least, that such a job can run on in one domain; 0: none
     blocks: NDArray[np.int64]  # (Y + 1,) free ones in a domain; last: devices
+    passed: NDArray[np.float64]  # (n,) when ``next_begun`` last passed a job over
 
 
 def rank_room(sight: Sight) -> RankRoom:
@@ -99,6 +100,7 @@ def rank_room(sight: Sight) -> RankRoom:
         many=np.zeros(jobs, np.int64),
         need=np.zeros((jobs, sizes + 1), np.int64),
         blocks=np.zeros(sizes + 1, np.int64),
+        passed=np.full(jobs, -np.inf),
     )
 
 
@@ -568,8 +570,9 @@ def _begin_all(w, s, r, room, by_force):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def next_begun(w, s, r, room):  # type: ignore[no-untyped-def]
-    """Who would begin first where nobody is stopped for others, and at which place that is seen: -1, -1: nobody; a
-    gang's place is -1. Nothing is done."""
+    """Who would begin next where nobody is stopped for others, and at which place that is seen: -1, -1: nobody; a
+    gang's place is -1. Nothing is done; whoever is passed over is not asked again at that time, as in one pass."""
+    now = w.clock[c.NOW]
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
             room.key[job] = _key(w, s, r, job)
@@ -579,15 +582,17 @@ def next_begun(w, s, r, room):  # type: ignore[no-untyped-def]
     for at in range(waiting):
         job = room.order[at]
         region = _region(w, s, room, job) if r.regions else -1
-        if w.mark[job, c.ELASTIC] == 0:
-            if find_pool(w, job) >= 0:
-                first = job
-                break
-        elif _free(w, -1) >= _needs(w, s, job):
-            place, now = _choose(w, s, r, room, job, region)
-            if place >= 0 and not _is_patient(w, s, r, room, job, now):
-                first = job
-                break
+        if room.passed[job] < now:
+            if w.mark[job, c.ELASTIC] == 0:
+                if find_pool(w, job) >= 0:
+                    first = job
+                    break
+            elif _free(w, -1) >= _needs(w, s, job):
+                place, cost = _choose(w, s, r, room, job, region)
+                if place >= 0 and not _is_patient(w, s, r, room, job, cost):
+                    first = job
+                    break
+            room.passed[job] = now
         if kept < r.reserves:
             kept += _reserve(w, s, r, room, job)
     for domain in range(len(room.since)):
