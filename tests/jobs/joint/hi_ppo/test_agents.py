@@ -243,6 +243,21 @@ def test_who_does_as_the_rule_stands_as_the_rule():
         env.answer(int(found[0]), int(found[1]))
 
 
+@pytest.mark.parametrize("places", (2, 32))
+def test_who_does_as_the_rule_pays_as_the_rule_however_few_places_are_shown(
+    places: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("hippo.jobs.joint.env.PLACES", places)
+    for number in range(6):
+        scene = scenes(jobs=40, stops=0.0).scene(number)
+        env = WorldEnv(scene, prices(scene))
+        paid_s = env.paid_s
+        while not env.done:
+            env.answer(*env.advised())
+            paid_s += env.paid_s
+        assert paid_s == pytest.approx(by_rule(scene).total_s, rel=1e-9)
+
+
 def test_the_served_policy_plays_a_whole_workload():
     scene = scenes().scene(3)
     arrays, _ = served.FORM.unpacked(packed(SiteAgents(WorldLearning()), WorldLearning()), "here")
