@@ -3,28 +3,41 @@
 Needs the user's ASTRA-sim: HIPPO_ASTRA or the PATH names AstraSim_Analytical_Congestion_Aware (docs/export.md). Step
 times in seconds; "apart" is ASTRA-sim less fast, of the step and of the operation or message that is farthest off.
 Then the trap: what SEND and RECV of the true sizes would give, without ranks for links.
+
+``--worlds 30``: a second opinion instead. In drawn states of the links, plans of all planners are timed by ``fast``
+and by ASTRA-sim's own network (``simulate/astra/network.py``). Do both rank the planners alike? ``--rows``: every step.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+from scipy.stats import kendalltau, spearmanr
 
 from hippo.errors import InputError
 from hippo.files import json_text
+from hippo.intervals import interval
 from hippo.planners.base import Stop
+from hippo.problem.catalogue.clusters import CLUSTERS
 from hippo.problem.load import load_problem
+from hippo.problem.problem import Problem
 from hippo.registry import planner
 from hippo.schedule.schedule import order
+from hippo.simulate import fast
 from hippo.simulate.abstract import PlannedLine, abstract_program, on_links, side_by_side
 from hippo.simulate.astra.binary import NAMES, digest, find_binary, run
 from hippo.simulate.astra.chakra import COMP, RECV, SEND, ChakraNode, trace
 from hippo.simulate.astra.compare import compare
 from hippo.simulate.astra.configuration import MEMORY, NETWORK, PREFIX, SYSTEM
+from hippo.simulate.astra.network import step_time_s
 from hippo.simulate.astra.play import Played, played, state_of
 from hippo.simulate.lower import lower
 from hippo.simulate.program import FORWARD, Program, SyncGroup
@@ -92,7 +105,15 @@ def plans() -> Iterator[tuple[str, Program]]:
 
 def main() -> None:
     """Prints what the module says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worlds", type=int, help="a second opinion on so many drawn worlds")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rows", action="store_true")
+    given = parser.parse_args()
     binary = find_binary()
+    if given.worlds is not None:
+        second_opinion(binary, given.worlds, given.seed, rows=given.rows)
+        return
     print(f"{binary.name}, SHA-256 {digest(binary)}")
     heads = f"{'fast s':>12s} {'ASTRA-sim s':>12s} {'apart':>10s} {'farthest':>9s} {'wall s':>7s}"
     print(f"{'':48s} {'ranks':>9s} {'nodes':>7s} {heads}")
@@ -175,6 +196,119 @@ def message(number: int, kind: int, end: str, rank: int, tag: int, after: tuple[
     """A SEND or RECV of 16 MiB."""
     about = (("is_cpu_op", False), (end, rank), ("comm_size", MIB16), ("comm_tag", tag))
     return ChakraNode(number, f"message {tag}", kind, after, about)
+
+
+# ----------------------------------------------------------------------------------- a second opinion on drawn worlds
+METHODS = ("exact", "single_domain", "even", "zero", "alpa", "mast", "sailor", "crosspipe", "dtfm", "ray")
+"""Whom `hippo compare` asks, but `diloco`: local SGD is other training, and ASTRA-sim's step knows no every H steps."""
+
+MODELS: Mapping[str, tuple[str, ...]] = {
+    "toy": ("llama-3-8b", "qwen2.5-7b"),
+    "three-aws-regions": ("llama-3-70b", "qwen2.5-32b"),
+    "four-hubs": ("llama-3-70b", "gpt3-175b"),
+}
+GBPS, LATENCY_MS = (1.0, 25.0), (2.0, 80.0)
+"""Drawn evenly on a logarithmic scale; what the clusters of the catalogue have lies between."""
+SEARCH = Stop(2.0)
+NEAR = (0.005, 0.1)
+"""A pair of plans is near when our steps are apart by so much; below, `hippo plan` calls them equal."""
+WAYS = {"one SEND at a time": False, "GPUs send in turn": True}
+
+
+def drawn(rng: np.random.Generator) -> Problem:
+    """A cluster of two to four domains, a model, a batch, and links that ASTRA-sim's network can express: domains are
+    the leaves of a drawn tree, and pairs that one split parts have one bandwidth and latency, both ways."""
+    name = str(rng.choice(list(MODELS)))
+    cluster, model = CLUSTERS[name], str(rng.choice(MODELS[name]))
+    state: dict[frozenset[str], tuple[float, float]] = {}
+
+    def part(domains: Sequence[str]) -> None:
+        if len(domains) > 1:
+            cut = int(rng.integers(1, len(domains)))
+            gbps, milliseconds = (float(np.exp(rng.uniform(*np.log(span)))) for span in (GBPS, LATENCY_MS))
+            for one in domains[:cut]:
+                state.update({frozenset((one, two)): (gbps, milliseconds) for two in domains[cut:]})
+            part(domains[:cut])
+            part(domains[cut:])
+
+    part([str(each) for each in rng.permutation([domain.name for domain in cluster.domains])])
+    links = []
+    for link in cluster.links:
+        gbps, milliseconds = state[frozenset((link.source, link.destination))]
+        shared = replace(link, bandwidth_bytes_per_s=gbps * GBIT, per_node_bytes_per_s=None)
+        links.append(replace(shared, latency_s=milliseconds / 1e3))
+    batch = int(rng.choice((64, 128) if name == "toy" else (128, 256)))
+    return load_problem(model=model, cluster=replace(cluster, links=tuple(links)), global_batch=batch)
+
+
+def steps(problem: Problem, binary: Path) -> tuple[dict[str, tuple[float, ...]], dict[str, str]]:
+    """Per planner the step by ``fast`` and by ASTRA-sim's network both ways; and why others are left out."""
+    found: dict[str, tuple[float, ...]] = {}
+    left_out: dict[str, str] = {}
+    known: dict[object, tuple[float, ...]] = {}
+    for name in METHODS:
+        plan = planner(name).propose(problem, SEARCH).plan
+        try:
+            if plan is None:
+                left_out[name] = "no plan"
+                continue
+            if plan not in known:
+                theirs = [step_time_s(problem, plan, binary, follow=follow) for follow in WAYS.values()]
+                known[plan] = (fast.step_time(lower(problem, plan)), *theirs)
+            found[name] = known[plan]
+        except InputError as error:
+            left_out[name] = str(error)
+    return found, left_out
+
+
+def second_opinion(binary: Path, worlds: int, seed: int, *, rows: bool) -> None:
+    """Correlations of the ranks of methods in each world; their means over worlds."""
+    told: dict[str, list[tuple[float, ...]]] = {way: [] for way in WAYS}
+    apart: dict[str, list[tuple[float, ...]]] = {name: [] for name in METHODS}
+    near: dict[str, list[bool]] = {way: [] for way in WAYS}
+    refused: Counter[str] = Counter()
+    for index in range(worlds):
+        problem = drawn(np.random.default_rng((seed, index)))
+        found, left_out = steps(problem, binary)
+        refused.update(f"{name}: {why}" for name, why in left_out.items())
+        ours = [times[0] for times in found.values()]
+        where = f"{problem.model.name} on {problem.cluster.name}, batch {problem.workload.global_batch}"
+        print(f"world {index}: {where}, {len(found)} methods, {len(set(ours))} plans", flush=True)
+        for name, times in found.items():
+            apart[name].append(tuple(each / times[0] - 1 for each in times[1:]))
+            if rows:
+                print(f"  {name:14s}" + "".join(f" {each:12.4f}" for each in times), flush=True)
+        if len(set(ours)) < 2:
+            refused["a world: its methods have one plan"] += 1
+            continue
+        for at, way in enumerate(WAYS, start=1):
+            theirs = [times[at] for times in found.values()]
+            chosen = theirs[int(np.argmin(ours))] / min(theirs) - 1
+            off = float(np.mean([abs(times[at] / times[0] - 1) for times in found.values()]))
+            ranks = float(spearmanr(ours, theirs).statistic), float(kendalltau(ours, theirs).statistic)
+            for one, two in combinations(found.values(), 2):
+                if NEAR[0] < abs(one[0] / two[0] - 1) < NEAR[1]:
+                    near[way].append((one[0] < two[0]) == (one[at] < two[at]))
+            told[way].append((*ranks, float(chosen < 1e-6), chosen, off))
+    labels = ("Spearman", "Kendall's tau-b", "share with the same best method", "loss of our best", "steps apart")
+    for at, (way, values) in enumerate(told.items()):
+        print(f"\n{way}: {len(values)} worlds, mean (95 %)")
+        for label, column in zip(labels, zip(*values, strict=True), strict=True):
+            print(f"  {label:32s} {_interval(column)}")
+        print(f"  near pairs in the same order: {sum(near[way])} of {len(near[way])}")
+        for name, each in apart.items():
+            if each:
+                signed = [both[at] for both in each]
+                size = f"apart {_interval(np.abs(signed).tolist())}, signed {np.mean(signed):+.3f}"
+                print(f"    {name:14s} in {len(signed):2d} worlds {size}")
+    for why, count in sorted(refused.items()):
+        print(f"left out {count} times: {why}")
+
+
+def _interval(values: Sequence[float]) -> str:
+    found = interval(values)
+    assert found is not None
+    return f"{found.mean:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
 if __name__ == "__main__":

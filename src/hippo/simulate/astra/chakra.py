@@ -10,22 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-COMP, SEND, RECV = 4, 5, 6
-"""Types of nodes that are written here: of the schema's COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE."""
+COMP, SEND, RECV, COLLECTIVE = 4, 5, 6, 7
+"""Types of nodes that are written here: the schema's COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE."""
+
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = 0, 2, 7
+"""Types of collectives."""
 
 SCHEMA_VERSION = "0.0.4"
-_UINT64, _BOOL = 13, 27  # fields of AttributeProto that hold a value
+_UINT64, _BOOL, _STRING = 13, 27, 29  # fields of AttributeProto that hold a value
 
 
 @dataclass(frozen=True)
 class ChakraNode:
-    """One operation of one rank. ``attributes`` are whole numbers (uint64) or truths (bool), in this order."""
+    """One operation of one rank. ``attributes`` are whole numbers (uint64), truths (bool) or words, in this order."""
 
     id: int  # unique in its trace
     name: str
     type: int
     data_deps: tuple[int, ...] = ()  # nodes of the same rank that must have ended
-    attributes: tuple[tuple[str, int | bool], ...] = ()
+    attributes: tuple[tuple[str, int | bool | str], ...] = ()
     duration_micros: int = 0
 
 
@@ -44,8 +47,10 @@ def encoded(node: ChakraNode) -> bytes:
     return b"".join(parts)
 
 
-def _value(value: int | bool) -> bytes:
+def _value(value: int | bool | str) -> bytes:
     """A member of the ``oneof``: written even when it is zero."""
+    if isinstance(value, str):
+        return _bytes(_STRING, value.encode())
     field = _BOOL if isinstance(value, bool) else _UINT64
     return _varint(field << 3) + _varint(int(value))
 

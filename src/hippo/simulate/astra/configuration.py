@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from hippo.files import json_text
 from hippo.simulate.astra.chakra import trace
@@ -15,6 +16,16 @@ PREFIX = "traces/step"
 
 SYSTEM, NETWORK, MEMORY, GROUPS = "system.json", "network.yml", "memory.json", "comm_groups.json"
 
+
+@dataclass(frozen=True)
+class Dimension:
+    """One of the network: what every pair of ranks gets that differ in it and in none before it."""
+
+    size: int
+    gib_per_s: float
+    latency_ns: float
+
+
 _COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 
 
@@ -24,9 +35,8 @@ def files(program: Program, work: AstraWorkload, *, traced: bool = True) -> Mapp
     ``traced``: the binary shall write when each node was issued and done.
     """
     found = {f"{PREFIX}.{rank}.et": trace(nodes) for rank, nodes in enumerate(work.traces)}
-    found[SYSTEM] = json_text(_system(traced)).encode()
-    found[NETWORK] = _network(len(work.traces)).encode()
-    found[MEMORY] = json_text({"memory-type": "NO_MEMORY_EXPANSION"}).encode()
+    # All pairs alike: a byte is there after HOP_NS. Times on links and latencies are nodes of the traces.
+    found |= machine([Dimension(len(work.traces), 1000.0, float(HOP_NS))], traced=traced)
     if program.groups:
         groups = {str(index): list(group.ranks) for index, group in enumerate(program.groups, 1)}
         found[GROUPS] = json_text(groups).encode()  # 0 stands for all ranks
@@ -45,27 +55,30 @@ def arguments(folder: str, names: Mapping[str, bytes], logs: str) -> list[str]:
     return [*found, f"--comm-group-configuration={folder}/{GROUPS}"] if GROUPS in names else found
 
 
-def _system(traced: bool) -> dict[str, object]:
-    """Durations by work on a machine of 10^12 operations a second whose memory never limits it (``draft``)."""
-    return {
+def machine(dimensions: Sequence[Dimension], *, traced: bool) -> dict[str, bytes]:
+    """System, memory and network. Durations are work on a machine of 10^12 operations a second whose memory never
+    limits it (``draft``)."""
+    system = {
         "scheduling-policy": "FIFO",
         "endpoint-delay": 1,  # 0 aborts collectives
         "active-chunks-per-dimension": 1,
         "preferred-dataset-splits": 1,
-        **{f"{name}-implementation": ["ring"] for name in _COLLECTIVES},
+        **{f"{name}-implementation": ["ring"] * len(dimensions) for name in _COLLECTIVES},
         "collective-optimization": "baseline",
         "roofline-enabled": 1,
         "peak-perf": 1,
         "local-mem-bw": 1_000_000_000,
         "trace-enabled": int(traced),
     }
-
-
-def _network(ranks: int) -> str:
-    """All pairs alike: a byte is there after ``HOP_NS``. Times on links and latencies are nodes of the traces."""
-    return (
-        "topology: [ FullyConnected ]\n"
-        f"npus_count: [ {ranks} ]\n"
-        "bandwidth: [ 1000.0 ]  # GiB/s\n"
-        f"latency: [ {float(HOP_NS)} ]  # ns\n"
-    )
+    rows: dict[str, tuple[Sequence[object], str]] = {
+        "topology": (["FullyConnected"] * len(dimensions), ""),
+        "npus_count": ([each.size for each in dimensions], ""),
+        "bandwidth": ([each.gib_per_s for each in dimensions], "  # GiB/s"),
+        "latency": ([each.latency_ns for each in dimensions], "  # ns"),
+    }
+    network = "".join(f"{key}: [ {', '.join(map(str, row))} ]{unit}\n" for key, (row, unit) in rows.items())
+    return {
+        SYSTEM: json_text(system).encode(),
+        NETWORK: network.encode(),
+        MEMORY: json_text({"memory-type": "NO_MEMORY_EXPANSION"}).encode(),
+    }

@@ -11,10 +11,10 @@ COMP node.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hippo.simulate.astra.chakra import COMP, RECV, SEND, ChakraNode
+from hippo.simulate.astra.chakra import COLLECTIVE, COMP, RECV, SEND, ChakraNode
 
 HOP_NS = 1
 """What a message between any two ranks takes: the latency of the network file; a byte takes no time beside it."""
@@ -29,7 +29,9 @@ class Step:
     name: str
     length_ns: int = 0
     peer: int = -1  # the other end of a message
-    tag: int = 0
+    tag: int = 0  # of a message; of a collective: its communicator group
+    num_bytes: int = 1  # of a message or a collective
+    kind: int = 0  # of a collective
     urgent: bool = False  # goes before all others that wait on its rank: what must follow its predecessor at once
     after: list[Step] = field(default_factory=list)
 
@@ -54,15 +56,23 @@ class TraceDraft:
         self.steps[rank].append(step)
         return step
 
-    def tell(self, after: Step, to: int, name: str) -> Step:
-        """One byte to another rank when ``after`` has ended; what the receiver waits for."""
+    def tell(self, after: Step, to: int, name: str, num_bytes: int = 1) -> Step:
+        """A message (a byte) to another rank when ``after`` has ended; what the receiver waits for."""
         if after.rank == to:
             return after
         self.tags += 1
-        self.steps[after.rank].append(Step(after.rank, SEND, f"send {name}", peer=to, tag=self.tags, after=[after]))
-        received = Step(to, RECV, f"receive {name}", peer=after.rank, tag=self.tags)
+        sent = Step(after.rank, SEND, f"send {name}", peer=to, tag=self.tags, num_bytes=num_bytes, after=[after])
+        received = Step(to, RECV, f"receive {name}", peer=after.rank, tag=self.tags, num_bytes=num_bytes)
+        self.steps[after.rank].append(sent)
         self.steps[to].append(received)
         return received
+
+    def join(self, rank: int, name: str, collective: tuple[int, int, int], after: Sequence[Step]) -> Step:
+        """A rank's part in a collective: its type, the number of its group, bytes."""
+        kind, group, num_bytes = collective
+        step = Step(rank, COLLECTIVE, name, tag=group, num_bytes=num_bytes, kind=kind, after=list(after))
+        self.steps[rank].append(step)
+        return step
 
     def tell_later(self, after: Step, to: int, wait_ns: int, pool: NodePool) -> Step:
         """The same so that it is there ``wait_ns`` after ``after`` has ended: by way of a rank that waits."""
@@ -99,18 +109,24 @@ def numbered(steps: Sequence[Step]) -> dict[Step, int]:
     return {step: number for number, step in enumerate(sorted(steps, key=lambda step: not step.urgent), 1)}
 
 
-def written(numbers: dict[Step, int]) -> tuple[ChakraNode, ...]:
-    """A rank's nodes as they go into its trace. All waits are on nodes of the same rank."""
-    return tuple(
-        ChakraNode(number, step.name, step.type, tuple(sorted(numbers[other] for other in step.after)), _about(step))
-        for step, number in numbers.items()
-    )
+def written(numbers: dict[Step, int], called: Mapping[int, int] | None = None) -> tuple[ChakraNode, ...]:
+    """A rank's nodes as they go into its trace. All waits are on nodes of the same rank. ``called``: what ASTRA-sim
+    calls each rank (None: as here)."""
+    found = []
+    for step, number in numbers.items():
+        after = tuple(sorted(numbers[other] for other in step.after))
+        found.append(ChakraNode(number, step.name, step.type, after, _about(step, called)))
+    return tuple(found)
 
 
-def _about(step: Step) -> tuple[tuple[str, int | bool], ...]:
+def _about(step: Step, called: Mapping[int, int] | None) -> tuple[tuple[str, int | bool | str], ...]:
     """Attributes of a node. A duration is written as work on a machine of 10^12 operations a second that never waits
     for memory: whole nanoseconds (``duration_micros`` knows microseconds), and half of one against rounding down."""
     if step.type == COMP:
         return ("is_cpu_op", False), ("num_ops", step.length_ns * 1000 + 500), ("tensor_size", 1)
+    gpu, size = ("is_cpu_op", False), ("comm_size", step.num_bytes)
+    if step.type == COLLECTIVE:
+        return gpu, ("comm_type", step.kind), size, ("pg_name", str(step.tag))
+    peer, own = (step.peer, step.rank) if called is None else (called[step.peer], called[step.rank])
     ends = ("comm_src", "comm_dst") if step.type == RECV else ("comm_dst", "comm_src")
-    return ("is_cpu_op", False), (ends[0], step.peer), (ends[1], step.rank), ("comm_size", 1), ("comm_tag", step.tag)
+    return gpu, (ends[0], peer), (ends[1], own), size, ("comm_tag", step.tag)
