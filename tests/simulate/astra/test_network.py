@@ -118,7 +118,7 @@ def test_without_latency_a_link_is_a_queue_for_both(
     plan = plan_of(ACROSS, waves=6)
     expected = fast.step_time(lower(slow, plan))
     assert expected > 6 * BOUNDARY / 1e7
-    assert step_time_s(slow, plan, unaware, follow=follow) == pytest.approx(expected, rel=1e-4)
+    assert step_time_s(slow, plan, unaware, follow=follow) == pytest.approx(expected, rel=1e-3)
 
 
 def test_over_a_latency_an_npu_waits_for_arrivals_unless_its_gpus_take_turns(

@@ -273,11 +273,13 @@ class _Writer:
             receiver.after.append(self.draft.tell(step, receiver.rank, name, max(1, round(size))))
 
     def senders(self, rank: int, link: int, num_bytes: float) -> list[int]:
-        """NPUs that send a stage's messages in turn: itself; to ``follow``, as many as keep the link full."""
+        """NPUs that send a stage's messages over the WAN in turn: itself; to ``follow``, as many as keep the link
+        full, which it tells over the fabric."""
+        if not self.follow:
+            return [rank]
         seconds = num_bytes / float(self.program.link_bandwidth_bytes_per_s[link])
         full = ceil(1 + float(self.program.link_latency_s[link]) / seconds)
-        count = min(full, len(self.stages[rank].devices)) if self.follow else 1
-        return [rank, *(self.npu(self.domain[rank]) for _ in range(count - 1))]
+        return [self.npu(self.domain[rank]) for _ in range(min(full, len(self.stages[rank].devices)))]
 
     def ends(self, link: int) -> tuple[int, int]:
         """Domains that a link joins."""
