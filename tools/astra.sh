@@ -4,15 +4,15 @@
 #   SOURCE  an ASTRA-sim tree with `extern/` filled in as below (default: cloned from GitHub, at these commits)
 #   FOLDER  where things go (default out/astra)
 #
-# Needs git, cmake, g++, protobuf (Debian: apt-get install cmake g++ protobuf-compiler libprotobuf-dev). One compiler at a
-# time, and the last in the queue: ten minutes of one core (ASTRA_JOBS=N for more). Then: export HIPPO_ASTRA=the first path.
+# Needs git, cmake, g++, protobuf (Debian: apt-get install git cmake g++ protobuf-compiler libprotobuf-dev). Two and a half
+# minutes of one core, one compiler at a time (ASTRA_JOBS=N: more). Then: export HIPPO_ASTRA=the first path.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 folder=$(mkdir -p "${2:-$here/out/astra}" && cd "${2:-$here/out/astra}" && pwd)
 jobs=${ASTRA_JOBS:-1}
 
-# Place in the tree, repository, commit. results/simulators.md was measured with these. ASTRA-sim's own pins for the network
-# backend, Chakra and spdlog are newer.
+# Place in the tree, repository, commit; results/simulators.md was measured with these. ASTRA-sim's own pins of the network
+# backend, Chakra and spdlog are newer, and are not tried.
 parts="
 . astra-sim/astra-sim 518bd513ae110428cd62eb60efc0f3993fd53c70
 extern/network_backend/analytical astra-sim/astra-network-analytical 599a0473a9a74f5383f73b3cea5a12b9bc5ebaef
@@ -46,7 +46,7 @@ while read -r place repository commit; do
         { echo "astra.sh: $source/$place is empty. To fix: put $repository there, at commit $commit" >&2; exit 2; }
 done <<<"$parts"
 
-# What these commits need to fit together: ASTRA-sim brings the YAML parser that the network backend would add once more,
+# What these commits need to fit each other: ASTRA-sim brings the YAML parser that the network backend would add once more,
 # and calls two classes of Chakra's feeder without their namespace. Chakra's messages are made by protoc.
 if grep -qs 'extern/yaml-cpp' "$source/extern/network_backend/analytical/CMakeLists.txt"; then
     mkdir -p "$source/extern/network_backend/analytical/extern/yaml-cpp"

@@ -209,6 +209,29 @@ def test_the_real_one_plays_by_the_same_rules(
     assert step_time_s(nested, plan, real, follow=follow) == pytest.approx(expected, abs=1e-7)
 
 
+def test_its_ring_of_three(problem: Problem, plan_of: PlanOf, real: Path) -> None:
+    """Four turns, each a third of the bytes and a latency."""
+    alike = linked(problem, far=(1e9, 0.01), near=(1e9, 0.01))
+    plan = plan_of(*((f"{domain}/0/0,1 0-8",) for domain in "abc"), waves=1)
+    program = lower(alike, plan)
+    (summed,) = program.groups
+    ends = durations(program)[:2, 0].sum() + program.sync_s[0] + program.finish_s[0]
+    by_hand = ends + 4 * (0.01 + summed.link_bytes[0] / 4 / 1e9)  # the ring's hops carry 4/3 of what is summed
+    assert step_time_s(alike, plan, real) == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_its_passes_that_gather(nested: Problem, plan_of: PlanOf, real: Path) -> None:
+    """A pass lasts as long as what it gathers: forward one turn, backward two."""
+    plan = replace(replicas(plan_of), sharding="full")
+    program = lower(nested, plan)
+    assert program.gather is not None
+    turn = 0.01 + program.gather.forward_bytes[0, 0] / 1e9
+    passes = durations(program)[:2, 0, 0]
+    assert passes.max() < turn
+    by_hand = 3 * turn + program.sync_s[0] + program.finish_s[0]
+    assert step_time_s(nested, plan, real) == pytest.approx(by_hand, rel=1e-3)
+
+
 def test_its_ring_of_two(nested: Problem, plan_of: PlanOf, real: Path) -> None:
     """Two turns, each half of the bytes and a latency."""
     program = lower(nested, replicas(plan_of))
