@@ -262,47 +262,52 @@ def steps(problem: Problem, binary: Path) -> tuple[dict[str, tuple[float, ...]],
 
 
 def second_opinion(binary: Path, worlds: int, seed: int, *, rows: bool) -> None:
-    """Correlations of the ranks of methods in each world; their means over worlds."""
-    told: dict[str, list[tuple[float, ...]]] = {way: [] for way in WAYS}
-    apart: dict[str, list[tuple[float, ...]]] = {name: [] for name in METHODS}
-    near: dict[str, list[bool]] = {way: [] for way in WAYS}
+    """Plays the worlds, and prints how alike the methods are ranked."""
+    played: list[dict[str, tuple[float, ...]]] = []
     refused: Counter[str] = Counter()
     for index in range(worlds):
         problem = drawn(np.random.default_rng((seed, index)))
         found, left_out = steps(problem, binary)
         refused.update(f"{name}: {why}" for name, why in left_out.items())
-        ours = [times[0] for times in found.values()]
         where = f"{problem.model.name} on {problem.cluster.name}, batch {problem.workload.global_batch}"
-        print(f"world {index}: {where}, {len(found)} methods, {len(set(ours))} plans", flush=True)
-        for name, times in found.items():
-            apart[name].append(tuple(each / times[0] - 1 for each in times[1:]))
-            if rows:
+        print(f"world {index}: {where}, {len(found)} methods, {len(set(found.values()))} plans", flush=True)
+        if rows:
+            for name, times in found.items():
                 print(f"  {name:14s}" + "".join(f" {each:12.4f}" for each in times), flush=True)
-        if len(set(ours)) < 2:
+        if len({times[0] for times in found.values()}) < 2:
             refused["a world: its methods have one plan"] += 1
-            continue
-        for at, way in enumerate(WAYS, start=1):
-            theirs = [times[at] for times in found.values()]
-            chosen = theirs[int(np.argmin(ours))] / min(theirs) - 1
-            off = float(np.mean([abs(times[at] / times[0] - 1) for times in found.values()]))
-            ranks = float(spearmanr(ours, theirs).statistic), float(kendalltau(ours, theirs).statistic)
-            for one, two in combinations(found.values(), 2):
-                if NEAR[0] < abs(one[0] / two[0] - 1) < NEAR[1]:
-                    near[way].append((one[0] < two[0]) == (one[at] < two[at]))
-            told[way].append((*ranks, float(chosen < 1e-6), chosen, off))
-    labels = ("Spearman", "Kendall's tau-b", "share with the same best method", "loss of our best", "steps apart")
-    for at, (way, values) in enumerate(told.items()):
-        print(f"\n{way}: {len(values)} worlds, mean (95 %)")
-        for label, column in zip(labels, zip(*values, strict=True), strict=True):
-            print(f"  {label:32s} {_interval(column)}")
-        print(f"  near pairs in the same order: {sum(near[way])} of {len(near[way])}")
-        for name, each in apart.items():
-            if each:
-                signed = [both[at] for both in each]
-                size = f"apart {_interval(np.abs(signed).tolist())}, signed {np.mean(signed):+.3f}"
-                print(f"    {name:14s} in {len(signed):2d} worlds {size}")
+        else:
+            played.append(found)
+    alike(played)
     for why, count in sorted(refused.items()):
         print(f"left out {count} times: {why}")
+
+
+def alike(played: Sequence[Mapping[str, tuple[float, ...]]]) -> None:
+    """Means over worlds with their intervals. A tie of steps is a tie of ranks."""
+    labels = ("Spearman", "Kendall's tau-b", "share with the same best method", "loss of our best", "steps apart")
+    for at, way in enumerate(WAYS, start=1):
+        told, near = [], []
+        for found in played:
+            ours, theirs = ([times[which] for times in found.values()] for which in (0, at))
+            chosen = theirs[int(np.argmin(ours))] / min(theirs) - 1
+            off = float(np.mean([abs(their / our - 1) for our, their in zip(ours, theirs, strict=True)]))
+            ranks = float(spearmanr(ours, theirs).statistic), float(kendalltau(ours, theirs).statistic)
+            told.append((*ranks, float(chosen < 1e-6), chosen, off))
+            for one, two in combinations(found.values(), 2):
+                if NEAR[0] < abs(one[0] / two[0] - 1) < NEAR[1]:
+                    near.append((one[0] < two[0]) == (one[at] < two[at]))
+        print(f"\n{way}: {len(told)} worlds, mean (95 %)")
+        for label, column in zip(labels, zip(*told, strict=True), strict=True):
+            print(f"  {label:32s} {_interval(column)}")
+        print(f"  near pairs in the same order: {sum(near)} of {len(near)}")
+        for name in METHODS:
+            if signed := [found[name][at] / found[name][0] - 1 for found in played if name in found]:
+                size = f"apart {_interval(np.abs(signed).tolist())}, signed {np.mean(signed):+.3f}"
+                print(f"    {name:14s} in {len(signed):2d} worlds {size}")
+    every = [times for found in played for times in found.values()]
+    between = [min(both) * (1 - NEAR[0]) <= ours <= max(both) * (1 + NEAR[0]) for ours, *both in every]
+    print(f"\nour step lies between both ways (to {NEAR[0]:.1%}): {sum(between)} of {len(between)}")
 
 
 def _interval(values: Sequence[float]) -> str:
