@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.simulate.astra.chakra import COMP, RECV, SEND, ChakraNode, encoded, trace
+from hippo.simulate.astra.chakra import COLLECTIVE, COMP, RECV, SEND, ChakraNode, encoded, trace
 
 
 def test_a_node_by_hand() -> None:
@@ -19,6 +19,11 @@ def test_a_node_by_hand() -> None:
         b"\x52\x0e\x0a\x09is_cpu_op\xd8\x01\x00"  # attr: bool_val is written though it is false
         b"\x52\x0c\x0a\x07num_ops\x68\xac\x02"  # attr: uint64_val = 300
     )
+
+
+def test_a_word_by_hand() -> None:
+    node = ChakraNode(1, "", COLLECTIVE, (), (("pg_name", "12"),))
+    assert encoded(node) == b"\x08\x01\x18\x07\x52\x0e\x0a\x07pg_name\xea\x01\x0212"
 
 
 def test_zero_is_left_out() -> None:
