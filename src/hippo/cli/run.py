@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hippo.emulate.emulation import Emulation
     from hippo.front_door.running import Checkpoints
     from hippo.run.job import RunJob
-    from hippo.run.move import Then
+    from hippo.run.change import Change
 
 OUTSIDE = ("--trace", "--congestion")
 """Options with a value that are for the emulation around a run."""
@@ -177,7 +177,7 @@ def _job(choice: Choice, *, quietly: bool) -> tuple[RunJob, Checkpoints | None]:
     return job_of(problem, plan, options, checkpoints, source=str(choice.plan), tell=tell), checkpoints
 
 
-def _then(text: str, job: RunJob) -> Then:
+def _then(text: str, job: RunJob) -> Change:
     """The plan under which a run goes on, checked against the run and its model."""
     from hippo.front_door.running import checked_then
 

@@ -30,6 +30,7 @@ from hippo.run.model.stage import ALONE, Part, sequences, settings_of
 from hippo.run.model.store import load
 from hippo.run.model.weights import TensorSplit, Weight
 from hippo.run.stand_in import StageTimes, times
+from hippo.run.version import Version
 from hippo.run.work import Work, Worker
 from hippo.schedule.schedule import order_of
 from hippo.schedule.torch_csv import torch_schedule
@@ -215,13 +216,14 @@ class TorchRunner:
     """A worker at work under torch's runtime; same face as the executor's."""
 
     def __init__(
-        self, job: RunJob, work: Work, worker: Worker, meeting: Meeting, folder: Path, beat: Callable[[str], None]
+        self, version: Version, worker: Worker, meeting: Meeting, folder: Path, beat: Callable[[str], None]
     ) -> None:
+        job, work = version.job, version.job.work
         self.job, self.work, self.worker = job, work, worker
         self.compute, self.done = PipelineLosses(), list[Done]()
         self._notes = Notes(beat)
         self._times = times(job.problem, work) if job.options.stand_in else ()
-        self.part, self._agreement = _part(job, work, worker, meeting)
+        self.part, self._agreement = _part(version, worker, meeting)
         self._schedule = self._runtime(folder)
 
     # making
@@ -322,16 +324,14 @@ def numbers(mine: StageTimes, chunk: int) -> int:
     return max(1, -(-mine.down_bytes[chunk] // 4))
 
 
-def prepare(job: RunJob, folder: Path, rank: int, beat: Callable[[str], None]) -> TorchRunner:
-    """The worker, its neighbours met; ``beat`` hears signs of life."""
-    options = job.options
-    work = job.work
-    worker = work.workers[rank]
-    meeting = Meeting(str(folder), rank, world=len(work.workers), device=options.device)
+def prepare(version: Version, worker: Worker, meeting: Meeting, folder: Path, beat: Callable[[str], None]) -> TorchRunner:
+    """The worker, its neighbours met; ``folder``: of the version. ``beat`` hears signs of life."""
+    job = version.job
+    options, work = job.options, job.work
     os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")  # domains that never talk need no way between them
     count = len(work.plan.pipelines[worker.pipeline].stages)
     name = f"column-{worker.pipeline}-{worker.lane}-{worker.tp_index}"
-    store = dist.PrefixStore(name, dist.FileStore(str(folder / "store"), len(work.workers)))
+    store = dist.PrefixStore(name, dist.FileStore(str(folder / "store"), -1))
     dist.init_process_group(
         "gloo" if options.device == "cpu" else "nccl",
         store=store,
@@ -339,17 +339,21 @@ def prepare(job: RunJob, folder: Path, rank: int, beat: Callable[[str], None]) -
         world_size=count,
         timeout=PATIENCE,
     )
-    return TorchRunner(job, work, worker, meeting, folder, beat)
+    return TorchRunner(version, worker, meeting, folder, beat)
 
 
-def _part(job: RunJob, work: Work, worker: Worker, meeting: Meeting) -> tuple[Part | None, Agreeing]:
+def _part(version: Version, worker: Worker, meeting: Meeting) -> tuple[Part | None, Agreeing]:
     """The worker's layers (None where it only waits) and how their gradients are agreed."""
+    job, work = version.job, version.job.work
     members = work.tensor_group(worker)
     wanted = {bucket.name: bucket.ranks for bucket in buckets(work, worker)}
     team_name = "team-" + "-".join(map(str, members))
     if len(members) > 1:
         wanted[team_name] = members
-    groups = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
+    groups = {
+        name: meeting.group(f"version-{version.number}-{name}", [version.members[rank] for rank in wanted[name]])
+        for name in sorted(wanted)
+    }
     if job.options.stand_in:
         each, sync_s = job.problem.workload.gradient_bytes_per_parameter, times(job.problem, work)[worker.rank].sync_s
         return None, Agreeing(work, worker, StandInGradients(work, bytes_per_parameter=each, sync_s=sync_s), groups)

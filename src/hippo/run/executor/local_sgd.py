@@ -153,6 +153,13 @@ class OuterSteps:
             self.agreement.post()
             self._under_way = False
 
+    def settle(self) -> None:
+        """A sum that is under way is waited for and used now: others are asked from now on."""
+        if self._under_way:
+            self.agreement.finish()
+            self.use()
+            self._under_way = False
+
     def tell(self) -> None:
         """What is summed is made ready."""
 
@@ -176,6 +183,11 @@ class OuterLayers(OuterSteps):
         self.outer, self._carrier = Outer.new(part), _carrier(part)
         gradients = _Differences(work, worker, self._carrier, ties.team)
         super().__init__(work, worker, Agreeing(work, worker, gradients, ties.groups), late=ties.late)
+
+    def go_on_from(self, before: OuterLayers) -> None:
+        """Replicas began where they did, and have the outer momentum that they had."""
+        for at in self.outer.start:
+            self.outer.start[at], self.outer.velocity[at] = before.outer.start[at], before.outer.velocity[at]
 
     def tell(self) -> None:
         """Differences, such that their sum over all who take part is the mean by share of the batch."""
@@ -213,12 +225,12 @@ class LocalLayers(Layers):
 
     def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload, outer: OuterSteps) -> None:
         super().__init__(work, worker, part, workload)
-        self._outer, self._of_batch = outer, share(work, worker)
+        self.outer, self._of_batch = outer, share(work, worker)
 
     def finish(self, step: int) -> None:
         """AdamW; now and then the outer step."""
         super().finish(step)
-        self._outer.after(step)
+        self.outer.after(step)
 
     def loss(self) -> float:
         """As a share of the mean over the global batch."""

@@ -144,6 +144,7 @@ class Receipts:
         missing = self._inbox.missing
         missing.clear()
         self._inbox.tensors.clear()
+        self._inbox.came_at_s.clear()
         self._later = {transfer: deque() for transfer in self._incoming}
         posted = dict.fromkeys(self._incoming.values(), 0)
         for transfer, wave in self._arrivals:
