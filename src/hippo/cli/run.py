@@ -79,6 +79,10 @@ class Choice:
         str | None,
         typer.Option(metavar="PLAN.json@STEP", help="Goes on under another plan after that step: layers move."),
     ] = None
+    control: Annotated[
+        Path | None,
+        typer.Option(metavar="SOCKET", help="Take orders of 'hippo ctl' there; the journal is SOCKET.journal."),
+    ] = None
     outer_late: Annotated[
         int, typer.Option(metavar="N", help="Local SGD: steps trained on while the replicas' sum goes round.")
     ] = 0
@@ -112,7 +116,13 @@ def run(choice: Choice) -> None:
     try:
         with ended_cleanly(), Watch("training") as watch:
             document = trained(
-                job, place=place, then=then, checkpoints=checkpoints, reference=choice.reference, progress=watch
+                job,
+                place=place,
+                then=then,
+                checkpoints=checkpoints,
+                reference=choice.reference,
+                progress=watch,
+                control=choice.control,
             )
     except RunError as error:
         say(str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -18,8 +19,10 @@ from hippo.problem.problem import Problem
 from hippo.problem.runtimes import runtime_of
 from hippo.run.change import Change, Planned, check_change
 from hippo.run.checkpoint import last, refuse_older
+from hippo.run.control import Desk, journal_of, listening
 from hippo.run.fits import check_job, check_machine, is_small
 from hippo.run.job import MOST_STEPS, RunJob, RunOptions, check_range, check_saving
+from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
 from hippo.run.predict import RunNetwork, predicted_along, predicted_s
 from hippo.run.reference import reference_losses
@@ -155,11 +158,18 @@ def trained(
     checkpoints: Checkpoints | None = None,
     reference: bool | None = None,
     progress: Progress | None = None,
+    control: Path | None = None,
 ) -> dict[str, Any]:
-    """Runs the job and, where asked, its reference; everything that is told of it."""
+    """Runs the job and, where asked, its reference; everything that is told of it. ``control``: a socket that takes
+    orders meanwhile."""
     begun, emulated = job.options.first_step - 1, isinstance(place, Emulated)
 
+    planned = () if then is None else (then,)
+    desk = None if control is None else Desk(job, Journal(journal_of(control)), *planned)
+
     def told(step: RunStep) -> None:
+        if desk is not None:
+            desk.made(step)
         if progress is not None:
             progress(f"step {step.number}: {step.seconds:.3f} s", (step.number - begun) / job.options.steps)
 
@@ -167,8 +177,8 @@ def trained(
     if checkpoints is not None:
         before = last(checkpoints.folder, job.problem.model).losses if checkpoints.resume else ()
         saving = Saving(checkpoints.folder, checkpoints.every, before)
-    changes = Planned() if then is None else Planned(then)
-    result = launch(job, place=place, watch=told, saving=saving, changes=changes)
+    with nullcontext() if desk is None or control is None else listening(control, desk):
+        result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
     again = not job.options.stand_in and (is_small(job) if reference is None else reference)
     measured = [step.seconds for step in result.steps]
     return {
@@ -189,6 +199,7 @@ def trained(
             {"rank": each.rank, "domain": each.domain, "stage": each.stage, "operations": [list(row) for row in rows]}
             for each, rows in zip(result.workers, result.steps[-1].operations, strict=True)
         ],
+        "changes": [_moved(each, emulated=emulated) for each in result.stretches[1:]],
         "move": None if len(result.stretches) == 1 else _moved(result.stretches[-1], emulated=emulated),
     }
 
@@ -216,6 +227,7 @@ def _moved(run: Stretch, *, emulated: bool) -> dict[str, Any]:
     seconds, move = [step.seconds for step in run.steps], run.change
     assert move is not None, "the first stretch has no change before it"
     return {
+        "order": move.order,
         "after_step": move.after_step,
         "wan_bytes": {f"{one}->{two}": size for (one, two), size in sorted(move.wan_bytes.items())},
         "sent_bytes": move.sent_bytes,
