@@ -52,7 +52,7 @@ def in_threads(jobs: list[RunJob], folder: Path, steps: int) -> list[float]:
             before = versions[max(0, number - 1)]
             here, was = me in version.members, me in before.members
             if here or was:
-                seat.prepare(number)
+                seat.prepare(number, number - 1 if number else None)
             border.wait(60.0)
             old, new = before.job.work, version.job.work
             if number and (here or was) and hands(old, new, version.job.problem.cluster, before.kept(version)):
@@ -63,6 +63,7 @@ def in_threads(jobs: list[RunJob], folder: Path, steps: int) -> list[float]:
                     assert seat.runner is not None
                     seat.runner.post()
                     seat.runner.run(step, 0.0)
+                    seat.runner.update(step, 0.0)
                     found[step] = seat.runner.compute.loss()
             border.wait(60.0)
         losses_of[me] = found

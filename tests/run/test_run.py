@@ -108,6 +108,25 @@ def test_a_process_that_dies_or_hangs_ends_the_run(sent: int, told: str, timeout
     assert "rank 1 (stage 1, b)" in str(error.value)
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(rank: int):
+    model, plan = PLANS["two lanes a domain"]
+    asked = RunJob(problem(model), plan, RunOptions(steps=5, precision="fp64", timeout_s=20.0))
+
+    def strike(step: RunStep) -> None:
+        if step.number == 2:
+            os.kill(workers()[rank], signal.SIGKILL)
+
+    found = run(asked, watch=strike)
+    expected = list(losses(asked.problem, settings_of(asked), steps=5, micro_batch=2))
+    assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
+    assert [len(each.workers) for each in found.stretches] == [4, 2]
+    lost = found.stretches[1].change
+    assert lost is not None
+    assert (lost.after_step, "ended by signal 9" in lost.lost) == (2, True)
+    assert {each.domain for each in found.workers} == {"b" if rank == 0 else "a"}
+
+
 def test_who_was_killed_is_named_though_a_neighbour_tells_of_it_first(tmp_path: Path):
     crew = Crew(tmp_path, Here(), 20.0)
     (tmp_path / "log-1").write_text("")

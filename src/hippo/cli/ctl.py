@@ -108,7 +108,7 @@ def _done(run: Any, number: int) -> dict[str, Any]:
     """The order, once it has been carried out."""
     while True:
         found: dict[str, Any] = run.ask({"ask": "status"})["orders"][number - 1]
-        if found["state"] == "done":
+        if found["state"] != "accepted":
             return found
         time.sleep(EVERY_S)
 

@@ -39,7 +39,8 @@ def control_view(answer: Mapping[str, Any]) -> RenderableType:
 
 def _order_told(order: Mapping[str, Any]) -> str:
     if order["state"] != "done":
-        return f"order {order['order']} ({order['kind']}): {order['state']}"
+        why = f": {order['why']}" if "why" in order else ""
+        return f"order {order['order']} ({order['kind']}) is {order['state']}{why}"
     sent = f", {order['sent_bytes'] / 1e6:.1f} MB handed over" if order["sent_bytes"] else ""
     ready, stopped = number(order["prepared_s"]), number(order["stopped_s"])
     told = f"after step {order['after_step']}: made ready in {ready} s, stood still for {stopped} s{sent}"

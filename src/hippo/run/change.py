@@ -8,12 +8,13 @@ in between ends the run; the last checkpoint is as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hippo.errors import InputError
-from hippo.plan.plan import Plan
+from hippo.errors import InfeasibleError, InputError
+from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice
+from hippo.planners.orders import ordered
 from hippo.run.handover import hands, predicted_s, wan_bytes
 from hippo.run.job import RunJob
 from hippo.run.version import Version
@@ -40,6 +41,7 @@ class Changed:
     stopped_s: float  # from the end of the last step under the old plan until the new one can go on
     sent_bytes: int  # between all processes, those of one domain too
     prepared_s: float  # from when it was asked for until all had made ready
+    lost: str = ""  # what was lost, where that led to the change
 
 
 class Changes(Protocol):
@@ -50,7 +52,11 @@ class Changes(Protocol):
         ...
 
     def changed(self, what: Changed, now: RunJob) -> None:
-        """A change has been made."""
+        """A change has been made; ``what.order`` 0: nobody asked for it."""
+        ...
+
+    def gave_up(self, what: Change, told: str) -> None:
+        """A change could not be made; the run goes on as before."""
         ...
 
 
@@ -65,6 +71,9 @@ class Planned:
         return self._left.pop(0) if self._left else None
 
     def changed(self, what: Changed, now: RunJob) -> None:
+        """Nobody has to be told."""
+
+    def gave_up(self, what: Change, told: str) -> None:
         """Nobody has to be told."""
 
 
@@ -93,3 +102,47 @@ def expected(old: Version, new: Version) -> tuple[Mapping[tuple[str, str], float
     before, after = old.job.work, new.job.work
     moved = wan_bytes(before, after, hands(before, after, cluster, old.kept(new)), number_bytes=wide)
     return moved, predicted_s(cluster, moved)
+
+
+# --------------------------------------------------------------------------------------------------------- other plans
+def dealt(line: Pipeline, count: int) -> Pipeline:
+    """The pipeline with so many micro-batches; an order that was made for others goes."""
+    return replace(line, num_micro_batches=count, warm_up=(), order=())
+
+
+def again(job: RunJob, plan: Plan) -> Plan:
+    """The plan, whose pipelines have no orders of their own, with an order for its micro-batches: that of its
+    schedule's name, or the best that is found.
+
+    Raises ``InputError`` where no order has room.
+    """
+    if plan.schedule.name != WITH_ORDER:
+        return plan
+    plain = replace(plan, schedule=ScheduleChoice("1f1b"))
+    try:
+        return ordered(job.problem, plain) or plain
+    except InfeasibleError as error:
+        raise InputError(str(error), source="order") from None
+
+
+def without(job: RunJob, lost: Collection[int]) -> Plan | None:
+    """The plan of the replicas that have lost no rank, which share out the batch of all by the share that each had;
+    None: no replica is whole, or they cannot."""
+    plan, work = job.plan, job.work
+    broken = {work.workers[rank].pipeline for rank in lost}
+    if not broken:
+        return plan
+    left = [line for number, line in enumerate(plan.pipelines) if number not in broken]
+    if not left or plan.sync.method == "local_sgd" or job.options.runtime == "torch":
+        return None
+    widths = [line.stages[0].dp for line in left]
+    had = sum(line.num_micro_batches * width for line, width in zip(left, widths, strict=True))
+    whole = plan.global_batch // plan.micro_batch
+    waves = [line.num_micro_batches * whole // had for line in left]
+    for number, width in enumerate(widths):  # what is left over goes to the first that can take it
+        rest = whole - sum(count * each for count, each in zip(waves, widths, strict=True))
+        waves[number] += rest // width
+    if sum(count * each for count, each in zip(waves, widths, strict=True)) != whole:
+        return None
+    lines = tuple(dealt(line, count) for line, count in zip(left, waves, strict=True))
+    return again(job, replace(plan, pipelines=lines))

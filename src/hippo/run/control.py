@@ -29,7 +29,7 @@ from hippo.run.run import RunStep
 
 PROTOCOL = 1
 MOST_BYTES = 64_000_000  # of one line: a plan is some kB a stage
-ACCEPTED, DONE = "accepted", "done"
+ACCEPTED, DONE, GIVEN_UP = "accepted", "done", "given up"
 
 
 class Desk:
@@ -122,11 +122,24 @@ class Desk:
             "prepared_s": what.prepared_s,
             "sent_bytes": what.sent_bytes,
         }
-        self._journal.write(kind="done", order=what.order, **told)
+        if what.lost:
+            self._journal.write(kind="lost", why=what.lost, **told)
+        else:
+            self._journal.write(kind="done", order=what.order, **told)
         with self._lock:
             self._now = now
             if what.order:
                 self._orders[what.order - 1] |= {"state": DONE, **told}
+
+    def gave_up(self, what: Change, told: str) -> None:
+        """An order could not be carried out; those that build upon it are void, too."""
+        self._journal.write(kind="given up", order=what.order, why=told)
+        with self._lock:
+            for each in (what, *self._queue):
+                if each.order:
+                    self._orders[each.order - 1] |= {"state": GIVEN_UP, "why": told}
+            self._queue.clear()
+            self._asked = self._now
 
     def made(self, step: RunStep) -> None:
         """A step has been made."""

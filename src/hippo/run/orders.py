@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from hippo.errors import InfeasibleError, InputError, UnknownNameError
+from hippo.errors import InputError, UnknownNameError
 from hippo.plan.check import check
 from hippo.plan.codec import plan_from_document
-from hippo.plan.plan import WITH_ORDER, Compression, Pipeline, Plan, ScheduleChoice
-from hippo.planners.orders import ordered
-from hippo.run.change import Change, check_change, under
+from hippo.plan.plan import WITH_ORDER, Compression, Plan, ScheduleChoice
+from hippo.run.change import Change, again, check_change, dealt, under
 from hippo.run.fits import PACKED, check_job
 from hippo.run.job import RunJob
 from hippo.schedule.schedule import SCHEDULES
 from hippo.score.judge import fits
 
 SOURCE = "order"
+WAYS = ("two-level", "ring")
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ def _schedule(job: RunJob, values: Mapping[str, Any]) -> Plan:
     name, live = values["name"], values.get("live_limit")
     if name not in (*SCHEDULES, WITH_ORDER):
         raise UnknownNameError("schedule", name[:60], (*SCHEDULES, WITH_ORDER), source=SOURCE, key="name")
-    plain = replace(job.plan, pipelines=tuple(_waves(line, line.num_micro_batches) for line in job.plan.pipelines))
+    plain = replace(job.plan, pipelines=tuple(dealt(line, line.num_micro_batches) for line in job.plan.pipelines))
     if name == WITH_ORDER:
-        return _ordered(job, plain)
+        return again(job, replace(plain, schedule=ScheduleChoice(WITH_ORDER)))
     return replace(plain, schedule=ScheduleChoice(name, live))
 
 
@@ -102,8 +102,8 @@ def _micro_batch(job: RunJob, values: Mapping[str, Any]) -> Plan:
         if rest or waves < 1:
             told = f"does not share out the {line.num_micro_batches * plan.micro_batch} sequences of a lane"
             raise InputError(told, source=SOURCE, key="size", value=size)
-        found.append(_waves(line, waves))
-    return _again(job, replace(plan, pipelines=tuple(found), micro_batch=size))
+        found.append(dealt(line, waves))
+    return again(job, replace(plan, pipelines=tuple(found), micro_batch=size))
 
 
 def _shares(job: RunJob, values: Mapping[str, Any]) -> Plan:
@@ -112,8 +112,8 @@ def _shares(job: RunJob, values: Mapping[str, Any]) -> Plan:
     if len(waves) != len(plan.pipelines) or not all(isinstance(each, int) and each > 0 for each in waves):
         told = f"must be a number of micro-batches above 0 for each of {len(plan.pipelines)} pipelines"
         raise InputError(told, source=SOURCE, key="waves", value=str(waves)[:60])
-    lines = tuple(_waves(line, each) for line, each in zip(plan.pipelines, waves, strict=True))
-    return _again(job, replace(plan, pipelines=lines))
+    lines = tuple(dealt(line, each) for line, each in zip(plan.pipelines, waves, strict=True))
+    return again(job, replace(plan, pipelines=lines))
 
 
 def _compress(job: RunJob, values: Mapping[str, Any]) -> Plan:
@@ -135,6 +135,8 @@ def _compress(job: RunJob, values: Mapping[str, Any]) -> Plan:
 
 def _all_reduce(job: RunJob, values: Mapping[str, Any]) -> Plan:
     """Sums on two levels, or over one flat ring."""
+    if values["way"] not in WAYS:
+        raise UnknownNameError("all_reduce", values["way"][:60], WAYS, source=SOURCE, key="way")
     return replace(job.plan, sync=replace(job.plan.sync, all_reduce=values["way"]))
 
 
@@ -155,26 +157,6 @@ def _plan(job: RunJob, values: Mapping[str, Any]) -> Plan:
         remedy = "make the plan for the cluster that runs"
         raise InputError("is for other links", source=SOURCE, value=problem.cluster.name, remedy=remedy)
     return plan
-
-
-def _waves(line: Pipeline, count: int) -> Pipeline:
-    """The pipeline with so many micro-batches; an order that was made for others goes."""
-    return replace(line, num_micro_batches=count, warm_up=(), order=())
-
-
-def _again(job: RunJob, plan: Plan) -> Plan:
-    """The plan with an order for its micro-batches: that of its schedule's name, or one that is made anew."""
-    if plan.schedule.name == WITH_ORDER:
-        return _ordered(job, plan)
-    return plan
-
-
-def _ordered(job: RunJob, plan: Plan) -> Plan:
-    plain = replace(plan, schedule=ScheduleChoice("1f1b"))
-    try:
-        return ordered(job.problem, plain) or plain
-    except InfeasibleError as error:
-        raise InputError(str(error), source=SOURCE) from None
 
 
 @dataclass(frozen=True)

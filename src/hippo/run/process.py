@@ -1,10 +1,11 @@
 """The program of one process: ``python -m hippo.run.process FOLDER PROCESS``.
 
 It does what the launcher says, one JSON object a line: on stdin ``{"prepare": version}``, ``{"hand": version}``,
-``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"save": folder}`` or ``{"stop": true}``; on stdout
-``{"prepared": ..}``, ``{"handed": ..}``, ``{"beat": ..}``, ``{"done": step, ..}``, ``{"saved": ..}`` or
-``{"failed": ..}``. A version is prepared beside the step that runs. When stdin ends the launcher is gone, and so is the
-process.
+``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``, ``{"abort": step}``, ``{"save": folder}``
+or ``{"stop": true}``; on stdout ``{"prepared": ..}``, ``{"handed": ..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``,
+``{"done": step, ..}``, ``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": ..}`` or ``{"failed": ..}``. A version is
+prepared beside the step that runs. Nobody changes a weight before all have agreed on gradients, so a step that breaks
+can be given up by all. When stdin ends the launcher is gone, and so is the process.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 
+from hippo.run.executor.channels import BrokenError
 from hippo.run.executor.seat import Seat
 from hippo.run.model.store import save
 from hippo.run.version import Version
@@ -34,6 +36,7 @@ class LauncherLine:
 
     def __init__(self) -> None:
         self.orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.broken_off: Callable[[BaseException], None] = lambda error: None
         self._lock, self._beat_at_s = Lock(), 0.0
         self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints goes to the log
@@ -41,7 +44,10 @@ class LauncherLine:
 
     def _listen(self) -> None:
         for line in sys.stdin:
-            self.orders.put(json.loads(line))
+            order = json.loads(line)
+            if "abort" in order:
+                self.broken_off(BrokenError("the step was given up"))
+            self.orders.put(order)
         os._exit(1)
 
     def say(self, **told: Any) -> None:
@@ -75,15 +81,22 @@ def main() -> None:
 
     def work() -> None:
         seat = Seat(folder, process, line.beat, device=Version.read(folder, 0).job.options.device)
+        line.broken_off, started_s = seat.break_off, 0.0
         while "stop" not in (order := line.orders.get()):
             if "prepare" in order:
-                Thread(target=answer, args=(partial(_prepare, seat, order["prepare"], line),), daemon=True).start()
+                Thread(target=answer, args=(partial(_prepare, seat, order, line),), daemon=True).start()
             elif "hand" in order:
-                line.say(handed=process, sent=seat.hand())
+                _hand(seat, order["hand"], line)
             elif "save" in order:
                 _save(seat, Path(order["save"]))
                 line.say(saved=process)
+            elif "abort" in order:
+                seat.give_up()
+                line.say(aborted=order["abort"])
+            elif "update" in order:
+                _update(seat, order["update"], started_s, line)
             else:
+                started_s = order["at"]
                 _step(seat, order, line)
 
     answer(work)
@@ -97,9 +110,16 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
-def _prepare(seat: Seat, number: int, line: LauncherLine) -> None:
-    seat.prepare(number)
-    line.say(prepared=number)
+def _prepare(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
+    seat.prepare(order["prepare"], order["after"])
+    line.say(prepared=order["prepare"])
+
+
+def _hand(seat: Seat, number: int, line: LauncherLine) -> None:
+    try:
+        line.say(handed=number, sent=seat.hand())
+    except RuntimeError as error:  # whoever was to send has gone; what is here is as it was
+        line.say(broken=_reason(error))
 
 
 def _step(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
@@ -109,9 +129,20 @@ def _step(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
     assert runner is not None
     runner.post()
     time.sleep(max(0.0, order["at"] - time.monotonic()))
-    runner.run(order["go"], order["at"])
+    try:
+        runner.run(order["go"], order["at"])
+    except BrokenError as error:
+        line.say(broken=_reason(error))
+        return
+    line.say(agreed=order["go"], loss=runner.compute.loss())
+
+
+def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None:
+    runner = seat.runner
+    assert runner is not None
+    runner.update(step, started_s)
     operations = [[one.kind, one.chunk, one.wave, one.start_s, one.end_s] for one in runner.done]
-    line.say(done=order["go"], loss=runner.compute.loss(), operations=operations)
+    line.say(done=step, operations=operations)
 
 
 def _save(seat: Seat, folder: Path) -> None:

@@ -12,9 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,7 +25,7 @@ from hippo.emulate.emulation import Emulation
 from hippo.errors import HippoError, InputError
 from hippo.plan.plan import Plan
 from hippo.run import checkpoint
-from hippo.run.change import Change, Changed, Changes, Planned, expected, under
+from hippo.run.change import Change, Changed, Changes, Planned, expected, under, without
 from hippo.run.handover import hands
 from hippo.run.job import RunJob
 from hippo.run.version import Version
@@ -33,15 +33,24 @@ from hippo.run.work import Worker
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
 GRACE_S = 3.0  # for processes to end by themselves
+ABORT_S = 10.0  # for processes to give a step up
 NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have told
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
 PROGRAM = "hippo.run.process"
-ANSWERS = frozenset(("prepared", "handed", "done", "saved"))
+ANSWERS = frozenset(("prepared", "handed", "agreed", "done", "aborted", "saved"))
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
 
 
 class RunError(HippoError):
     """A run ended early: a process died, or nothing moved for the stated time."""
+
+
+class LostError(RunError):
+    """Processes are lost: they died, or are silent while others move."""
+
+    def __init__(self, told: str, lost: Collection[int]) -> None:
+        super().__init__(told)
+        self.lost = frozenset(lost)
 
 
 class WorkerPlace(Protocol):
@@ -213,7 +222,8 @@ class Conductor:
         self.crew, self.version, self._changes = crew, Version.first(job), changes
         self._stretches: list[tuple[Version, Changed | None, list[RunStep]]] = [(self.version, None, [])]
         self._coming: _Coming | None = None
-        self._fresh = len(self.version.members)
+        self._again: Change | None = None  # what was given up when a process was lost
+        self._fresh, self._numbered = len(self.version.members), 0
         self._ask(self.version, self.version.members)
         crew.gather("prepared", self.version.members, number=0)
 
@@ -223,16 +233,59 @@ class Conductor:
         return Result(tuple(Stretch(version.job, tuple(steps), led) for version, led, steps in self._stretches))
 
     def step(self, number: int) -> RunStep:
-        """Conducts one step."""
-        found = self.crew.step(number, self.version)
+        """Conducts one step. Where a process is lost and whole replicas are left, those go on, with the whole batch: no
+        weight has changed before all have agreed, so the step is made again."""
+        while True:
+            try:
+                self.crew.begin(number, self.version)
+                break
+            except LostError as error:
+                self._go_on_without(error, number)
+        found = self.crew.finish(number, self.version)
         self._stretches[-1][2].append(found)
         return found
 
+    def _go_on_without(self, error: LostError, number: int) -> None:
+        """The replicas that are left, under a plan of their own; ``error`` where there is none."""
+        began_s, now, lost = time.monotonic(), self.version, set(error.lost)
+        if without(now.job, [now.members.index(each) for each in lost & {*now.members}]) is None:
+            raise error
+        self.crew.forget(lost)
+        if (coming := self._coming) is not None:
+            self.crew.forget({*coming.version.members} - {*now.members})
+            self._coming = None
+            if lost & {*now.members}:
+                self._again = coming.change
+            else:
+                self._changes.gave_up(coming.change, str(error))
+        lost |= self.crew.abort(number, [each for each in now.members if each not in lost])
+        plan = without(now.job, [now.members.index(each) for each in lost if each in now.members])
+        if plan is None:
+            raise error
+        version = now.following(under(now.job, plan), fresh=self._fresh, broken=True)
+        version = replace(version, number=self._numbered + 1)
+        left = [each for each in now.members if each not in lost]
+        self._ask(version, [each for each in left if each in version.members])
+        self.crew.gather("prepared", version.members, number=version.number)
+        self.crew.dismiss([each for each in left if each not in version.members])
+        seconds = time.monotonic() - began_s
+        found = Changed(0, number - 1, {}, 0.0, 0.0, seconds, 0, seconds, str(error))
+        self._went_over(version, found)
+
     def border(self, done: int) -> None:
-        """Between two steps: takes what was asked for, and goes over where that is due and all have made ready."""
+        """Between two steps: takes what was asked for, and goes over where that is due and all have made ready. Where a
+        process is lost meanwhile, the plan before is still whole."""
+        try:
+            self._pass(done)
+        except LostError as error:
+            self._go_on_without(error, done + 1)
+
+    def _pass(self, done: int) -> None:
         ended_s = time.monotonic()
-        if self._coming is None and (change := self._changes.due(done, self.version.job)) is not None:
-            self._prepare(change)
+        if self._coming is None:
+            change, self._again = self._again or self._changes.due(done, self.version.job), None
+            if change is not None:
+                self._prepare(change)
         coming = self._coming
         if coming is None:
             return
@@ -242,17 +295,20 @@ class Conductor:
 
     def _prepare(self, change: Change) -> None:
         version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh)
+        version = replace(version, number=self._numbered + 1)
         self._fresh = max(self._fresh, 1 + max(version.members))
         self._coming = _Coming(version, change, time.monotonic())
         self._ask(version, self._coming.crew(self.version))
 
-    def _ask(self, version: Version, crew: tuple[int, ...]) -> None:
+    def _ask(self, version: Version, crew: Sequence[int]) -> None:
         """Lets processes make ready for a version; those that are new start."""
+        self._numbered = version.number
         version.write(self.crew.folder)
         for rank, process in enumerate(version.members):
             if process not in self.crew.processes:
                 self.crew.start(process, version.job.work.workers[rank])
-        self.crew.say(crew, prepare=version.number)
+        after = None if version.number == 0 else self.version.number
+        self.crew.say(crew, prepare=version.number, after=after)
 
     def _go_over(self, coming: _Coming, done: int, ended_s: float) -> None:
         crew, new = coming.crew(self.version), coming.version
@@ -262,7 +318,7 @@ class Conductor:
         moved, predicted_s = expected(self.version, new)
         if hands(self.version.job.work, new.job.work, new.job.problem.cluster, self.version.kept(new)):
             self.crew.say(crew, hand=new.number)
-            sent = sum(each["sent"] for each in self.crew.gather("handed", crew))
+            sent = sum(each["sent"] for each in self.crew.gather("handed", crew, number=new.number))
         measured_s = time.monotonic() - began_s
         self.crew.dismiss([process for process in self.version.members if process not in new.members])
         found = Changed(
@@ -275,9 +331,13 @@ class Conductor:
             sent,
             prepared_s,
         )
-        self.version, self._coming = new, None
-        self._stretches.append((new, found, []))
-        self._changes.changed(found, new.job)
+        self._coming = None
+        self._went_over(new, found)
+
+    def _went_over(self, version: Version, found: Changed) -> None:
+        self.version = version
+        self._stretches.append((version, found, []))
+        self._changes.changed(found, version.job)
 
 
 class Crew:
@@ -290,6 +350,8 @@ class Crew:
         self._heard: SimpleQueue[tuple[int, dict[str, Any] | None]] = SimpleQueue()
         self._told: dict[str, dict[int, dict[str, Any]]] = {}
         self._waits: dict[int, str] = {}
+        self._broken: dict[int, str] = {}  # who could not end a step, and why
+        self._loss = 0.0
 
     def start(self, number: int, worker: Worker) -> None:
         """Starts a process, in the domain of a worker."""
@@ -337,7 +399,7 @@ class Crew:
             try:
                 process, told = self._heard.get(timeout=max(0.0, moved_s + patience_s - time.monotonic()))
             except Empty:
-                raise RunError(self._stuck(key, whom, number, patience_s)) from None
+                raise self._stuck(key, whom, number, patience_s) from None
             if not (told or {}).get("beat"):  # whoever says that it waits does not move
                 moved_s = time.monotonic()
             self._note(process, told)
@@ -352,26 +414,66 @@ class Crew:
         if process not in self.processes:  # dismissed
             return
         if told is None or "failed" in told:
-            raise RunError(self._died(process, told))
+            raise self._died(process, told)
+        if "broken" in told:  # whoever broke it has died, or dies: nobody else ends a step
+            if (killed := self._killed()) is None:
+                self._broken.setdefault(process, str(told["broken"]))
+                return
+            raise self._died(killed, None)
         if "beat" in told:
             self._waits[process] = told["beat"]
             return
         for key in ANSWERS & told.keys():
             self._told.setdefault(key, {})[process] = told
 
-    def step(self, number: int, version: Version) -> RunStep:
-        """Conducts one step; ``RunError`` where its loss is no number, before anything is saved."""
+    def begin(self, number: int, version: Version) -> None:
+        """Conducts a step up to where all have agreed on gradients; ``RunError`` where its loss is no number."""
         at = time.monotonic() + LEAD_S
         self._waits.clear()
+        self._broken.clear()
         self._workers |= dict(zip(version.members, version.job.work.workers, strict=True))
         self.say(version.members, go=number, at=at, version=version.number)
-        told = self.gather("done", version.members)
+        self._loss = sum(one["loss"] for one in self.gather("agreed", version.members, number=number))
+        if not isfinite(self._loss):
+            told = f"the loss of step {number} is {self._loss}"
+            raise RunError(f"{told}. To fix: a lower --learning-rate, or --precision fp32")
+
+    def finish(self, number: int, version: Version) -> RunStep:
+        """Lets all change their weights: the step is made."""
+        self.say(version.members, update=number)
+        told = self.gather("done", version.members, number=number)
         rows = tuple(tuple((int(k), int(c), int(w), s, e) for k, c, w, s, e in one["operations"]) for one in told)
         seconds = max(row[-1] for each in rows for row in each)
-        loss = sum(one["loss"] for one in told)
-        if not isfinite(loss):
-            raise RunError(f"the loss of step {number} is {loss}. To fix: a lower --learning-rate, or --precision fp32")
-        return RunStep(number, seconds, loss, rows)
+        return RunStep(number, seconds, self._loss, rows)
+
+    def abort(self, number: int, whom: Sequence[int]) -> set[int]:
+        """A step is given up by all of these; those that do not answer are ended, and told."""
+        lost: set[int] = set()
+        self.say(whom, abort=number)
+        until = time.monotonic() + ABORT_S
+        while True:
+            left = [each for each in whom if each not in lost and not self._has("aborted", each, number)]
+            if not left:
+                return lost
+            try:
+                process, told = self._heard.get(timeout=max(0.0, until - time.monotonic()))
+                if "broken" not in (told or {}):
+                    self._note(process, told)
+            except LostError as error:
+                gone = set(error.lost)
+            except Empty:
+                gone = set(left)
+            else:
+                continue
+            lost |= gone
+            self.forget(gone)
+
+    def forget(self, whom: Iterable[int]) -> None:
+        """Ends these at once."""
+        for number in whom:
+            if number in self.processes:
+                self.processes[number].kill()
+                self._end(number)
 
     def dismiss(self, whom: Iterable[int]) -> None:
         """Tells these to stop and waits for them."""
@@ -405,19 +507,19 @@ class Crew:
         pipeline = f"pipeline {worker.pipeline}, " if several else ""
         return f"rank {worker.rank} ({pipeline}stage {worker.stage}, {worker.domain})"
 
-    def _died(self, number: int, told: Mapping[str, Any] | None) -> str:
+    def _died(self, number: int, told: Mapping[str, Any] | None) -> LostError:
         if told is not None:
             if (killed := self._killed()) is None:
-                return f"{self._worker(number)} failed: {told['failed']}"
+                return LostError(f"{self._worker(number)} failed: {told['failed']}", {number})
             number = killed
         try:
             code = self.processes[number].wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            return f"{self._worker(number)} closed its line"
+            return LostError(f"{self._worker(number)} closed its line", {number})
         kill = " (most often this machine ran out of memory)" if code == -9 else ""
         reason = f"was ended by signal {-code}{kill}" if code < 0 else f"ended with exit code {code}"
         last = last_line(self.folder / f"log-{number}")
-        return f"{self._worker(number)} {reason}{': ' + last if last else ''}"
+        return LostError(f"{self._worker(number)} {reason}{': ' + last if last else ''}", {number})
 
     def _killed(self) -> int | None:
         """A process that was ended by a signal: its neighbours find their connections broken, and may say so first."""
@@ -429,14 +531,16 @@ class Crew:
             time.sleep(0.01)
         return None
 
-    def _stuck(self, key: str, whom: Sequence[int], number: int | None, patience_s: float) -> str:
+    def _stuck(self, key: str, whom: Sequence[int], number: int | None, patience_s: float) -> LostError:
         missing = [each for each in whom if not self._has(key, each, number)]
-        told = [f"{self._worker(each)} {self._waits[each]}" for each in missing if self._waits.get(each)]
+        waits = [f"{self._worker(each)} {self._waits[each]}" for each in missing if self._waits.get(each)]
         silent = [self._worker(each) for each in missing if not self._waits.get(each)]
-        parts = [*told[:4], *([f"{_listed(silent)} said nothing"] if silent else [])]
+        parts = [*waits[:4], *([f"{_listed(silent)} said nothing"] if silent else [])]
         doing = {"prepared": "to make ready", "saved": "to save", "handed": "to hand over layers"}
         what = doing.get(key, "to end the step")
-        return f"nothing moved for {patience_s:g} s while waiting for all processes {what}: {'; '.join(parts)}"
+        broken = [f"{self._worker(each)} broke off: {why}" for each, why in self._broken.items()][:1]
+        told = f"nothing moved for {patience_s:g} s while waiting for all processes {what}: {'; '.join(parts + broken)}"
+        return LostError(told, [each for each in missing if not self._waits.get(each) and each not in self._broken])
 
 
 def _listed(names: Sequence[str]) -> str:

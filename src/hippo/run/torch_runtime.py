@@ -276,7 +276,7 @@ class TorchRunner:
         """The runtime posts receives itself, each when it needs it."""
 
     def run(self, step: int, start_s: float) -> None:
-        """One step; ``start_s`` on the monotonic clock."""
+        """One step up to the agreed gradients; ``start_s`` on the monotonic clock."""
         self._notes.log.clear()
         self._agreement.begin()
         losses: list[Tensor] = []
@@ -289,23 +289,29 @@ class TorchRunner:
         given = (tokens if tokens is not None else torch.zeros(waves, 1),) if stage == 0 else ()
         self._schedule.step(*given, **told)
         self.compute.total = float(sum(loss.item() for loss in losses)) if self.worker.leads else 0.0
-        self._finish(step, start_s)
+        self._agree(start_s)
 
-    def _finish(self, step: int, start_s: float) -> None:
-        """Gradients are agreed, then the optimizer."""
+    def give_up(self) -> None:
+        """Nobody can: the runtime's messages cannot be taken back."""
+        raise RuntimeError("a step under torch's runtime cannot be given up")
+
+    def _agree(self, start_s: float) -> None:
         began = time.monotonic()
         for start, stop in reversed(self.work.chunks(self.worker)):
             for layer in reversed(range(start, stop)):
                 self._agreement.ready(layer)
         self._agreement.finish()
-        agreed = time.monotonic()
+        log = [*self._notes.log, (3, 0, -1, began, time.monotonic())]
+        self.done = [Done(kind, chunk, wave, a - start_s, b - start_s) for kind, chunk, wave, a, b in log]
+
+    def update(self, step: int, start_s: float) -> None:
+        """The optimizer: the step is over."""
+        began = time.monotonic() - start_s
         if self.part is not None:
             self.part.finish(step)
         else:
             time.sleep(self._times[self.worker.rank].finish_s)
-        log = self._notes.log
-        log += [(3, 0, -1, began, agreed), (4, 0, -1, agreed, time.monotonic())]
-        self.done = [Done(kind, chunk, wave, a - start_s, b - start_s) for kind, chunk, wave, a, b in log]
+        self.done.append(Done(4, 0, -1, began, time.monotonic() - start_s))
 
     def _tokens(self, step: int) -> Tensor | None:
         """(waves b, s + 1): all of the step's tokens that the worker works on; None: a stand-in."""

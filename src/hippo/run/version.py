@@ -25,14 +25,16 @@ class Version:
     number: int  # 0: the plan that the run begins with
     job: RunJob
     members: tuple[int, ...]  # the process of each rank
+    era: int = 0
+    """Steps that were given up before it: messages of theirs may still be under way, so groups are made anew."""
 
     @classmethod
     def first(cls, job: RunJob) -> Version:
         """Processes are numbered as the ranks of the first plan."""
         return cls(0, job, tuple(range(len(job.work.workers))))
 
-    def following(self, job: RunJob, *, fresh: int) -> Version:
-        """The next one; ``fresh``: a number above those of all processes so far."""
+    def following(self, job: RunJob, *, fresh: int, broken: bool = False) -> Version:
+        """The next one; ``fresh``: a number above those of all processes so far; ``broken``: a step was given up."""
         there = {} if job.options.runtime == "torch" else {_seat(self.worker(each)): each for each in self.members}
         members = []
         for worker in job.work.workers:
@@ -40,7 +42,7 @@ class Version:
             if process is None:
                 process, fresh = fresh, fresh + 1
             members.append(process)
-        return Version(self.number + 1, job, tuple(members))
+        return Version(self.number + 1, job, tuple(members), self.era + broken)
 
     def rank(self, process: int) -> int | None:
         """The rank that a process takes; None: it has none here."""
@@ -60,13 +62,14 @@ class Version:
         own = place(folder, self.number)
         own.mkdir(exist_ok=True)
         self.job.write(own)
-        write_whole(own / MEMBERS, json_text(list(self.members)))
+        write_whole(own / MEMBERS, json_text({"members": list(self.members), "era": self.era}))
 
     @classmethod
     def read(cls, folder: Path, number: int) -> Version:
         """The way back."""
         own = place(folder, number)
-        return cls(number, RunJob.read(own), tuple(json.loads((own / MEMBERS).read_text())))
+        told = json.loads((own / MEMBERS).read_text())
+        return cls(number, RunJob.read(own), tuple(told["members"]), told["era"])
 
 
 def place(folder: Path, number: int) -> Path:

@@ -40,6 +40,7 @@ def trained(job: RunJob, folder: Path) -> list[float]:
         for step in range(1, job.options.steps + 1):
             runner.post()
             runner.run(step, 0.0)
+            runner.update(step, 0.0)
             found.append(runner.compute.loss())
         return found
 

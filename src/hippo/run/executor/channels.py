@@ -85,6 +85,10 @@ def codec_of(work: Work, transfer: Transfer) -> Codec | None:
 Key = tuple[int, int, int]  # kind, chunk and wave of the operation that a message feeds
 
 
+class BrokenError(Exception):
+    """A step cannot be ended: a neighbour has gone, or the launcher gave the step up."""
+
+
 class Inbox:
     """Messages of one step."""
 
@@ -113,9 +117,9 @@ class Inbox:
         return self.missing.get(key, 0) == 0
 
     def check(self) -> None:
-        """Raises what broke a channel."""
+        """``BrokenError`` where a channel broke, or the step was given up."""
         if self.error is not None:
-            raise self.error
+            raise BrokenError from self.error
 
 
 POLL_S = 1e-4
@@ -194,12 +198,17 @@ class Meeting:
     Processes are named by numbers that hold for the whole run, not by their ranks in a plan.
     """
 
-    def __init__(self, folder: Path, process: int, *, device: str = "cpu") -> None:
-        self.process, self.device = process, device
+    def __init__(self, folder: Path, process: int, *, device: str = "cpu", era: int = 0) -> None:
+        self.process, self.device, self.era, self._folder = process, device, era, folder
         self._store = dist.FileStore(str(folder / "store"), -1)
         self._gloo: Any = None
         self._made: dict[str, Any] = {}
         self._channels: dict[tuple[str, str], Channel] = {}
+
+    def of(self, era: int) -> Meeting:
+        """Where they meet after so many steps were given up: groups of an era before are left as they are, with
+        whatever messages are under way in them."""
+        return self if era == self.era else Meeting(self._folder, self.process, device=self.device, era=era)
 
     def group(self, name: str, processes: Sequence[int]) -> Any:
         """The group of that name, of these processes, of which this is one; comes back when all are there.
@@ -218,7 +227,7 @@ class Meeting:
         return self._channels[key]
 
     def _new(self, name: str, processes: Sequence[int]) -> Any:
-        store, place = dist.PrefixStore(name, self._store), list(processes).index(self.process)
+        store, place = dist.PrefixStore(f"{self.era}-{name}", self._store), list(processes).index(self.process)
         if self.device == "cpu":
             return dist.ProcessGroupGloo(store, place, len(processes), self._gloo_options())
         options = dist.ProcessGroupNCCL.Options()

@@ -81,28 +81,32 @@ class Seat:
         self.runner: Runner | TorchRunner | None = None
         self._meeting, self._inbox = Meeting(folder, process, device=device), Inbox()
         self._next: Prepared | None = None
+        self._asked = 0
 
-    def prepare(self, number: int) -> None:
-        """Makes ready for a version; may be called while a step runs."""
-        new, old = Version.read(self.folder, number), self.version
+    def prepare(self, number: int, after: int | None = None) -> None:
+        """Makes ready for a version that follows another (``after``; None: nothing was before); may be called while a
+        step runs."""
+        self._asked = number
+        new = Version.read(self.folder, number)
+        old = None if after is None else Version.read(self.folder, after)
+        meeting, inbox = self._meeting.of(new.era), self._inbox
         rank = new.rank(self.process)
         worker = None if rank is None else new.job.work.workers[rank]
         met, part, runner = Met(), None, None
         if worker is not None and new.job.options.runtime == "torch":
             from hippo.run.torch_runtime import prepare
 
-            runner = prepare(new, worker, self._meeting, place(self.folder, number), self.beat)
+            runner = prepare(new, worker, meeting, place(self.folder, number), self.beat)
             part = runner.part
         elif worker is not None:
-            met = _meet(new, worker, self._meeting, self._inbox)
+            met = _meet(new, worker, meeting, inbox)
             part = None if new.job.options.stand_in else self._part(new, worker, met.team)
-        if old is None and number > 0:  # a process that is new takes over, too
-            old = Version.read(self.folder, number - 1)
-        handing = None if old is None else Handing(old, new, self.process, self._meeting, (self.part, part))
+        handing = None if old is None else Handing(old, new, self.process, meeting, (self.part, part))
         prepared = Prepared(new, worker, met, part, handing, runner)
         if runner is None and worker is not None and not is_local(new.job.work):
             prepared = replace(prepared, runner=self._runner(prepared))
-        self._next = prepared
+        if self._asked == number:  # else it was given up meanwhile
+            self._meeting, self._next = meeting, prepared
 
     def hand(self) -> int:
         """Layers go where the next version has them; the bytes that this process sent."""
@@ -125,6 +129,16 @@ class Seat:
         ties = Ties(now.met.incoming, now.met.outgoing, self._inbox, now.met.team, agreeing)
         habits = Habits(_free(work, worker, job.options.order), job.options.backward == "whole")
         return Runner(work, worker, compute, ties, habits, self.beat)
+
+    def break_off(self, error: BaseException) -> None:
+        """The step that runs is not going to end; may be called from another thread."""
+        self._inbox.failed(error)
+
+    def give_up(self) -> None:
+        """As before the step that was begun; whoever it heard from is heard no more."""
+        assert self.runner is not None, "no step was begun"
+        self.runner.give_up()
+        self._inbox, self._next, self._asked = Inbox(), None, -1
 
     def _outer(self) -> OuterSteps | None:
         """The outer steps of the version before; a sum that is under way is used now, by all at once."""

@@ -228,6 +228,15 @@ class Part:
             ledger.settle_layer(layer)
             ready(layer)
 
+    @torch.no_grad()
+    def give_up(self) -> None:
+        """As before the step: no sums of gradients, no wave under way."""
+        self._kept.clear()
+        for weights in self.weights.values():
+            for weight in weights.values():
+                weight.total.zero_()
+                weight.value.grad = None
+
     def finish(self, step: int) -> None:
         """The optimizer's step with the summed gradients."""
         for layer, states in self.states.items():
