@@ -135,8 +135,13 @@ class OuterSteps:
             work.plan.sync.every,
             late,
         )
-        self._under_way = False
-        agreement.post()
+        self._under_way, self._posted = False, False
+
+    def begin(self) -> None:
+        """A step starts: receives of the next sum are posted."""
+        if not self._posted:
+            self.agreement.post()
+            self._posted = True
 
     def after(self, step: int) -> None:
         """A step is over."""
@@ -223,9 +228,14 @@ def _carrier(part: Part) -> Part:
 class LocalLayers(Layers):
     """Real layers of a replica that trains alone."""
 
-    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload, outer: OuterSteps) -> None:
+    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload, outer: OuterLayers) -> None:
         super().__init__(work, worker, part, workload)
         self.outer, self._of_batch = outer, share(work, worker)
+
+    def begin(self, step: int) -> None:
+        """A step starts."""
+        super().begin(step)
+        self.outer.begin()
 
     def finish(self, step: int) -> None:
         """AdamW; now and then the outer step."""
@@ -243,6 +253,10 @@ class LocalStandIn(StandIn):
     def __init__(self, times: StageTimes, layers: tuple[tuple[int, int], ...], outer: OuterSteps) -> None:
         super().__init__(times, layers)
         self._outer = outer
+
+    def begin(self, step: int) -> None:
+        """A step starts."""
+        self._outer.begin()
 
     def finish(self, step: int) -> None:
         """Waits as long as the optimizer takes; now and then for the others."""

@@ -28,7 +28,6 @@ from hippo.run.executor.local_sgd import (
     LocalLayers,
     LocalStandIn,
     OuterLayers,
-    OuterSteps,
     OuterTies,
     inner_work,
     is_local,
@@ -67,7 +66,7 @@ class Prepared:
     met: Met
     part: Part | None  # None: it only waits, or leaves
     handing: Handing | None  # None: nothing was before
-    runner: Runner | TorchRunner | None = None  # None: made when the version begins, or the process leaves
+    runner: Runner | TorchRunner | None = None  # None: it leaves
 
 
 class Seat:
@@ -103,7 +102,7 @@ class Seat:
             part = None if new.job.options.stand_in else self._part(new, worker, met.team)
         handing = None if old is None else Handing(old, new, self.process, meeting, (self.part, part))
         prepared = Prepared(new, worker, met, part, handing, runner)
-        if runner is None and worker is not None and not is_local(new.job.work):
+        if runner is None and worker is not None:
             prepared = replace(prepared, runner=self._runner(prepared))
         if self._asked == number:  # else it was given up meanwhile
             self._meeting, self._next = meeting, prepared
@@ -118,13 +117,14 @@ class Seat:
         """The next version is the one that runs."""
         assert self._next is not None, "a version is prepared first"
         now, self._next = self._next, None
-        runner = now.runner or self._runner(now)  # replicas that train alone ask for their sum when they begin
-        self.version, self.part, self.runner = now.version, now.part, runner
+        assert now.runner is not None, "who leaves enters nothing"
+        _go_on(self.runner, now.runner)
+        self.version, self.part, self.runner = now.version, now.part, now.runner
 
     def _runner(self, now: Prepared) -> Runner:
-        assert now.worker is not None, "who leaves enters nothing"
+        assert now.worker is not None, "who leaves runs nothing"
         job, work, worker = now.version.job, now.version.job.work, now.worker
-        compute, gradients = _computing(now, self._outer() if is_local(work) else None)
+        compute, gradients = _computing(now)
         agreeing = Agreeing(inner_work(work, worker), worker, gradients, now.met.groups)
         ties = Ties(now.met.incoming, now.met.outgoing, self._inbox, now.met.team, agreeing)
         habits = Habits(_free(work, worker, job.options.order), job.options.backward == "whole")
@@ -139,14 +139,6 @@ class Seat:
         assert self.runner is not None, "no step was begun"
         self.runner.give_up()
         self._inbox, self._next, self._asked = Inbox(), None, -1
-
-    def _outer(self) -> OuterSteps | None:
-        """The outer steps of the version before; a sum that is under way is used now, by all at once."""
-        compute = getattr(self.runner, "compute", None)
-        if not isinstance(compute, LocalLayers):
-            return None
-        compute.outer.settle()
-        return compute.outer
 
     def _part(self, new: Version, worker: Worker, team: GroupTeam | None) -> Part:
         """The layers of a worker: those that its process holds already, others as at the start of the training."""
@@ -175,7 +167,15 @@ class Seat:
         return self.part, {layer for layer in self.part.weights if stays(old, work, before, worker, layer)}
 
 
-def _computing(now: Prepared, before: OuterSteps | None) -> tuple[Compute, Gradients]:
+def _go_on(before: Runner | TorchRunner | None, after: Runner | TorchRunner) -> None:
+    """Replicas that train alone go on from where they began last; a sum that is under way is used now, by all."""
+    old, new = getattr(before, "compute", None), getattr(after, "compute", None)
+    if isinstance(old, LocalLayers) and isinstance(new, LocalLayers):
+        old.outer.settle()
+        new.outer.go_on_from(old.outer)
+
+
+def _computing(now: Prepared) -> tuple[Compute, Gradients]:
     """What the worker computes, and what of it is agreed at every step."""
     assert now.worker is not None
     job, worker, met = now.version.job, now.worker, now.met
@@ -193,8 +193,6 @@ def _computing(now: Prepared, before: OuterSteps | None) -> tuple[Compute, Gradi
     if not is_local(work):
         return Layers(work, worker, part, job.problem.workload), PartGradients(inner, worker, part, met.team)
     outer = OuterLayers(work, worker, part, OuterTies(met.groups, met.team, late))
-    if isinstance(before, OuterLayers):
-        outer.go_on_from(before)
     return LocalLayers(work, worker, part, job.problem.workload, outer), PartGradients(inner, worker, part, met.team)
 
 
