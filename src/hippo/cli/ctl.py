@@ -78,7 +78,12 @@ def _request(choice: Choice) -> dict[str, Any]:
             raise InputError("takes nothing", source=word, value=" ".join(rest)[:60])
         return {"ask": word}
     key = {"key": choice.key or secrets.token_hex(8)}
-    return {"order": word, **key, **_values(word, rest), **({} if choice.after is None else {"after_step": choice.after})}
+    return {
+        "order": word,
+        **key,
+        **_values(word, rest),
+        **({} if choice.after is None else {"after_step": choice.after}),
+    }
 
 
 def _values(word: str, rest: list[str]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from hippo.errors import InputError
 if TYPE_CHECKING:
     from hippo.emulate.emulation import Emulation
     from hippo.front_door.running import Checkpoints
-    from hippo.run.job import RunJob
     from hippo.run.change import Change
+    from hippo.run.job import RunJob
 
 OUTSIDE = ("--trace", "--congestion")
 """Options with a value that are for the emulation around a run."""

@@ -232,7 +232,9 @@ def listening(path: Path, desk: Desk) -> Iterator[None]:
         path.chmod(0o600)
     except OSError as error:
         remedy = "name a path of at most 100 letters in a folder you may write to, where nothing is yet"
-        raise InputError(f"no socket can be made: {error.strerror or error}", source="--control", value=str(path), remedy=remedy) from None
+        raise InputError(
+            f"no socket can be made: {error.strerror or error}", source="--control", value=str(path), remedy=remedy
+        ) from None
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
         write_whole(beside, token)
@@ -259,7 +261,9 @@ class RunClient:
             self._socket.connect(str(path))
         except OSError as error:
             remedy = "name the socket that 'hippo run --control' was given, while it runs"
-            raise InputError(f"no run listens: {error.strerror}", source="SOCKET", value=str(path), remedy=remedy) from None
+            raise InputError(
+                f"no run listens: {error.strerror}", source="SOCKET", value=str(path), remedy=remedy
+            ) from None
         self._file = self._socket.makefile("rwb")
         self.ask({"hello": PROTOCOL, "token": token})
 

@@ -171,7 +171,9 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "schedule": Kind(_schedule, {"name": str, "live_limit": int}, "another order of micro-batches", frozenset({"live_limit"})),
+        "schedule": Kind(
+            _schedule, {"name": str, "live_limit": int}, "another order of micro-batches", frozenset({"live_limit"})
+        ),
         "micro-batch": Kind(_micro_batch, {"size": int}, "sequences of a micro-batch"),
         "shares": Kind(_shares, {"waves": list}, "micro-batches of each pipeline"),
         "compress": Kind(

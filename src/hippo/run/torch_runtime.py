@@ -31,7 +31,7 @@ from hippo.run.model.store import load
 from hippo.run.model.weights import TensorSplit, Weight
 from hippo.run.stand_in import StageTimes, times
 from hippo.run.version import Version
-from hippo.run.work import Work, Worker
+from hippo.run.work import Worker
 from hippo.schedule.schedule import order_of
 from hippo.schedule.torch_csv import torch_schedule
 from hippo.simulate.ordering import ordering
@@ -330,7 +330,9 @@ def numbers(mine: StageTimes, chunk: int) -> int:
     return max(1, -(-mine.down_bytes[chunk] // 4))
 
 
-def prepare(version: Version, worker: Worker, meeting: Meeting, folder: Path, beat: Callable[[str], None]) -> TorchRunner:
+def prepare(
+    version: Version, worker: Worker, meeting: Meeting, folder: Path, beat: Callable[[str], None]
+) -> TorchRunner:
     """The worker, its neighbours met; ``folder``: of the version. ``beat`` hears signs of life."""
     job = version.job
     options, work = job.options, job.work
