@@ -92,7 +92,8 @@ def _values(word: str, rest: list[str]) -> dict[str, Any]:
         from hippo.files import read_text
         from hippo.problem.document import parse_json
 
-        return {"plan": parse_json(read_text(Path(path), what="plan file"), path) for path in rest[:1]}
+        path = rest[0] if rest else ""
+        return {"plan": parse_json(read_text(Path(path), what="plan file"), path)} if path else {}
     if word == "shares":
         return {"waves": [_number(each) for each in rest]}
     names = {"schedule": ("name", "live_limit"), "compress": ("source", "destination", "kind"), "all-reduce": ("way",)}

@@ -225,7 +225,10 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 @contextmanager
 def listening(path: Path, desk: Desk) -> Iterator[None]:
-    """The socket of a run, while it lasts, then the desk is closed; ``InputError`` where there is one already or none can be made."""
+    """The socket of a run, while it lasts; then the desk is closed.
+
+    ``InputError`` where there is one already, or none can be made.
+    """
     token, beside = secrets.token_hex(16), path.with_name(f"{path.name}.token")
     try:
         server = _Server(path, desk, token)

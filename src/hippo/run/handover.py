@@ -50,10 +50,10 @@ def hands(old: Work, new: Work, cluster: Cluster, kept: Mapping[int, int] = NOBO
         for layer in own:
             if before is None or not stays(old, new, before, worker, layer):
                 found.append(_nearest(old, (layer,), worker, before, cluster, given))
-        if new.model.tied and last in own and 0 not in own:
-            if before is None or not {0, last} & held(old, before):
-                nearest = _nearest(old, (0, last), worker, before, cluster, given)
-                found.append(Hand(last, nearest.team, worker.rank, tied=True))
+        apart = new.model.tied and last in own and 0 not in own
+        if apart and (before is None or not {0, last} & held(old, before)):
+            nearest = _nearest(old, (0, last), worker, before, cluster, given)
+            found.append(Hand(last, nearest.team, worker.rank, tied=True))
     return tuple(found)
 
 

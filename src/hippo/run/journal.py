@@ -22,7 +22,7 @@ class Journal:
         self.path, self._lock = path, Lock()
         self.lines = read_journal(path)
         try:
-            self._file = open(path, "r+b" if path.exists() else "w+b")
+            self._file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (for as long as the run)
         except OSError as error:
             remedy = "name a file you may write to"
             raise InputError(f"cannot write: {error.strerror}", source=str(path), remedy=remedy) from None
