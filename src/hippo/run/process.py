@@ -2,10 +2,10 @@
 
 It does what the launcher says, one JSON object a line: on stdin ``{"prepare": version}``, ``{"hand": version}``,
 ``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``, ``{"abort": step}``,
-``{"save": folder}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``, ``{"handed": ..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``,
-``{"done": step, ..}``, ``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": ..}`` or ``{"failed": ..}``. A version is
-prepared beside the step that runs. Nobody changes a weight before all have agreed on gradients, so a step that breaks
-can be given up by all. When stdin ends the launcher is gone, and so is the process.
+``{"save": folder}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``, ``{"handed": ..}``, ``{"beat": ..}``,
+``{"agreed": step, ..}``, ``{"done": step, ..}``, ``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": ..}`` or
+``{"failed": ..}``. A version is prepared beside the step that runs. Nobody changes a weight before all have agreed on
+gradients, so a step that breaks can be given up by all. When stdin ends the launcher is gone, and so is the process.
 """
 
 from __future__ import annotations

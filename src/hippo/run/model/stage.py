@@ -132,10 +132,9 @@ class Part:
         """Takes a layer of another part, both of one process, which share it from now on; of a tied head without its
         matrix (``tie``)."""
         head = self.model.tied and layer == self.model.num_layers - 1
-        self.weights[layer], self.states[layer] = (
-            {name: each for name, each in held[layer].items() if not (head and name == "matrix")}
-            for held in (other.weights, other.states)
-        )
+        names = [name for name in other.weights[layer] if not (head and name == "matrix")]
+        weights = {name: other.weights[layer][name] for name in names}
+        self.place(layer, weights, {name: other.states[layer][name] for name in names})
 
     def tie(self, before: Part | None = None) -> None:
         """Gives a tied head its matrix: the embedding's own where both are here, else a copy that agrees with it, that
