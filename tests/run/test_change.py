@@ -11,11 +11,11 @@ import pytest
 
 from hippo.plan.plan import Plan, ScheduleChoice, Sync
 from hippo.run.change import under
-from hippo.run.executor.seat import Seat
 from hippo.run.handover import hands
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
+from hippo.run.seat import Seat
 from hippo.run.version import Version
 
 from .worlds import GPT2, PLANS, pipelines, problem

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 
 from hippo.run.executor.channels import BrokenError
-from hippo.run.executor.seat import Seat
 from hippo.run.model.store import save
+from hippo.run.seat import Seat
 from hippo.run.version import Version
 
 BEAT_EVERY_S = 1.0

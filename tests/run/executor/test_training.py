@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hippo.plan.plan import Sync
-from hippo.run.executor.seat import Seat
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
+from hippo.run.seat import Seat
 from hippo.run.version import Version
 from hippo.run.work import Work
 
