@@ -13,16 +13,17 @@ import torch
 from hippo.errors import InputError
 from hippo.plan.plan import Plan
 from hippo.problem.transport import HIPPO
-from hippo.run import checkpoint, move
-from hippo.run.executor import handing
-from hippo.run.executor.handing import Both, Giver, Taker
+from hippo.run import checkpoint
+from hippo.run.change import Change, Planned, check_change
+from hippo.run.executor.channels import Meeting
+from hippo.run.executor.handing import Both, Handing
 from hippo.run.handover import hands, predicted_s, wan_bytes
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import Part, settings_of
 from hippo.run.model.weights import TensorSplit, forms
-from hippo.run.move import Then, check_then, run_then
-from hippo.run.run import Crew, RunError, Saving
+from hippo.run.run import Crew, RunError, Saving, run
+from hippo.run.version import Version
 from hippo.run.work import Work
 
 from .worlds import GPT2, PLANS, pipelines, problem
@@ -67,14 +68,15 @@ def test_every_number_of_the_state_arrives(name: str, one: Plan, two: Plan, tmp_
     grown(before, held, 1.5)
     grown(after, wanted, 1.5)
 
-    def give(rank: int) -> None:
-        Giver(before, after, tmp_path, rank).give(held[rank])
+    old = Version(0, before, tuple(range(len(held))))
+    new = Version(1, after, tuple(range(len(held), len(held) + len(empty))))
 
-    def take(rank: int) -> None:
-        Taker(before, after, tmp_path, rank, empty[rank]).take()
+    def hand(process: int) -> None:
+        mine = held.get(process), empty.get(process - len(held))
+        Handing(old, new, process, Meeting(tmp_path, process), mine).do()
 
     with ThreadPoolExecutor(len(held) + len(empty)) as pool:
-        for done in [*(pool.submit(give, rank) for rank in held), *(pool.submit(take, rank) for rank in empty)]:
+        for done in [pool.submit(hand, process) for process in (*old.members, *new.members)]:
             done.result()
     for rank, part in empty.items():
         for layer, states in part.states.items():
@@ -97,16 +99,15 @@ class _Posts:
         self.posted += tensors
 
 
-def test_what_comes_lands_on_the_device_of_the_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(handing, "Meeting", _Posts)
-    before, after = RunJob(problem(GPT2), LEFT), RunJob(problem(GPT2), RIGHT)
-    work = Work(GPT2, RIGHT)
+def test_what_comes_lands_on_the_device_of_the_layers():
+    old, new = Version(0, RunJob(problem(GPT2), LEFT), (0, 1)), Version(1, RunJob(problem(GPT2), RIGHT), (2, 3, 4, 5))
+    work = new.job.work
     worker = work.workers[-1]
-    part = Part.new(GPT2, work.chunks(worker), replace(settings_of(after), device="meta"))
-    taker = Taker(before, after, tmp_path, worker.rank, part)
-    posted = [one for group in set(taker.groups.values()) for one in group.posted]
-    assert posted
-    assert {one.device.type for one in posted} == {"meta"}
+    part = Part.new(GPT2, work.chunks(worker), replace(settings_of(new.job), device="meta"))
+    posts = _Posts()
+    Handing(old, new, 2 + worker.rank, posts, (None, part))  # type: ignore[arg-type]
+    assert posts.posted
+    assert {one.device.type for one in posts.posted} == {"meta"}
 
 
 @pytest.mark.parametrize(("name", "tp"), [("few key-value heads", 1), ("split backwards", 2)])
@@ -114,7 +115,7 @@ def test_heads_that_are_split_in_one_plan_only_arrive_whole(name: str, tp: int):
     model, two = PLANS[name]
     one = Plan(pipelines((4, [("a", 0, model.num_layers, tp, 1)])), 2)
     for first, second in ((one, two), (two, one)):
-        both = Both(Work(model, first), Work(model, second), RunJob(problem(model), second))
+        both = Both(Work(model, first), Work(model, second), problem(model).cluster)
         covered: dict[tuple[int, int, str], float] = defaultdict(float)
         for (_, destination), layers in both.messages().items():
             for piece in (piece for pieces in layers.values() for piece in pieces):
@@ -149,22 +150,21 @@ def test_a_step_outside_the_run_is_refused():
     job = RunJob(problem(GPT2), LEFT, RunOptions(steps=4))
     for step in (0, 4):
         with pytest.raises(InputError, match="step from 1 to 3"):
-            check_then(job, Then(RIGHT, step), source="--then")
+            check_change(job, Change(RIGHT, step), source="--then")
 
 
 def test_a_domain_without_a_way_there_is_refused():
     world = problem(GPT2)
     lonely = replace(world, cluster=replace(world.cluster, links=world.cluster.links[:1]))
     with pytest.raises(InputError, match="no link leads there"):
-        check_then(RunJob(lonely, LEFT, RunOptions(steps=4)), Then(RIGHT, 2), source="--then")
+        check_change(RunJob(lonely, LEFT, RunOptions(steps=4)), Change(RIGHT, 2), source="--then")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
 def test_the_loss_after_a_move_is_that_of_one_process(precision: str):
     job = RunJob(problem(GPT2), LEFT, RunOptions(steps=5, precision=precision, timeout_s=60.0))
-    found = run_then(job, Then(RIGHT, 2))
-    steps = [*found.before.steps, *found.after.steps]
+    steps = run(job, changes=Planned(Change(RIGHT, 2))).steps
     expected = list(losses(job.problem, settings_of(job), steps=5, micro_batch=2))
     assert [step.number for step in steps] == [1, 2, 3, 4, 5]
     near = {"fp64": 1e-9, "fp32": 1e-5, "bf16": 3e-2}[precision]
@@ -172,16 +172,25 @@ def test_the_loss_after_a_move_is_that_of_one_process(precision: str):
 
 
 @pytest.mark.slow
-def test_a_death_in_the_middle_leaves_the_last_checkpoint_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    job = RunJob(problem(GPT2), LEFT, RunOptions(steps=4, timeout_s=30.0))
-    met = move._hand_over
+@pytest.mark.parametrize("who", ["old", "new"])
+def test_a_death_in_the_middle_leaves_what_was_before(who: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A process that was to come: the run goes on as it was; one that trains: it ends, its last checkpoint whole."""
+    job = RunJob(problem(GPT2), LEFT, RunOptions(steps=4, precision="fp64", timeout_s=30.0))
+    gather = Crew.gather
 
-    def killed(old: Crew, young: Crew, folder: Path) -> tuple[float, int]:
-        young._processes[0].kill()
-        return met(old, young, folder)
+    def killed(crew: Crew, key: str, whom: tuple[int, ...], **told: int) -> list[dict[str, object]]:
+        if key == "handed":
+            crew.processes[whom[-1 if who == "new" else 0]].kill()
+        return gather(crew, key, whom, **told)
 
-    monkeypatch.setattr(move, "_hand_over", killed)
-    with pytest.raises(RunError, match="signal 9"):
-        run_then(job, Then(RIGHT, 2), saving=Saving(tmp_path, every=1))
-    assert checkpoint.last(tmp_path, GPT2).step == 2
+    monkeypatch.setattr(Crew, "gather", killed)
+    if who == "old":
+        with pytest.raises(RunError, match="signal 9"):
+            run(job, changes=Planned(Change(RIGHT, 2)), saving=Saving(tmp_path, every=1))
+        assert checkpoint.last(tmp_path, GPT2).step == 2
+    else:
+        found = run(job, changes=Planned(Change(RIGHT, 2)), saving=Saving(tmp_path, every=1))
+        expected = list(losses(job.problem, settings_of(job), steps=4, micro_batch=2))
+        assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
+        assert {each.job.plan for each in found.stretches} == {LEFT}
     assert not list(tmp_path.glob(".step-*"))

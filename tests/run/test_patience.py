@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from hippo.plan.plan import Plan, Sync
+from hippo.run.change import Change, Planned
 from hippo.run.job import RunJob, RunOptions
-from hippo.run.move import Then, run_then
 from hippo.run.run import Here, RunError, RunStep, run
 
 from .test_run import _none_left, workers  # noqa: F401
@@ -39,18 +39,15 @@ def test_replicas_may_train_alone_for_longer_than_the_timeout():
 @pytest.mark.slow
 def test_processes_of_the_next_plan_may_wait_for_longer_than_the_timeout():
     job = RunJob(problem(GPT2), LEFT, RunOptions(steps=9, stand_in=True, timeout_s=SHORT_S))
-    assert len(run_then(job, Then(TWINS, 8), watch=slow).whole.steps) == 9
+    assert len(run(job, changes=Planned(Change(TWINS, 8)), watch=slow).steps) == 9
 
 
 class Hanging(Here):
-    """Processes of the second folder never start."""
-
-    first: str | None = None
+    """Processes of the second plan never start."""
 
     def command(self, domain: str, argv: list[str]) -> list[str]:
         """The worker, or something that sleeps."""
-        self.first = self.first or argv[-2]
-        return argv if argv[-2] == self.first else ["sleep", "1000"]
+        return argv if int(argv[-1]) < 2 else ["sleep", "1000"]
 
 
 def test_a_death_while_the_next_plan_starts_ends_the_run_at_once():
@@ -62,5 +59,5 @@ def test_a_death_while_the_next_plan_starts_ends_the_run_at_once():
         os.kill(workers()[0], signal.SIGKILL)
 
     with pytest.raises(RunError, match="signal 9"):
-        run_then(job, Then(TWINS, 3), place=Hanging(), watch=strike)
+        run(job, changes=Planned(Change(TWINS, 3)), place=Hanging(), watch=strike)
     assert time.monotonic() - began[0] < 40.0  # of the 60 s and more that it would have waited

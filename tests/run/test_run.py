@@ -24,8 +24,7 @@ from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
 from hippo.run.predict import RunNetwork, predicted_s
-from hippo.run.run import Crew, Emulated, RunError, RunStep, Saving, run
-from hippo.run.work import Work
+from hippo.run.run import Crew, Emulated, Here, RunError, RunStep, Saving, run
 
 from ..processes import started
 from .worlds import PLANS, SEQ, pipelines, problem
@@ -75,7 +74,7 @@ def test_a_stand_in_run_tells_every_operation_of_every_step():
         assert [row[0] for row in rows].count(0) == 4
         assert all(start <= end for *_, start, end in rows)
         assert [row[0] for row in rows][-2:] == [3, 4]
-    assert predicted_s(asked, RunNetwork(emulated=False), result=result) <= result.steps[-1].seconds
+    assert predicted_s(asked, RunNetwork(emulated=False), result=result.stretches[0]) <= result.steps[-1].seconds
 
 
 @pytest.mark.parametrize("all_reduce", ["two-level", "ring"])
@@ -109,20 +108,39 @@ def test_a_process_that_dies_or_hangs_ends_the_run(sent: int, told: str, timeout
     assert "rank 1 (stage 1, b)" in str(error.value)
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(rank: int):
+    model, plan = PLANS["two lanes a domain"]
+    asked = RunJob(problem(model), plan, RunOptions(steps=5, precision="fp64", timeout_s=20.0))
+
+    def strike(step: RunStep) -> None:
+        if step.number == 2:
+            os.kill(workers()[rank], signal.SIGKILL)
+
+    found = run(asked, watch=strike)
+    expected = list(losses(asked.problem, settings_of(asked), steps=5, micro_batch=2))
+    assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
+    assert [len(each.workers) for each in found.stretches] == [4, 2]
+    lost = found.stretches[1].change
+    assert lost is not None
+    assert (lost.after_step, "ended by signal 9" in lost.lost) == (2, True)
+    assert {each.domain for each in found.workers} == {"b" if rank == 0 else "a"}
+
+
 def test_who_was_killed_is_named_though_a_neighbour_tells_of_it_first(tmp_path: Path):
-    model, plan = PLANS["stages"]
-    crew = Crew(Work(model, plan, whole_stages=True), tmp_path, 20.0)
+    crew = Crew(tmp_path, Here(), 20.0)
     (tmp_path / "log-1").write_text("")
     with started(["sleep", "1000"]) as one, started(["sleep", "1000"]) as two:
-        crew._processes = [one, two]
+        crew.processes = {0: one, 1: two}
+        crew._workers = dict(enumerate(job().work.workers))
         crew._heard.put((0, {"failed": "RuntimeError: Connection closed by peer"}))
         two.kill()
         with pytest.raises(RunError, match=r"rank 1 \(stage 1, b\) was ended by signal 9"):
-            crew.gather("done")
-        crew._processes = [one]
+            crew.gather("done", (0, 1))
+        del crew.processes[1]
         crew._heard.put((0, {"failed": "ValueError: of its own"}))
         with pytest.raises(RunError, match=r"rank 0 \(stage 0, a\) failed: ValueError: of its own"):
-            crew.gather("done")
+            crew.gather("done", (0,))
 
 
 def test_a_checkpoint_is_whole_after_a_kill_and_another_cut_goes_on_from_it(tmp_path: Path):

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "schedule": "The best schedule of micro-batches, and how good it can be.",
     "export": "Files that launch a plan with the tools people already have.",
     "run": "A plan trained for real, beside what was predicted.",
+    "ctl": "Orders to a running job: levers, other plans, what it measures.",
     "train": "Train Hi-PPO, or the learner that --config names.",
     "evaluate": "How near methods come to perfect hindsight on a moving network.",
     "watch": "A network trace replayed: decisions as they are taken, and why.",

@@ -20,8 +20,8 @@ from hippo.errors import InputError
 if TYPE_CHECKING:
     from hippo.emulate.emulation import Emulation
     from hippo.front_door.running import Checkpoints
+    from hippo.run.change import Change
     from hippo.run.job import RunJob
-    from hippo.run.move import Then
 
 OUTSIDE = ("--trace", "--congestion")
 """Options with a value that are for the emulation around a run."""
@@ -79,6 +79,10 @@ class Choice:
         str | None,
         typer.Option(metavar="PLAN.json@STEP", help="Goes on under another plan after that step: layers move."),
     ] = None
+    control: Annotated[
+        Path | None,
+        typer.Option(metavar="SOCKET", help="Take orders of 'hippo ctl' there; the journal is SOCKET.journal."),
+    ] = None
     outer_late: Annotated[
         int, typer.Option(metavar="N", help="Local SGD: steps trained on while the replicas' sum goes round.")
     ] = 0
@@ -112,7 +116,13 @@ def run(choice: Choice) -> None:
     try:
         with ended_cleanly(), Watch("training") as watch:
             document = trained(
-                job, place=place, then=then, checkpoints=checkpoints, reference=choice.reference, progress=watch
+                job,
+                place=place,
+                then=then,
+                checkpoints=checkpoints,
+                reference=choice.reference,
+                progress=watch,
+                control=choice.control,
             )
     except RunError as error:
         say(str(error))
@@ -177,7 +187,7 @@ def _job(choice: Choice, *, quietly: bool) -> tuple[RunJob, Checkpoints | None]:
     return job_of(problem, plan, options, checkpoints, source=str(choice.plan), tell=tell), checkpoints
 
 
-def _then(text: str, job: RunJob) -> Then:
+def _then(text: str, job: RunJob) -> Change:
     """The plan under which a run goes on, checked against the run and its model."""
     from hippo.front_door.running import checked_then
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -16,14 +17,16 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Progress
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import runtime_of
+from hippo.run.change import Change, Planned, check_change
 from hippo.run.checkpoint import last, refuse_older
+from hippo.run.control import Desk, journal_of, listening
 from hippo.run.fits import check_job, check_machine, is_small
 from hippo.run.job import MOST_STEPS, RunJob, RunOptions, check_range, check_saving
+from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
-from hippo.run.move import PlanMoved, Then, after, check_then, run_then
 from hippo.run.predict import RunNetwork, predicted_along, predicted_s
 from hippo.run.reference import reference_losses
-from hippo.run.run import Emulated, Here, Result, RunStep, Saving, WorkerPlace
+from hippo.run.run import Emulated, Here, RunStep, Saving, Stretch, WorkerPlace
 from hippo.run.run import run as launch
 from hippo.score.interval import interval_document, run_interval
 
@@ -112,7 +115,7 @@ def _resumed(job: RunJob, checkpoints: Checkpoints, *, source: str) -> RunJob:
     return replace(job, options=resumed)
 
 
-def place_of(job: RunJob, then: Then | None = None, *, source: str = "plan") -> WorkerPlace:
+def place_of(job: RunJob, then: Change | None = None, *, source: str = "plan") -> WorkerPlace:
     """Where processes run: here, or in the domains of the emulation around; ``InputError`` for a plan that has others,
     or for one that the run goes on under and this machine cannot hold."""
     if then is not None:
@@ -127,7 +130,7 @@ def place_of(job: RunJob, then: Then | None = None, *, source: str = "plan") -> 
     return place
 
 
-def checked_then(job: RunJob, problem: Problem, plan: Plan, step: int, *, source: str) -> Then:
+def checked_then(job: RunJob, problem: Problem, plan: Plan, step: int, *, source: str) -> Change:
     """A plan (of the file ``source``) under which the job goes on after a step, checked against it.
 
     Raises
@@ -142,8 +145,8 @@ def checked_then(job: RunJob, problem: Problem, plan: Plan, step: int, *, source
         remedy = "make both plans for the same cluster"
         raise InputError("is for other links", source=source, value=problem.cluster.name, remedy=remedy)
     check_job(replace(job, plan=plan), source=source)
-    then = Then(plan, step)
-    check_then(job, then, source="--then")
+    then = Change(plan, step)
+    check_change(job, then, source="--then")
     return then
 
 
@@ -151,16 +154,22 @@ def trained(
     job: RunJob,
     *,
     place: WorkerPlace,
-    then: Then | None = None,
+    then: Change | None = None,
     checkpoints: Checkpoints | None = None,
     reference: bool | None = None,
     progress: Progress | None = None,
+    control: Path | None = None,
 ) -> dict[str, Any]:
-    """Runs the job and, where asked, its reference; everything that is told of it."""
-    moved: PlanMoved | None = None
+    """Runs the job and, where asked, its reference; everything that is told of it. ``control``: a socket that takes
+    orders meanwhile."""
     begun, emulated = job.options.first_step - 1, isinstance(place, Emulated)
 
+    planned = () if then is None else (then,)
+    desk = None if control is None else Desk(job, Journal(journal_of(control)), *planned)
+
     def told(step: RunStep) -> None:
+        if desk is not None:
+            desk.made(step)
         if progress is not None:
             progress(f"step {step.number}: {step.seconds:.3f} s", (step.number - begun) / job.options.steps)
 
@@ -168,17 +177,14 @@ def trained(
     if checkpoints is not None:
         before = last(checkpoints.folder, job.problem.model).losses if checkpoints.resume else ()
         saving = Saving(checkpoints.folder, checkpoints.every, before)
-    if then is None:
-        result = launch(job, place=place, watch=told, saving=saving)
-    else:
-        moved = run_then(job, then, place=place, watch=told, saving=saving)
-        result = moved.whole
+    with nullcontext() if desk is None or control is None else listening(control, desk):
+        result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
     again = not job.options.stand_in and (is_small(job) if reference is None else reference)
     measured = [step.seconds for step in result.steps]
     return {
         "measured_step_s": measured,
         "median_step_s": median(measured[1:] or measured),
-        **_predicted(job, result if moved is None else moved.before, emulated=emulated),
+        **_predicted(result.stretches[0], emulated=emulated),
         "loss": None if job.options.stand_in else [step.loss for step in result.steps],
         "reference_loss": reference_losses(job, progress or (lambda phase, share: None)) if again else None,
         "first_step": job.options.first_step,
@@ -193,40 +199,42 @@ def trained(
             {"rank": each.rank, "domain": each.domain, "stage": each.stage, "operations": [list(row) for row in rows]}
             for each, rows in zip(result.workers, result.steps[-1].operations, strict=True)
         ],
-        "move": None if moved is None or then is None else _moved(moved, job, then, emulated=emulated),
+        "changes": [_moved(each, emulated=emulated) for each in result.stretches[1:]],
+        "move": None if len(result.stretches) == 1 else _moved(result.stretches[-1], emulated=emulated),
     }
 
 
-def _predicted(job: RunJob, result: Result, *, emulated: bool) -> dict[str, Any]:
+def _predicted(run: Stretch, *, emulated: bool) -> dict[str, Any]:
     """What the simulator says of a step, over links that move the mean and the range of steps begun along the trace;
     and where nine of ten measured steps are expected around it, as runs over emulated links were."""
-    usual = _usual(job, result)
+    usual = _usual(run)
     return {**usual, **interval_document(run_interval(usual["predicted_step_s"]) if emulated else None)}
 
 
-def _usual(job: RunJob, result: Result) -> dict[str, float]:
-    network = RunNetwork.around(job.problem.cluster)
+def _usual(run: Stretch) -> dict[str, float]:
+    job, network = run.job, RunNetwork.around(run.job.problem.cluster)
     if network.trace is None:
-        first = predicted_s(job, network, result=result, cold=True)
-        usual = predicted_s(job, network, result=result)
+        first = predicted_s(job, network, result=run, cold=True)
+        usual = predicted_s(job, network, result=run)
         return {"predicted_step_s": usual, "predicted_first_step_s": first}
-    seconds = predicted_along(job, network, result=result)
+    seconds = predicted_along(job, network, result=run)
     low, high = sorted(seconds)[len(seconds) // 20], sorted(seconds)[-1 - len(seconds) // 20]
     return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
 
 
-def _moved(moved: PlanMoved, job: RunJob, then: Then, *, emulated: bool) -> dict[str, Any]:
-    """The move and the steps after it, as data."""
-    seconds = [step.seconds for step in moved.after.steps]
-    move = moved.move
+def _moved(run: Stretch, *, emulated: bool) -> dict[str, Any]:
+    """The change that led to a stretch of a run and the steps after it, as data."""
+    seconds, move = [step.seconds for step in run.steps], run.change
+    assert move is not None, "the first stretch has no change before it"
     return {
+        "order": move.order,
         "after_step": move.after_step,
         "wan_bytes": {f"{one}->{two}": size for (one, two), size in sorted(move.wan_bytes.items())},
         "sent_bytes": move.sent_bytes,
         "measured_s": move.measured_s,
         "predicted_s": move.predicted_s if emulated else None,
         "stopped_s": move.stopped_s,
-        "processes": len(moved.after.workers),
+        "processes": len(run.workers),
         "median_step_s": median(seconds[1:] or seconds),
-        "predicted_step_s": predicted_s(after(job, then), RunNetwork.around(job.problem.cluster), result=moved.after),
+        "predicted_step_s": predicted_s(run.job, RunNetwork.around(run.job.problem.cluster), result=run),
     }

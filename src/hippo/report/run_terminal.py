@@ -26,6 +26,27 @@ def run_view(document: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def control_view(answer: Mapping[str, Any]) -> RenderableType:
+    """What a running job answered: to an order, or about itself."""
+    if "accepted" in answer:
+        return Text(f"order {answer['accepted']} is accepted")
+    if "step" not in answer:
+        return Text(_order_told(answer))
+    step = "" if answer["step_s"] is None else f", {number(answer['step_s'])} s, loss {answer['loss']:.6g}"
+    head = Text(f"{answer['model']}: step {answer['step']} of {answer['last_step']}{step}\n{answer['plan']}")
+    return Group(head, *(Text(_order_told(each)) for each in answer["orders"]))
+
+
+def _order_told(order: Mapping[str, Any]) -> str:
+    if order["state"] != "done":
+        why = f": {order['why']}" if "why" in order else ""
+        return f"order {order['order']} ({order['kind']}) is {order['state']}{why}"
+    sent = f", {order['sent_bytes'] / 1e6:.1f} MB handed over" if order["sent_bytes"] else ""
+    ready, stopped = number(order["prepared_s"]), number(order["stopped_s"])
+    told = f"after step {order['after_step']}: made ready in {ready} s, stood still for {stopped} s{sent}"
+    return f"order {order['order']} ({order['kind']}) {told}"
+
+
 def sentence(document: Mapping[str, Any]) -> str:
     """Median and prediction in a sentence."""
     measured, predicted = document["median_step_s"], document["predicted_step_s"]

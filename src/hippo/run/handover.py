@@ -1,8 +1,8 @@
 """Who hands which layers to whom when a run goes on under another plan, and how long that should take. No torch.
 
-Processes of the new plan are new, those of the old one hand over: weights in full precision and both moments of AdamW.
-A layer that stays in its domain never crosses the WAN, as ``plan.diff`` counts it before anything runs. Letters: "old"
-and "new" are the two plans as processes.
+Handed over are weights in full precision and both moments of AdamW. A process that goes on keeps the layers that both
+plans give it; a layer that stays in its domain never crosses the WAN, as ``plan.diff`` counts it before anything runs.
+Letters: "old" and "new" are the two plans as processes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from types import MappingProxyType
 
 from hippo.errors import InputError
 from hippo.problem.cluster import Cluster
@@ -18,8 +19,7 @@ from hippo.problem.transport import HIPPO, Transport, lost_s
 from hippo.run.work import Work, Worker
 
 STATE = 3  # numbers per parameter: master, first and second moment
-BEFORE = "before"
-"""Folder, in that of the new plan's job, with the job that hands over."""
+NOBODY: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,10 @@ class Hand:
     tied: bool = False  # the matrix alone, that embedding and head share; ``layer`` is the head
 
 
-def hands(old: Work, new: Work, cluster: Cluster) -> tuple[Hand, ...]:
+def hands(old: Work, new: Work, cluster: Cluster, kept: Mapping[int, int] = NOBODY) -> tuple[Hand, ...]:
     """Everything that is handed over: each layer from the replica that is nearest, equally near ones in turn.
+
+    ``kept``: ranks of the new plan whose processes go on, and the ranks that they had (``Version.kept``).
 
     Raises
     ------
@@ -44,16 +46,37 @@ def hands(old: Work, new: Work, cluster: Cluster) -> tuple[Hand, ...]:
     last, given = old.model.num_layers - 1, defaultdict[int, int](int)
     for worker in new.workers:
         own = [layer for start, stop in new.chunks(worker) for layer in range(start, stop)]
+        before = None if worker.rank not in kept else old.workers[kept[worker.rank]]
         for layer in own:
-            found.append(_nearest(old, (layer,), worker, cluster, given))
-        if new.model.tied and last in own and 0 not in own:
-            nearest = _nearest(old, (0, last), worker, cluster, given)
+            if before is None or not stays(old, new, before, worker, layer):
+                found.append(_nearest(old, (layer,), worker, before, cluster, given))
+        apart = new.model.tied and last in own and 0 not in own
+        if apart and (before is None or not {0, last} & held(old, before)):
+            nearest = _nearest(old, (0, last), worker, before, cluster, given)
             found.append(Hand(last, nearest.team, worker.rank, tied=True))
     return tuple(found)
 
 
-def _nearest(old: Work, layers: tuple[int, ...], worker: Worker, cluster: Cluster, given: dict[int, int]) -> Hand:
-    """From the team that holds one of the layers and is nearest; of equals the one that has given least."""
+def held(work: Work, worker: Worker) -> set[int]:
+    """Layers of a worker."""
+    return {layer for start, stop in work.chunks(worker) for layer in range(start, stop)}
+
+
+def stays(old: Work, new: Work, before: Worker, after: Worker, layer: int) -> bool:
+    """Whether a process holds a layer already, cut as it has to be."""
+    cut = (old.widths(old.stage(before))[0], before.tp_index) == (new.widths(new.stage(after))[0], after.tp_index)
+    return cut and old.parts == new.parts and layer in held(old, before)
+
+
+def _nearest(
+    old: Work,
+    layers: tuple[int, ...],
+    worker: Worker,
+    before: Worker | None,
+    cluster: Cluster,
+    given: dict[int, int],
+) -> Hand:
+    """From the team that holds one of the layers and is nearest; of equals one's own, then who has given least."""
     teams = [
         tuple(old.rank(p, old.owner(p, layer), lane, t) for t in range(tp))
         for p, pipeline in enumerate(old.plan.pipelines)
@@ -62,7 +85,8 @@ def _nearest(old: Work, layers: tuple[int, ...], worker: Worker, cluster: Cluste
         for lane in range(dp)
     ]
     far = {team: _distance(cluster, old.workers[team[0]].domain, worker.domain) for team in teams}
-    team = min(teams, key=lambda each: (far[each], given[each[0]], each))
+    mine = -1 if before is None else before.rank
+    team = min(teams, key=lambda each: (far[each], mine not in each, given[each[0]], each))
     if far[team] == inf:
         held = ", ".join(sorted({old.workers[each[0]].domain for each in teams}))
         raise InputError(

@@ -12,9 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,20 +25,32 @@ from hippo.emulate.emulation import Emulation
 from hippo.errors import HippoError, InputError
 from hippo.plan.plan import Plan
 from hippo.run import checkpoint
+from hippo.run.change import Change, Changed, Changes, Planned, expected, under, without
+from hippo.run.handover import hands
 from hippo.run.job import RunJob
-from hippo.run.work import Work, Worker
+from hippo.run.version import Version
+from hippo.run.work import Worker
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
 GRACE_S = 3.0  # for processes to end by themselves
+ABORT_S = 10.0  # for processes to give a step up
 NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have told
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
-MOVING = {"met": "to meet for a move", "given": "to hand over layers", "taken": "to take layers over"}
 PROGRAM = "hippo.run.process"
+ANSWERS = frozenset(("prepared", "handed", "agreed", "done", "aborted", "saved"))
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
 
 
 class RunError(HippoError):
     """A run ended early: a process died, or nothing moved for the stated time."""
+
+
+class LostError(RunError):
+    """Processes are lost: they died, or are silent while others move."""
+
+    def __init__(self, told: str, lost: Collection[int]) -> None:
+        super().__init__(told)
+        self.lost = frozenset(lost)
 
 
 class WorkerPlace(Protocol):
@@ -104,11 +116,34 @@ class RunStep:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Steps under one plan."""
+
+    job: RunJob
+    steps: tuple[RunStep, ...]
+    change: Changed | None = None  # that led here
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """Its processes, by rank."""
+        return self.job.work.workers
+
+
+@dataclass(frozen=True)
 class Result:
     """A run as it was."""
 
-    workers: tuple[Worker, ...]
-    steps: tuple[RunStep, ...] = field(default=())
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def steps(self) -> tuple[RunStep, ...]:
+        """All of them."""
+        return tuple(step for each in self.stretches for step in each.steps)
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """The processes that it ended with, by rank."""
+        return self.stretches[-1].workers
 
 
 Watcher = Callable[[RunStep], None]
@@ -124,182 +159,388 @@ class Saving:
 
 
 def run(
-    job: RunJob, *, place: WorkerPlace | None = None, watch: Watcher | None = None, saving: Saving | None = None
+    job: RunJob,
+    *,
+    place: WorkerPlace | None = None,
+    watch: Watcher | None = None,
+    saving: Saving | None = None,
+    changes: Changes | None = None,
 ) -> Result:
-    """Runs a job to its end.
+    """Runs a job to its end, under other plans from where ``changes`` says so.
 
     Raises
     ------
     RunError
         A process died or nothing moved for ``timeout_s``; all processes have ended.
     """
-    work = job.work
     with tempfile.TemporaryDirectory(prefix="hippo-run-") as name:
-        folder = Path(name)
-        job.write(folder)
-        with crew_of(work, folder, place or Here(), job.options.timeout_s) as crew:
-            crew.gather("ready")
-            steps: list[RunStep] = []
+        crew = Crew(Path(name), place or Here(), job.options.timeout_s)
+        try:
+            conductor = Conductor(job, crew, changes or Planned())
             first = job.options.first_step
             for number in range(first, first + job.options.steps):
-                steps.append(crew.step(number))
+                conductor.border(number - 1)
+                step = conductor.step(number)
                 if watch is not None:
-                    watch(steps[-1])
-                if saving is not None and (number % saving.every == 0 or len(steps) == job.options.steps):
-                    save(crew, saving, job, steps)
-            crew.dismiss()
-    return Result(work.workers, tuple(steps))
+                    watch(step)
+                if saving is not None and (number % saving.every == 0 or number == first + job.options.steps - 1):
+                    save(conductor, saving)
+            crew.dismiss(conductor.version.members)
+            return conductor.result
+        finally:
+            crew.end()
 
 
-def save(crew: Crew, saving: Saving, job: RunJob, steps: Sequence[RunStep]) -> None:
+def save(conductor: Conductor, saving: Saving) -> None:
     """A checkpoint of the step just done: it gets its name when every process has written its layers."""
-    number = steps[-1].number
+    steps, version = conductor.result.steps, conductor.version
+    number, options = steps[-1].number, version.job.options
     hidden = checkpoint.begin(saving.folder, number)
-    crew.say(save=str(hidden.resolve()))
-    crew.gather("saved")
+    conductor.crew.say(version.members, save=str(hidden.resolve()))
+    conductor.crew.gather("saved", version.members)
     losses = [*saving.losses, *(step.loss for step in steps)]
-    checkpoint.commit(hidden, job.problem.model, number, losses, seed=job.options.seed)
+    checkpoint.commit(hidden, version.job.problem.model, number, losses, seed=options.seed)
 
 
-@contextmanager
-def crew_of(work: Work, folder: Path, place: WorkerPlace, timeout_s: float) -> Iterator[Crew]:
-    """The processes of a plan, started; all have ended when the context is left."""
-    crew = Crew(work, folder, timeout_s)
-    try:
-        for worker in work.workers:
-            crew.start(worker, place)
-        yield crew
-    finally:
-        crew.end()
+@dataclass(frozen=True)
+class _Coming:
+    """A version that processes make ready for."""
+
+    version: Version
+    change: Change
+    began_s: float
+
+    def crew(self, now: Version) -> tuple[int, ...]:
+        """Who takes part: those who are there, and those who come."""
+        return tuple(dict.fromkeys((*now.members, *self.version.members)))
+
+
+class Conductor:
+    """Says when each step starts, and under which plan."""
+
+    def __init__(self, job: RunJob, crew: Crew, changes: Changes) -> None:
+        self.crew, self.version, self._changes = crew, Version.first(job), changes
+        self._stretches: list[tuple[Version, Changed | None, list[RunStep]]] = [(self.version, None, [])]
+        self._coming: _Coming | None = None
+        self._again: Change | None = None  # what was given up when a process was lost
+        self._fresh, self._numbered = len(self.version.members), 0
+        self._ask(self.version, self.version.members)
+        crew.gather("prepared", self.version.members, number=0)
+
+    @property
+    def result(self) -> Result:
+        """The run so far."""
+        return Result(tuple(Stretch(version.job, tuple(steps), led) for version, led, steps in self._stretches))
+
+    def step(self, number: int) -> RunStep:
+        """Conducts one step. Where a process is lost and whole replicas are left, those go on, with the whole batch: no
+        weight has changed before all have agreed, so the step is made again."""
+        while True:
+            try:
+                self.crew.begin(number, self.version)
+                break
+            except LostError as error:
+                self._go_on_without(error, number)
+        found = self.crew.finish(number, self.version)
+        self._stretches[-1][2].append(found)
+        return found
+
+    def _go_on_without(self, error: LostError, number: int) -> None:
+        """The replicas that are left, under a plan of their own; ``error`` where there is none."""
+        began_s, now, lost = time.monotonic(), self.version, set(error.lost)
+        if without(now.job, [now.members.index(each) for each in lost & {*now.members}]) is None:
+            raise error
+        self.crew.forget(lost)
+        if (coming := self._coming) is not None:
+            self.crew.forget({*coming.version.members} - {*now.members})
+            self._coming = None
+            if lost & {*now.members}:
+                self._again = coming.change
+            else:
+                self._changes.gave_up(coming.change, str(error))
+        lost |= self.crew.abort(number, [each for each in now.members if each not in lost])
+        plan = without(now.job, [now.members.index(each) for each in lost if each in now.members])
+        if plan is None:
+            raise error
+        version = now.following(under(now.job, plan), fresh=self._fresh, broken=True)
+        version = replace(version, number=self._numbered + 1)
+        left = [each for each in now.members if each not in lost]
+        self._ask(version, [each for each in left if each in version.members])
+        self.crew.gather("prepared", version.members, number=version.number)
+        self.crew.dismiss([each for each in left if each not in version.members])
+        seconds = time.monotonic() - began_s
+        found = Changed(0, number - 1, {}, 0.0, 0.0, seconds, 0, seconds, str(error))
+        self._went_over(version, found)
+
+    def border(self, done: int) -> None:
+        """Between two steps: takes what was asked for, and goes over where that is due and all have made ready. Where a
+        process is lost meanwhile, the plan before is still whole."""
+        try:
+            self._pass(done)
+        except LostError as error:
+            self._go_on_without(error, done + 1)
+
+    def _pass(self, done: int) -> None:
+        ended_s = time.monotonic()
+        if self._coming is None:
+            change, self._again = self._again or self._changes.due(done, self.version.job), None
+            if change is not None:
+                self._prepare(change)
+        coming = self._coming
+        if coming is None:
+            return
+        after, crew = coming.change.after_step, coming.crew(self.version)
+        if (done >= after) if after is not None else self.crew.said("prepared", crew, number=coming.version.number):
+            self._go_over(coming, done, ended_s)
+
+    def _prepare(self, change: Change) -> None:
+        version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh)
+        version = replace(version, number=self._numbered + 1)
+        self._fresh = max(self._fresh, 1 + max(version.members))
+        self._coming = _Coming(version, change, time.monotonic())
+        self._ask(version, self._coming.crew(self.version))
+
+    def _ask(self, version: Version, crew: Sequence[int]) -> None:
+        """Lets processes make ready for a version; those that are new start."""
+        self._numbered = version.number
+        version.write(self.crew.folder)
+        for rank, process in enumerate(version.members):
+            if process not in self.crew.processes:
+                self.crew.start(process, version.job.work.workers[rank])
+        after = None if version.number == 0 else self.version.number
+        self.crew.say(crew, prepare=version.number, after=after)
+
+    def _go_over(self, coming: _Coming, done: int, ended_s: float) -> None:
+        crew, new = coming.crew(self.version), coming.version
+        told = self.crew.gather("prepared", crew, number=new.number)
+        prepared_s = max(each["heard_s"] for each in told) - coming.began_s
+        sent, began_s = 0, time.monotonic()
+        moved, predicted_s = expected(self.version, new)
+        if hands(self.version.job.work, new.job.work, new.job.problem.cluster, self.version.kept(new)):
+            self.crew.say(crew, hand=new.number)
+            sent = sum(each["sent"] for each in self.crew.gather("handed", crew, number=new.number))
+        measured_s = time.monotonic() - began_s
+        self.crew.dismiss([process for process in self.version.members if process not in new.members])
+        found = Changed(
+            coming.change.order,
+            done,
+            moved,
+            predicted_s,
+            measured_s,
+            time.monotonic() - ended_s,
+            sent,
+            prepared_s,
+        )
+        self._coming = None
+        self._went_over(new, found)
+
+    def _went_over(self, version: Version, found: Changed) -> None:
+        self.version = version
+        self._stretches.append((version, found, []))
+        self._changes.changed(found, version.job)
 
 
 class Crew:
-    """The processes of a run."""
+    """The processes of a run, by number."""
 
-    def __init__(self, work: Work, folder: Path, timeout_s: float) -> None:
-        self._work, self._folder, self._timeout_s = work, folder, timeout_s
-        self._processes: list[subprocess.Popen[str]] = []
+    def __init__(self, folder: Path, place: WorkerPlace, timeout_s: float) -> None:
+        self.folder, self._place, self._timeout_s = folder, place, timeout_s
+        self.processes: dict[int, subprocess.Popen[str]] = {}
+        self._workers: dict[int, Worker] = {}  # what each was when it started, for messages
         self._heard: SimpleQueue[tuple[int, dict[str, Any] | None]] = SimpleQueue()
+        self._told: dict[str, dict[int, dict[str, Any]]] = {}
         self._waits: dict[int, str] = {}
+        self._broken: dict[int, str] = {}  # who could not end a step, and why
+        self._loss = 0.0
 
-    def start(self, worker: Worker, place: WorkerPlace) -> None:
-        """Starts the process of a worker."""
-        argv = [sys.executable, "-m", PROGRAM, str(self._folder), str(worker.rank)]
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": place.interface(worker.domain), "OMP_NUM_THREADS": "1"}
-        with open(self._folder / f"log-{worker.rank}", "w") as log:
+    def start(self, number: int, worker: Worker) -> None:
+        """Starts a process, in the domain of a worker."""
+        argv = [sys.executable, "-m", PROGRAM, str(self.folder), str(number)]
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": self._place.interface(worker.domain), "OMP_NUM_THREADS": "1"}
+        with open(self.folder / f"log-{number}", "w") as log:
             process = subprocess.Popen(
-                place.command(worker.domain, argv),
+                self._place.command(worker.domain, argv),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 env=environment,
             )
-        self._processes.append(process)
+        self.processes[number], self._workers[number] = process, worker
         assert process.stdout is not None
-        Thread(target=self._listen, args=(worker.rank, process.stdout), daemon=True).start()
+        Thread(target=self._listen, args=(number, process.stdout), daemon=True).start()
 
-    def _listen(self, rank: int, stream: IO[str]) -> None:
+    def _listen(self, number: int, stream: IO[str]) -> None:
         with suppress(ValueError, OSError):  # the launcher closed it
             for line in stream:
-                self._heard.put((rank, json.loads(line)))
-        self._heard.put((rank, None))
+                self._heard.put((number, json.loads(line) | {"heard_s": time.monotonic()}))
+        self._heard.put((number, None))
 
-    def say(self, **told: Any) -> None:
-        """One line to every process."""
-        for process in self._processes:
-            assert process.stdin is not None
+    def say(self, whom: Iterable[int], **told: Any) -> None:
+        """One line to each of these processes."""
+        for number in whom:
+            stdin = self.processes[number].stdin
+            assert stdin is not None
             with suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(told) + "\n")
-                process.stdin.flush()
+                stdin.write(json.dumps(told) + "\n")
+                stdin.flush()
 
-    def gather(self, key: str) -> list[dict[str, Any]]:
-        """A message with ``key`` from every worker, by rank; raises ``RunError`` when one ends or nothing moves."""
-        found: dict[int, dict[str, Any]] = {}
-        moved_s, patience_s = time.monotonic(), self._timeout_s + (START_S if key == "ready" else 0.0)
-        while len(found) < len(self._processes):
+    def said(self, key: str, whom: Sequence[int], *, number: int | None = None) -> bool:
+        """Whether all of them have said so by now; raises ``RunError`` where one has ended."""
+        while not self._heard.empty():
+            self._note(*self._heard.get())
+        return all(self._has(key, each, number) for each in whom)
+
+    def gather(self, key: str, whom: Sequence[int], *, number: int | None = None) -> list[dict[str, Any]]:
+        """A message with ``key`` from each, in their order; with ``number`` such a one. Raises ``RunError`` when a
+        process ends or nothing moves."""
+        moved_s, patience_s = time.monotonic(), self._timeout_s + (START_S if key == "prepared" else 0.0)
+        while not all(self._has(key, each, number) for each in whom):
             try:
-                rank, told = self._heard.get(timeout=max(0.0, moved_s + patience_s - time.monotonic()))
+                process, told = self._heard.get(timeout=max(0.0, moved_s + patience_s - time.monotonic()))
             except Empty:
-                raise RunError(self._stuck(key, found, patience_s)) from None
+                raise self._stuck(key, whom, number, patience_s) from None
             if not (told or {}).get("beat"):  # whoever says that it waits does not move
                 moved_s = time.monotonic()
-            if told is None or "failed" in told:
-                raise RunError(self._died(rank, told))
-            if key in told:
-                found[rank] = told
-            elif "beat" in told:
-                self._waits[rank] = told["beat"]
-        return [found[rank] for rank in range(len(self._processes))]
+            self._note(process, told)
+        found = self._told[key]
+        return [found.pop(each) for each in whom]
 
-    def step(self, number: int) -> RunStep:
-        """Conducts one step; ``RunError`` where its loss is no number, before anything is saved."""
+    def _has(self, key: str, process: int, number: int | None) -> bool:
+        told = self._told.get(key, {}).get(process)
+        return told is not None and number in (None, told[key])
+
+    def _note(self, process: int, told: dict[str, Any] | None) -> None:
+        if process not in self.processes:  # dismissed
+            return
+        if told is None or "failed" in told:
+            raise self._died(process, told)
+        if "broken" in told:  # whoever broke it has died, or dies: nobody else ends a step
+            if (killed := self._killed()) is None:
+                self._broken.setdefault(process, str(told["broken"]))
+                return
+            raise self._died(killed, None)
+        if "beat" in told:
+            self._waits[process] = told["beat"]
+            return
+        for key in ANSWERS & told.keys():
+            self._told.setdefault(key, {})[process] = told
+
+    def begin(self, number: int, version: Version) -> None:
+        """Conducts a step up to where all have agreed on gradients; ``RunError`` where its loss is no number."""
         at = time.monotonic() + LEAD_S
         self._waits.clear()
-        self.say(go=number, at=at)
-        told = self.gather("done")
+        self._broken.clear()
+        self._workers |= dict(zip(version.members, version.job.work.workers, strict=True))
+        self.say(version.members, go=number, at=at, version=version.number)
+        self._loss = sum(one["loss"] for one in self.gather("agreed", version.members, number=number))
+        if not isfinite(self._loss):
+            told = f"the loss of step {number} is {self._loss}"
+            raise RunError(f"{told}. To fix: a lower --learning-rate, or --precision fp32")
+
+    def finish(self, number: int, version: Version) -> RunStep:
+        """Lets all change their weights: the step is made."""
+        self.say(version.members, update=number)
+        told = self.gather("done", version.members, number=number)
         rows = tuple(tuple((int(k), int(c), int(w), s, e) for k, c, w, s, e in one["operations"]) for one in told)
         seconds = max(row[-1] for each in rows for row in each)
-        loss = sum(one["loss"] for one in told)
-        if not isfinite(loss):
-            raise RunError(f"the loss of step {number} is {loss}. To fix: a lower --learning-rate, or --precision fp32")
-        return RunStep(number, seconds, loss, rows)
+        return RunStep(number, seconds, self._loss, rows)
 
-    def dismiss(self) -> None:
-        """Tells all to stop and waits for them."""
-        self.say(stop=True)
+    def abort(self, number: int, whom: Sequence[int]) -> set[int]:
+        """A step is given up by all of these; those that do not answer are ended, and told."""
+        lost: set[int] = set()
+        self.say(whom, abort=number)
+        until = time.monotonic() + ABORT_S
+        while True:
+            left = [each for each in whom if each not in lost and not self._has("aborted", each, number)]
+            if not left:
+                return lost
+            try:
+                process, told = self._heard.get(timeout=max(0.0, until - time.monotonic()))
+                if "broken" not in (told or {}):
+                    self._note(process, told)
+            except LostError as error:
+                gone = set(error.lost)
+            except Empty:
+                gone = set(left)
+            else:
+                continue
+            lost |= gone
+            self.forget(gone)
+
+    def forget(self, whom: Iterable[int]) -> None:
+        """Ends these at once."""
+        for number in whom:
+            if number in self.processes:
+                self.processes[number].kill()
+                self._end(number)
+
+    def dismiss(self, whom: Iterable[int]) -> None:
+        """Tells these to stop and waits for them."""
+        gone = list(whom)
+        self.say(gone, stop=True)
         until = time.monotonic() + GRACE_S
-        for process in self._processes:
+        for number in gone:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.1, until - time.monotonic()))
+                self.processes[number].wait(max(0.1, until - time.monotonic()))
+            self._end(number)
 
     def end(self) -> None:
         """Ends every process, whatever it is doing."""
-        for process in self._processes:
+        for process in self.processes.values():
             process.kill()
-        for process in self._processes:
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(BrokenPipeError):
-                        stream.close()
+        for number in list(self.processes):
+            self._end(number)
 
-    def _worker(self, rank: int) -> str:
-        worker = self._work.workers[rank]
-        pipeline = f"pipeline {worker.pipeline}, " if len(self._work.plan.pipelines) > 1 else ""
-        return f"rank {rank} ({pipeline}stage {worker.stage}, {worker.domain})"
+    def _end(self, number: int) -> None:
+        process = self.processes.pop(number)
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
 
-    def _died(self, rank: int, told: Mapping[str, Any] | None) -> str:
+    def _worker(self, number: int) -> str:
+        worker = self._workers[number]
+        several = len({each.pipeline for each in self._workers.values()}) > 1
+        pipeline = f"pipeline {worker.pipeline}, " if several else ""
+        return f"rank {worker.rank} ({pipeline}stage {worker.stage}, {worker.domain})"
+
+    def _died(self, number: int, told: Mapping[str, Any] | None) -> LostError:
         if told is not None:
             if (killed := self._killed()) is None:
-                return f"{self._worker(rank)} failed: {told['failed']}"
-            rank = killed
+                return LostError(f"{self._worker(number)} failed: {told['failed']}", {number})
+            number = killed
         try:
-            code = self._processes[rank].wait(GRACE_S)
+            code = self.processes[number].wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            return f"{self._worker(rank)} closed its line"
+            return LostError(f"{self._worker(number)} closed its line", {number})
         kill = " (most often this machine ran out of memory)" if code == -9 else ""
         reason = f"was ended by signal {-code}{kill}" if code < 0 else f"ended with exit code {code}"
-        last = last_line(self._folder / f"log-{rank}")
-        return f"{self._worker(rank)} {reason}{': ' + last if last else ''}"
+        last = last_line(self.folder / f"log-{number}")
+        return LostError(f"{self._worker(number)} {reason}{': ' + last if last else ''}", {number})
 
     def _killed(self) -> int | None:
         """A process that was ended by a signal: its neighbours find their connections broken, and may say so first."""
         until = time.monotonic() + NEWS_S
         while time.monotonic() < until:
-            for rank, process in enumerate(self._processes):
+            for number, process in self.processes.items():
                 if (process.poll() or 0) < 0:
-                    return rank
+                    return number
             time.sleep(0.01)
         return None
 
-    def _stuck(self, key: str, found: Mapping[int, Any], patience_s: float) -> str:
-        missing = [rank for rank in range(len(self._processes)) if rank not in found]
-        told = [f"{self._worker(rank)} {self._waits[rank]}" for rank in missing if self._waits.get(rank)]
-        silent = [self._worker(rank) for rank in missing if not self._waits.get(rank)]
-        parts = [*told[:4], *([f"{_listed(silent)} said nothing"] if silent else [])]
-        doing = {"ready": "to start", "saved": "to save", **MOVING}.get(key, "to end the step")
-        return f"nothing moved for {patience_s:g} s while waiting for all processes {doing}: {'; '.join(parts)}"
+    def _stuck(self, key: str, whom: Sequence[int], number: int | None, patience_s: float) -> LostError:
+        missing = [each for each in whom if not self._has(key, each, number)]
+        waits = [f"{self._worker(each)} {self._waits[each]}" for each in missing if self._waits.get(each)]
+        silent = [self._worker(each) for each in missing if not self._waits.get(each)]
+        parts = [*waits[:4], *([f"{_listed(silent)} said nothing"] if silent else [])]
+        doing = {"prepared": "to make ready", "saved": "to save", "handed": "to hand over layers"}
+        what = doing.get(key, "to end the step")
+        broken = [f"{self._worker(each)} broke off: {why}" for each, why in self._broken.items()][:1]
+        told = f"nothing moved for {patience_s:g} s while waiting for all processes {what}: {'; '.join(parts + broken)}"
+        return LostError(told, [each for each in missing if not self._waits.get(each) and each not in self._broken])
 
 
 def _listed(names: Sequence[str]) -> str:

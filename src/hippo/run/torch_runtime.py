@@ -30,7 +30,8 @@ from hippo.run.model.stage import ALONE, Part, sequences, settings_of
 from hippo.run.model.store import load
 from hippo.run.model.weights import TensorSplit, Weight
 from hippo.run.stand_in import StageTimes, times
-from hippo.run.work import Work, Worker
+from hippo.run.version import Version
+from hippo.run.work import Worker
 from hippo.schedule.schedule import order_of
 from hippo.schedule.torch_csv import torch_schedule
 from hippo.simulate.ordering import ordering
@@ -215,13 +216,14 @@ class TorchRunner:
     """A worker at work under torch's runtime; same face as the executor's."""
 
     def __init__(
-        self, job: RunJob, work: Work, worker: Worker, meeting: Meeting, folder: Path, beat: Callable[[str], None]
+        self, version: Version, worker: Worker, meeting: Meeting, folder: Path, beat: Callable[[str], None]
     ) -> None:
+        job, work = version.job, version.job.work
         self.job, self.work, self.worker = job, work, worker
         self.compute, self.done = PipelineLosses(), list[Done]()
         self._notes = Notes(beat)
         self._times = times(job.problem, work) if job.options.stand_in else ()
-        self.part, self._agreement = _part(job, work, worker, meeting)
+        self.part, self._agreement = _part(version, worker, meeting)
         self._schedule = self._runtime(folder)
 
     # making
@@ -274,7 +276,7 @@ class TorchRunner:
         """The runtime posts receives itself, each when it needs it."""
 
     def run(self, step: int, start_s: float) -> None:
-        """One step; ``start_s`` on the monotonic clock."""
+        """One step up to the agreed gradients; ``start_s`` on the monotonic clock."""
         self._notes.log.clear()
         self._agreement.begin()
         losses: list[Tensor] = []
@@ -287,23 +289,29 @@ class TorchRunner:
         given = (tokens if tokens is not None else torch.zeros(waves, 1),) if stage == 0 else ()
         self._schedule.step(*given, **told)
         self.compute.total = float(sum(loss.item() for loss in losses)) if self.worker.leads else 0.0
-        self._finish(step, start_s)
+        self._agree(start_s)
 
-    def _finish(self, step: int, start_s: float) -> None:
-        """Gradients are agreed, then the optimizer."""
+    def give_up(self) -> None:
+        """Nobody can: the runtime's messages cannot be taken back."""
+        raise RuntimeError("a step under torch's runtime cannot be given up")
+
+    def _agree(self, start_s: float) -> None:
         began = time.monotonic()
         for start, stop in reversed(self.work.chunks(self.worker)):
             for layer in reversed(range(start, stop)):
                 self._agreement.ready(layer)
         self._agreement.finish()
-        agreed = time.monotonic()
+        log = [*self._notes.log, (3, 0, -1, began, time.monotonic())]
+        self.done = [Done(kind, chunk, wave, a - start_s, b - start_s) for kind, chunk, wave, a, b in log]
+
+    def update(self, step: int, start_s: float) -> None:
+        """The optimizer: the step is over."""
+        began = time.monotonic() - start_s
         if self.part is not None:
             self.part.finish(step)
         else:
             time.sleep(self._times[self.worker.rank].finish_s)
-        log = self._notes.log
-        log += [(3, 0, -1, began, agreed), (4, 0, -1, agreed, time.monotonic())]
-        self.done = [Done(kind, chunk, wave, a - start_s, b - start_s) for kind, chunk, wave, a, b in log]
+        self.done.append(Done(4, 0, -1, began, time.monotonic() - start_s))
 
     def _tokens(self, step: int) -> Tensor | None:
         """(waves b, s + 1): all of the step's tokens that the worker works on; None: a stand-in."""
@@ -322,16 +330,16 @@ def numbers(mine: StageTimes, chunk: int) -> int:
     return max(1, -(-mine.down_bytes[chunk] // 4))
 
 
-def prepare(job: RunJob, folder: Path, rank: int, beat: Callable[[str], None]) -> TorchRunner:
-    """The worker, its neighbours met; ``beat`` hears signs of life."""
-    options = job.options
-    work = job.work
-    worker = work.workers[rank]
-    meeting = Meeting(str(folder), rank, world=len(work.workers), device=options.device)
+def prepare(
+    version: Version, worker: Worker, meeting: Meeting, folder: Path, beat: Callable[[str], None]
+) -> TorchRunner:
+    """The worker, its neighbours met; ``folder``: of the version. ``beat`` hears signs of life."""
+    job = version.job
+    options, work = job.options, job.work
     os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")  # domains that never talk need no way between them
     count = len(work.plan.pipelines[worker.pipeline].stages)
     name = f"column-{worker.pipeline}-{worker.lane}-{worker.tp_index}"
-    store = dist.PrefixStore(name, dist.FileStore(str(folder / "store"), len(work.workers)))
+    store = dist.PrefixStore(name, dist.FileStore(str(folder / "store"), -1))
     dist.init_process_group(
         "gloo" if options.device == "cpu" else "nccl",
         store=store,
@@ -339,17 +347,21 @@ def prepare(job: RunJob, folder: Path, rank: int, beat: Callable[[str], None]) -
         world_size=count,
         timeout=PATIENCE,
     )
-    return TorchRunner(job, work, worker, meeting, folder, beat)
+    return TorchRunner(version, worker, meeting, folder, beat)
 
 
-def _part(job: RunJob, work: Work, worker: Worker, meeting: Meeting) -> tuple[Part | None, Agreeing]:
+def _part(version: Version, worker: Worker, meeting: Meeting) -> tuple[Part | None, Agreeing]:
     """The worker's layers (None where it only waits) and how their gradients are agreed."""
+    job, work = version.job, version.job.work
     members = work.tensor_group(worker)
     wanted = {bucket.name: bucket.ranks for bucket in buckets(work, worker)}
     team_name = "team-" + "-".join(map(str, members))
     if len(members) > 1:
         wanted[team_name] = members
-    groups = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
+    groups = {
+        name: meeting.group(f"version-{version.number}-{name}", [version.members[rank] for rank in wanted[name]])
+        for name in sorted(wanted)
+    }
     if job.options.stand_in:
         each, sync_s = job.problem.workload.gradient_bytes_per_parameter, times(job.problem, work)[worker.rank].sync_s
         return None, Agreeing(work, worker, StandInGradients(work, bytes_per_parameter=each, sync_s=sync_s), groups)

@@ -12,7 +12,8 @@ from hippo.plan.plan import Sync
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
-from hippo.run.process import prepare
+from hippo.run.seat import Seat
+from hippo.run.version import Version
 from hippo.run.work import Work
 
 from ..worlds import PLANS, problem
@@ -28,13 +29,18 @@ CASES = [
 def trained(job: RunJob, folder: Path) -> list[float]:
     """The losses of a run."""
     world = len(Work(job.problem.model, job.plan).workers)
+    Version.first(job).write(folder)
 
     def worker(rank: int) -> list[float]:
-        runner = prepare(job, folder, rank, lambda _: None)
-        found = []
+        seat = Seat(folder, rank, lambda _: None)
+        seat.prepare(0)
+        seat.enter()
+        runner, found = seat.runner, []
+        assert runner is not None
         for step in range(1, job.options.steps + 1):
             runner.post()
             runner.run(step, 0.0)
+            runner.update(step, 0.0)
             found.append(runner.compute.loss())
         return found
 

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Condition, Thread
 from types import MappingProxyType
@@ -84,6 +85,10 @@ def codec_of(work: Work, transfer: Transfer) -> Codec | None:
 Key = tuple[int, int, int]  # kind, chunk and wave of the operation that a message feeds
 
 
+class BrokenError(Exception):
+    """A step cannot be ended: a neighbour has gone, or the launcher gave the step up."""
+
+
 class Inbox:
     """Messages of one step."""
 
@@ -112,9 +117,9 @@ class Inbox:
         return self.missing.get(key, 0) == 0
 
     def check(self) -> None:
-        """Raises what broke a channel."""
+        """``BrokenError`` where a channel broke, or the step was given up."""
         if self.error is not None:
-            raise self.error
+            raise BrokenError from self.error
 
 
 POLL_S = 1e-4
@@ -188,25 +193,47 @@ It ends every process when nothing does (``Crew.gather``)."""
 
 
 class Meeting:
-    """Where the processes of a run meet."""
+    """Where the processes of a run meet. A group that was made once is there for as long as the run lasts.
 
-    def __init__(self, folder: str, rank: int, *, world: int, device: str = "cpu") -> None:
-        self.rank, self.device = rank, device
-        self._store = dist.FileStore(os.path.join(folder, "store"), world)
+    Processes are named by numbers that hold for the whole run, not by their ranks in a plan.
+    """
+
+    def __init__(self, folder: Path, process: int, *, device: str = "cpu", era: int = 0) -> None:
+        self.process, self.device, self.era, self._folder = process, device, era, folder
+        self._store = dist.FileStore(str(folder / "store"), -1)
         self._gloo: Any = None
+        self._made: dict[str, Any] = {}
+        self._channels: dict[tuple[str, str], Channel] = {}
 
-    def group(self, name: str, ranks: Sequence[int]) -> Any:
-        """The group of these ranks, of which this process is one; comes back when all are there.
+    def of(self, era: int) -> Meeting:
+        """Where they meet after so many steps were given up: groups of an era before are left as they are, with
+        whatever messages are under way in them."""
+        return self if era == self.era else Meeting(self._folder, self.process, device=self.device, era=era)
+
+    def group(self, name: str, processes: Sequence[int]) -> Any:
+        """The group of that name, of these processes, of which this is one; comes back when all are there.
 
         Every process must ask for its groups in one order that holds for all (sorted names), else they wait for ever.
         """
-        store, place = dist.PrefixStore(name, self._store), list(ranks).index(self.rank)
+        if name not in self._made:
+            self._made[name] = self._new(name, processes)
+        return self._made[name]
+
+    def channel(self, name: str, *, failed: Failed, codec: Codec | None = None, use: str = "") -> Channel:
+        """One direction of a group of two that was made; ``use`` tells channels of one group apart."""
+        key = name, f"{codec.kind if codec else ''} {use}"
+        if key not in self._channels:
+            self._channels[key] = Channel(self._made[name], failed=failed, codec=codec)
+        return self._channels[key]
+
+    def _new(self, name: str, processes: Sequence[int]) -> Any:
+        store, place = dist.PrefixStore(f"{self.era}-{name}", self._store), list(processes).index(self.process)
         if self.device == "cpu":
-            return dist.ProcessGroupGloo(store, place, len(ranks), self._gloo_options())
+            return dist.ProcessGroupGloo(store, place, len(processes), self._gloo_options())
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = PATIENCE
-        made = dist.ProcessGroupNCCL(store, place, len(ranks), options)
-        _connect(made, place, len(ranks))
+        made = dist.ProcessGroupNCCL(store, place, len(processes), options)
+        _connect(made, place, len(processes))
         return made
 
     def _gloo_options(self) -> Any:

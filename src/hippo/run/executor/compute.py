@@ -51,6 +51,10 @@ class Compute(Protocol):
         """The optimizer."""
         ...
 
+    def give_up(self) -> None:
+        """Forgets a step that was not ended."""
+        ...
+
     def loss(self) -> float:
         """This worker's share of the step's loss."""
         ...
@@ -118,6 +122,10 @@ class Layers:
         self.part.finish(step)
         settle(self.part.settings.device)
 
+    def give_up(self) -> None:
+        """Gradients of the step go."""
+        self.part.give_up()
+
     def loss(self) -> float:
         """Sum over the worker's sequences, as a share of the mean over the global batch."""
         return self._loss
@@ -171,6 +179,9 @@ class StandIn:
     def finish(self, step: int) -> None:
         """Waits as long as the optimizer takes."""
         time.sleep(self._times.finish_s)
+
+    def give_up(self) -> None:
+        """Nothing is kept."""
 
     def loss(self) -> float:
         """There is none."""

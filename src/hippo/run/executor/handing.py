@@ -8,19 +8,19 @@ pieces of a layer between two processes are one message. Receives are posted whe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import lcm
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from hippo.problem.cluster import Cluster
 from hippo.run.executor.channels import Meeting, settle
-from hippo.run.handover import BEFORE, STATE, Hand, hands
-from hippo.run.job import RunJob
+from hippo.run.handover import STATE, Hand, hands
 from hippo.run.model.optimizer import AdamState
 from hippo.run.model.stage import Part
 from hippo.run.model.weights import Weight, WeightForm, forms
+from hippo.run.version import Version
 from hippo.run.work import Work
 
 Tensor = torch.Tensor
@@ -45,17 +45,18 @@ class Both:
 
     old: Work
     new: Work
-    job: RunJob  # the new one
+    cluster: Cluster
+    kept: Mapping[int, int] = field(default_factory=dict)  # as ``handover.hands`` takes it
 
     @classmethod
-    def of(cls, before: RunJob, after: RunJob) -> Both:
-        """Of two jobs for one model."""
-        return cls(before.work, after.work, after)
+    def of(cls, old: Version, new: Version) -> Both:
+        """Of two versions of a run."""
+        return cls(old.job.work, new.job.work, new.job.problem.cluster, old.kept(new))
 
     def messages(self) -> dict[Key, dict[int, list[Piece]]]:
         """Pieces of every message: by pair of processes, then by layer, in one order that both sides know."""
         found: dict[Key, dict[int, list[Piece]]] = {}
-        for hand in hands(self.old, self.new, self.job.problem.cluster):
+        for hand in hands(self.old, self.new, self.cluster, self.kept):
             for source, piece in self._pieces(hand) if not self.new.whole_stages else self._stand_in(hand):
                 pair = found.setdefault((source, hand.destination), {})
                 pair.setdefault(piece.layer, []).append(piece)
@@ -99,81 +100,73 @@ def views(part: Part, piece: Piece, size: int) -> tuple[Weight, AdamState, list[
     return weight, state, [tensor.chunk(held, dim=piece.dim)[piece.at % held] for tensor in tensors]
 
 
-class _Side:
-    """What both sides know: the messages of one process, and a channel for each of its partners."""
+class Handing:
+    """What one process gives and takes when a version of the run follows another.
 
-    def __init__(self, before: RunJob, after: RunJob, folder: Path, *, rank: int, gives: bool) -> None:
-        self.both, self.device = Both.of(before, after), after.options.device
-        old, options = len(self.both.old.workers), after.options
-        me = rank if gives else old + rank
-        count = old + len(self.both.new.workers)
-        meeting = Meeting(str(folder), me, world=count, device=options.device)
-        place = 0 if gives else 1
+    Receives are posted at once; ``do`` is called when all have posted theirs, at the border of a step. A part that
+    takes is as at the start of the training until then, but for layers that its process keeps.
+    """
+
+    def __init__(
+        self, old: Version, new: Version, process: int, meeting: Meeting, parts: tuple[Part | None, Part | None]
+    ) -> None:
+        self.both, (self._before, self._after) = Both.of(old, new), parts
         found = self.both.messages()
-        self.messages = {pair[1 - place]: layers for pair, layers in found.items() if pair[place] == rank}
-        self.groups: dict[int, Any] = {}
-        for pair in sorted(pair for pair in found if pair[place] == rank):
-            name = f"hand-{pair[0]:06d}-{pair[1]:06d}"
-            self.groups[pair[1 - place]] = meeting.group(name, (pair[0], old + pair[1]))
+        give: dict[int, dict[int, list[Piece]]] = {}
+        take: dict[int, dict[int, list[Piece]]] = {}
+        for (one, two), layers in found.items():
+            source, destination = old.members[one], new.members[two]
+            if source == process:
+                give[destination] = layers
+            if destination == process:
+                take[source] = layers
+        self.device = new.job.options.device
+        self._own = take.pop(process, {})
+        give.pop(process, None)
+        ways = {f"hand-{process:06d}-{other:06d}": (process, other) for other in give}
+        ways |= {f"hand-{other:06d}-{process:06d}": (other, process) for other in take}
+        groups = {pair: meeting.group(name, pair) for name, pair in sorted(ways.items())}
+        self._give = {groups[process, other]: layers for other, layers in give.items()}
+        self._posted: list[tuple[Any, Tensor, list[Piece]]] = []
+        for other, layers in take.items():
+            for tag, pieces in enumerate(layers.values()):
+                tensors = self._room(self._after, pieces)
+                like = tensors[0]
+                flat = torch.empty(sum(one.numel() for one in tensors), dtype=like.dtype, device=like.device)
+                self._posted.append((groups[other, process].recv([flat], 0, tag), flat, pieces))
 
-    def room(self, part: Part | None, pieces: list[Piece]) -> list[Tensor]:
+    def _room(self, part: Part | None, pieces: list[Piece]) -> list[Tensor]:
         """The tensors of a message; of a stand-in: as many numbers as its layers have."""
         if part is not None:
             return [one for piece in pieces for one in views(part, piece, part.split.size)[2]]
         layers = self.both.new.model.layers
         return [torch.zeros(STATE * round(layers[piece.layer].parameters)) for piece in pieces]
 
-
-class Giver(_Side):
-    """A process of the old plan."""
-
-    def __init__(self, before: RunJob, after: RunJob, folder: Path, rank: int) -> None:
-        super().__init__(before, after, folder, rank=rank, gives=True)
-
-    def give(self, part: Part | None) -> int:
-        """Sends every layer that somebody needs; the bytes that were sent."""
-        sent, total = [], 0
-        for partner, layers in self.messages.items():
-            for tag, pieces in enumerate(layers.values()):
-                flat = torch.cat([one.reshape(-1) for one in self.room(part, pieces)])
-                sent.append((self.groups[partner].send([flat], 1, tag), flat))
-                total += flat.nbytes
-        for sending, _ in sent:
-            sending.wait()
-        settle(self.device)  # the process may end as soon as it has answered
-        return total
-
-
-class Taker(_Side):
-    """A process of the new plan. Its part is as at the start of the training until everything is taken."""
-
-    def __init__(self, before: RunJob, after: RunJob, folder: Path, rank: int, part: Part | None) -> None:
-        super().__init__(before, after, folder, rank=rank, gives=False)
-        self._part = part
-        self._posted: list[tuple[Any, Tensor, list[Piece]]] = []
-        for partner, layers in self.messages.items():
-            for tag, pieces in enumerate(layers.values()):
-                tensors = self.room(part, pieces)
-                count, like = sum(one.numel() for one in tensors), tensors[0]
-                flat = torch.empty(count, dtype=like.dtype, device=like.device)
-                self._posted.append((self.groups[partner].recv([flat], 0, tag), flat, pieces))
-
     @torch.no_grad()
-    def take(self) -> int:
-        """Waits for everything and puts it in place; the bytes that came."""
-        total = 0
+    def do(self) -> int:
+        """Sends every layer that somebody needs and puts in place all that comes; the bytes that were sent."""
+        sent, total = [], 0
+        for group, layers in self._give.items():
+            for tag, pieces in enumerate(layers.values()):
+                flat = torch.cat([one.reshape(-1) for one in self._room(self._before, pieces)])
+                sent.append((group.send([flat], 1, tag), flat))
+                total += flat.nbytes
+        if self._before is not None:
+            for pieces in self._own.values():
+                for one, two in zip(self._room(self._before, pieces), self._room(self._after, pieces), strict=True):
+                    two.copy_(one)
         for receiving, flat, pieces in self._posted:
             receiving.wait()
-            total += flat.nbytes
-            tensors = self.room(self._part, pieces)
             at = 0
-            for tensor in tensors:
+            for tensor in self._room(self._after, pieces):
                 tensor.copy_(flat[at : at + tensor.numel()].view_as(tensor))
                 at += tensor.numel()
         self._posted.clear()
-        if self._part is not None:
-            _round(self._part)
-        settle(self.device)
+        for sending, _ in sent:
+            sending.wait()
+        if self._after is not None:
+            _round(self._after)
+        settle(self.device)  # the process may end as soon as it has answered
         return total
 
 
@@ -184,27 +177,3 @@ def _round(part: Part) -> None:
             value = part.weights[layer][name].value
             if value.dtype != state.master.dtype:
                 value.detach().copy_(state.master)
-
-
-class Mover:
-    """One process in a move, as the launcher conducts it."""
-
-    def __init__(self, job: RunJob, folder: Path, rank: int, part: Part | None) -> None:
-        self._job, self._folder, self._rank, self._part = job, folder, rank, part
-        self._giver: Giver | None = None
-        self._taker: Taker | None = None
-
-    def do(self, order: Mapping[str, Any]) -> dict[str, int]:
-        """``{"meet": folder of the new plan}``, ``{"give": true}`` or ``{"take": true}``: what to answer."""
-        if "give" in order:
-            assert self._giver is not None, "give comes after meet"
-            return {"given": self._giver.give(self._part)}
-        if "take" in order:
-            assert self._taker is not None, "take comes after meet"
-            return {"taken": self._taker.take()}
-        folder = Path(order["meet"])
-        if folder == self._folder:
-            self._taker = Taker(RunJob.read(folder / BEFORE), self._job, folder, self._rank, self._part)
-        else:
-            self._giver = Giver(self._job, RunJob.read(folder), folder, self._rank)
-        return {"met": self._rank}

@@ -135,8 +135,13 @@ class OuterSteps:
             work.plan.sync.every,
             late,
         )
-        self._under_way = False
-        agreement.post()
+        self._under_way, self._posted = False, False
+
+    def begin(self) -> None:
+        """A step starts: receives of the next sum are posted."""
+        if not self._posted:
+            self.agreement.post()
+            self._posted = True
 
     def after(self, step: int) -> None:
         """A step is over."""
@@ -151,6 +156,13 @@ class OuterSteps:
             self.agreement.finish()
             self.use()
             self.agreement.post()
+            self._under_way = False
+
+    def settle(self) -> None:
+        """A sum that is under way is waited for and used now: others are asked from now on."""
+        if self._under_way:
+            self.agreement.finish()
+            self.use()
             self._under_way = False
 
     def tell(self) -> None:
@@ -176,6 +188,11 @@ class OuterLayers(OuterSteps):
         self.outer, self._carrier = Outer.new(part), _carrier(part)
         gradients = _Differences(work, worker, self._carrier, ties.team)
         super().__init__(work, worker, Agreeing(work, worker, gradients, ties.groups), late=ties.late)
+
+    def go_on_from(self, before: OuterLayers) -> None:
+        """Replicas began where they did, and have the outer momentum that they had."""
+        for at in self.outer.start:
+            self.outer.start[at], self.outer.velocity[at] = before.outer.start[at], before.outer.velocity[at]
 
     def tell(self) -> None:
         """Differences, such that their sum over all who take part is the mean by share of the batch."""
@@ -211,14 +228,19 @@ def _carrier(part: Part) -> Part:
 class LocalLayers(Layers):
     """Real layers of a replica that trains alone."""
 
-    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload, outer: OuterSteps) -> None:
+    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload, outer: OuterLayers) -> None:
         super().__init__(work, worker, part, workload)
-        self._outer, self._of_batch = outer, share(work, worker)
+        self.outer, self._of_batch = outer, share(work, worker)
+
+    def begin(self, step: int) -> None:
+        """A step starts."""
+        super().begin(step)
+        self.outer.begin()
 
     def finish(self, step: int) -> None:
         """AdamW; now and then the outer step."""
         super().finish(step)
-        self._outer.after(step)
+        self.outer.after(step)
 
     def loss(self) -> float:
         """As a share of the mean over the global batch."""
@@ -231,6 +253,10 @@ class LocalStandIn(StandIn):
     def __init__(self, times: StageTimes, layers: tuple[tuple[int, int], ...], outer: OuterSteps) -> None:
         super().__init__(times, layers)
         self._outer = outer
+
+    def begin(self, step: int) -> None:
+        """A step starts."""
+        self._outer.begin()
 
     def finish(self, step: int) -> None:
         """Waits as long as the optimizer takes; now and then for the others."""

@@ -144,6 +144,7 @@ class Receipts:
         missing = self._inbox.missing
         missing.clear()
         self._inbox.tensors.clear()
+        self._inbox.came_at_s.clear()
         self._later = {transfer: deque() for transfer in self._incoming}
         posted = dict.fromkeys(self._incoming.values(), 0)
         for transfer, wave in self._arrivals:
@@ -257,7 +258,8 @@ class Runner:
         self.agreement.post()
 
     def run(self, step: int, start_s: float) -> None:
-        """One step; ``start_s`` on the monotonic clock. Receives were posted before."""
+        """One step up to the agreed gradients; ``start_s`` on the monotonic clock. Receives were posted before.
+        ``BrokenError``: it cannot be ended, and ``give_up`` makes as if it had not begun."""
         self.done = []
         self.compute.begin(step)
         self.agreement.begin()
@@ -276,11 +278,20 @@ class Runner:
         began = time.monotonic() - start_s
         self.beat("waits for replicas to agree on gradients")
         self.agreement.finish()
-        agreed = time.monotonic() - start_s
-        self.compute.finish(step)
         came = {key: at_s - start_s for key, at_s in self.inbox.came_at_s.items()}
         self._foresight.learn(came, ((one.kind, one.end_s - one.start_s) for one in self.done))
-        self.done += [Done(3, 0, -1, began, agreed), Done(4, 0, -1, agreed, time.monotonic() - start_s)]
+        self.done.append(Done(3, 0, -1, began, time.monotonic() - start_s))
+
+    def update(self, step: int, start_s: float) -> None:
+        """The optimizer: the step is over."""
+        began = time.monotonic() - start_s
+        self.compute.finish(step)
+        self.done.append(Done(4, 0, -1, began, time.monotonic() - start_s))
+
+    def give_up(self) -> None:
+        """Nothing of the step is left."""
+        self._local.clear()
+        self.compute.give_up()
 
     def _next(self, order: Order, start_s: float) -> Operation:
         """The operation to begin; waits for messages, and followers for their leader."""

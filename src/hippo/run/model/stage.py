@@ -128,17 +128,30 @@ class Part:
         self.weights[layer] = weights
         self.states[layer] = {name: moments(one) for name, one in weights.items()} if states is None else states
 
-    def tie(self) -> None:
-        """Gives a tied head its matrix: the embedding's own where both are here, else a copy that agrees with it."""
+    def keep(self, other: Part, layer: int) -> None:
+        """Takes a layer of another part, both of one process, which share it from now on; of a tied head without its
+        matrix (``tie``)."""
+        head = self.model.tied and layer == self.model.num_layers - 1
+        names = [name for name in other.weights[layer] if not (head and name == "matrix")]
+        weights = {name: other.weights[layer][name] for name in names}
+        self.place(layer, weights, {name: other.states[layer][name] for name in names})
+
+    def tie(self, before: Part | None = None) -> None:
+        """Gives a tied head its matrix: the embedding's own where both are here, else a copy that agrees with it, that
+        of the part ``before`` where that had one."""
         last = self.model.num_layers - 1
         if not self.model.tied or last not in self.weights or "matrix" in self.weights[last]:
             return
         if 0 in self.weights:
             self.weights[last]["matrix"] = self.weights[0]["matrix"]
             return
-        first = self.fresh(0)
-        self.weights[last]["matrix"] = first["matrix"]
-        self.states[last]["matrix"] = moments(first["matrix"])
+        at = next((at for at in (0, last) if before is not None and at in before.weights), None)
+        if before is not None and at is not None:
+            found = before.weights[at]["matrix"], before.states[at]["matrix"]
+        else:
+            matrix = self.fresh(0)["matrix"]
+            found = matrix, moments(matrix)
+        self.weights[last]["matrix"], self.states[last]["matrix"] = found
 
     def forms(self) -> Iterator[tuple[int, str, WeightForm]]:
         """Every weight: layer, name, form."""
@@ -213,6 +226,15 @@ class Part:
         for layer in reversed(range(start, stop)):
             ledger.settle_layer(layer)
             ready(layer)
+
+    @torch.no_grad()
+    def give_up(self) -> None:
+        """As before the step: no sums of gradients, no wave under way."""
+        self._kept.clear()
+        for weights in self.weights.values():
+            for weight in weights.values():
+                weight.total.zero_()
+                weight.value.grad = None
 
     def finish(self, step: int) -> None:
         """The optimizer's step with the summed gradients."""

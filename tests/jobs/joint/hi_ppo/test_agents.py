@@ -243,7 +243,7 @@ def test_who_does_as_the_rule_stands_as_the_rule():
         env.answer(int(found[0]), int(found[1]))
 
 
-@pytest.mark.parametrize("places", (2, 32))
+@pytest.mark.parametrize("places", [2, 32])
 def test_who_does_as_the_rule_pays_as_the_rule_however_few_places_are_shown(
     places: int, monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,0 +1,123 @@
+"""``hippo ctl``: what a running job is asked to do, and what it tells."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hippo.cli.options import Json, takes
+from hippo.cli.output import print_document, print_view
+from hippo.errors import InputError
+
+ORDERS = (
+    "schedule NAME",
+    "micro-batch SIZE",
+    "shares WAVES WAVES ..",
+    "compress DOMAIN DOMAIN none|bf16|fp8|int8",
+    "all-reduce two-level|ring",
+    "every STEPS",
+    "plan PLAN.json",
+    "status",
+    "watch",
+)
+EVERY_S = 0.1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Whom, what, when."""
+
+    socket: Annotated[Path, typer.Argument(metavar="SOCKET", help="Of 'hippo run --control SOCKET'.")]
+    words: Annotated[list[str], typer.Argument(metavar="ORDER...", help=" | ".join(ORDERS))]
+    after: Annotated[
+        int | None, typer.Option(metavar="STEP", help="The last step as before.", show_default="as soon as can be")
+    ] = None
+    key: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A key that came before does nothing again.", show_default="new")
+    ] = None
+    wait: Annotated[bool, typer.Option("--wait", help="Come back when the order has been carried out.")] = False
+    json: Json = False
+
+
+@takes(Choice)
+def ctl(choice: Choice) -> None:
+    """Orders to a running job, carried out at the border of a step without a restart.
+
+    ORDER is one of: schedule NAME, micro-batch SIZE, shares WAVES WAVES .., compress DOMAIN DOMAIN KIND,
+    all-reduce two-level|ring, every STEPS, plan PLAN.json, status, watch.
+    """
+    from hippo.run.control import RunClient
+
+    request = _request(choice)
+    with RunClient(choice.socket) as run:
+        if request == {"ask": "watch"}:
+            for step in run.watch():
+                print(_line(step), flush=True)
+            return
+        answer = run.ask(request)
+        if choice.wait and "accepted" in answer:
+            answer = _done(run, int(answer["accepted"]))
+    if choice.json:
+        print_document(answer)
+    else:
+        from hippo.report.run_terminal import control_view
+
+        print_view(control_view(answer))
+
+
+def _request(choice: Choice) -> dict[str, Any]:
+    """What the words ask for."""
+    word, *rest = choice.words
+    if word in ("status", "watch"):
+        if rest:
+            raise InputError("takes nothing", source=word, value=" ".join(rest)[:60])
+        return {"ask": word}
+    key = {"key": choice.key or secrets.token_hex(8)}
+    return {
+        "order": word,
+        **key,
+        **_values(word, rest),
+        **({} if choice.after is None else {"after_step": choice.after}),
+    }
+
+
+def _values(word: str, rest: list[str]) -> dict[str, Any]:
+    """The values of an order by name; what is left out or unknown the run refuses in its own words."""
+    if word == "plan":
+        from hippo.files import read_text
+        from hippo.problem.document import parse_json
+
+        path = rest[0] if rest else ""
+        return {"plan": parse_json(read_text(Path(path), what="plan file"), path)} if path else {}
+    if word == "shares":
+        return {"waves": [_number(each) for each in rest]}
+    names = {"schedule": ("name", "live_limit"), "compress": ("source", "destination", "kind"), "all-reduce": ("way",)}
+    named = names.get(word, {"micro-batch": ("size",), "every": ("steps",)}.get(word, ()))
+    if len(rest) > len(named):
+        raise InputError("is one word too many", source=word, value=rest[len(named)][:60])
+    return {
+        name: _number(each) if name in ("size", "steps", "live_limit") else each
+        for name, each in zip(named, rest, strict=False)
+    }
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() and len(text) < 10 else text
+
+
+def _done(run: Any, number: int) -> dict[str, Any]:
+    """The order, once it has been carried out."""
+    while True:
+        found: dict[str, Any] = run.ask({"ask": "status"})["orders"][number - 1]
+        if found["state"] != "accepted":
+            return found
+        time.sleep(EVERY_S)
+
+
+def _line(step: dict[str, Any]) -> str:
+    return f"step {step['step']}: {step['seconds']:.3f} s, loss {step['loss']:.6g}"

@@ -1,0 +1,148 @@
+"""What changes a run: another plan from the border of a step on. Where layers have to move they go with all that the
+optimizer knows of them, and nothing is lost.
+
+Processes make ready for the next plan while they train under the one before; new ones start meanwhile. At a border
+layers are handed over (stop and copy), processes that are not needed any more end, and the run goes on. Whatever fails
+in between ends the run; the last checkpoint is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hippo.errors import InfeasibleError, InputError
+from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice
+from hippo.planners.orders import ordered
+from hippo.run.handover import hands, predicted_s, wan_bytes
+from hippo.run.job import RunJob
+from hippo.run.version import Version
+
+
+@dataclass(frozen=True)
+class Change:
+    """A plan under which a run goes on."""
+
+    plan: Plan
+    after_step: int | None = None  # the last step under the plan before; None: as soon as all have made ready
+    order: int = 0  # number of the order that asked for it; 0: nobody's
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A change as it was. Seconds on the launcher's clock."""
+
+    order: int
+    after_step: int  # the last step under the plan before
+    wan_bytes: Mapping[tuple[str, str], float]  # by pair of domains
+    predicted_s: float  # of handing over
+    measured_s: float  # from the word to the last layer in place
+    stopped_s: float  # from the end of the last step under the old plan until the new one can go on
+    sent_bytes: int  # between all processes, those of one domain too
+    prepared_s: float  # from when it was asked for until all had made ready
+    lost: str = ""  # what was lost, where that led to the change
+
+
+class Changes(Protocol):
+    """Who asks for changes, and hears what became of them."""
+
+    def due(self, done: int, now: RunJob) -> Change | None:
+        """The next change, where none is under way; ``done``: the last step that was made."""
+        ...
+
+    def changed(self, what: Changed, now: RunJob) -> None:
+        """A change has been made; ``what.order`` 0: nobody asked for it."""
+        ...
+
+    def gave_up(self, what: Change, told: str) -> None:
+        """A change could not be made; the run goes on as before."""
+        ...
+
+
+class Planned:
+    """Changes that are known when the run begins, one after another."""
+
+    def __init__(self, *changes: Change) -> None:
+        self._left = list(changes)
+
+    def due(self, done: int, now: RunJob) -> Change | None:
+        """The next one."""
+        return self._left.pop(0) if self._left else None
+
+    def changed(self, what: Changed, now: RunJob) -> None:
+        """Nobody has to be told."""
+
+    def gave_up(self, what: Change, told: str) -> None:
+        """Nobody has to be told."""
+
+
+def check_change(job: RunJob, change: Change, *, source: str) -> None:
+    """``InputError`` for a change that cannot be made."""
+    first, last = job.options.first_step, job.options.first_step + job.options.steps - 1
+    if change.after_step is not None and not first <= change.after_step < last:
+        remedy = f"give a step from {first} to {last - 1}, or more --steps"
+        raise InputError("is not within the run", source=source, value=change.after_step, remedy=remedy)
+    old, new = Version.first(job), Version.first(job).following(under(job, change.plan), fresh=10**6)
+    given = hands(old.job.work, new.job.work, job.problem.cluster, old.kept(new))
+    alone = "local_sgd" in (job.plan.sync.method, change.plan.sync.method) and len(job.plan.pipelines) > 1
+    if alone and (given or job.plan.sync.method != change.plan.sync.method):
+        remedy = "give plans whose replicas agree on gradients every step, or change how often they agree alone"
+        raise InputError("replicas that train alone cannot be moved yet", source=source, remedy=remedy)
+
+
+def under(job: RunJob, plan: Plan) -> RunJob:
+    """The job under another plan."""
+    return replace(job, plan=plan, options=replace(job.options, resume_from=None))
+
+
+def expected(old: Version, new: Version) -> tuple[Mapping[tuple[str, str], float], float]:
+    """Bytes over the WAN by pair of domains when a version follows another, and the seconds that they should take."""
+    cluster, wide = new.job.problem.cluster, 8 if new.job.options.precision == "fp64" else 4
+    before, after = old.job.work, new.job.work
+    moved = wan_bytes(before, after, hands(before, after, cluster, old.kept(new)), number_bytes=wide)
+    return moved, predicted_s(cluster, moved)
+
+
+# --------------------------------------------------------------------------------------------------------- other plans
+def dealt(line: Pipeline, count: int) -> Pipeline:
+    """The pipeline with so many micro-batches; an order that was made for others goes."""
+    return replace(line, num_micro_batches=count, warm_up=(), order=())
+
+
+def again(job: RunJob, plan: Plan) -> Plan:
+    """The plan, whose pipelines have no orders of their own, with an order for its micro-batches: that of its
+    schedule's name, or the best that is found.
+
+    Raises ``InputError`` where no order has room.
+    """
+    if plan.schedule.name != WITH_ORDER:
+        return plan
+    plain = replace(plan, schedule=ScheduleChoice("1f1b"))
+    try:
+        return ordered(job.problem, plain) or plain
+    except InfeasibleError as error:
+        raise InputError(str(error), source="order") from None
+
+
+def without(job: RunJob, lost: Collection[int]) -> Plan | None:
+    """The plan of the replicas that have lost no rank, which share out the batch of all by the share that each had;
+    None: no replica is whole, or they cannot."""
+    plan, work = job.plan, job.work
+    broken = {work.workers[rank].pipeline for rank in lost}
+    if not broken:
+        return plan
+    left = [line for number, line in enumerate(plan.pipelines) if number not in broken]
+    if not left or plan.sync.method == "local_sgd" or job.options.runtime == "torch":
+        return None
+    widths = [line.stages[0].dp for line in left]
+    had = sum(line.num_micro_batches * width for line, width in zip(left, widths, strict=True))
+    whole = plan.global_batch // plan.micro_batch
+    waves = [line.num_micro_batches * whole // had for line in left]
+    for number, width in enumerate(widths):  # what is left over goes to the first that can take it
+        rest = whole - sum(count * each for count, each in zip(waves, widths, strict=True))
+        waves[number] += rest // width
+    if sum(count * each for count, each in zip(waves, widths, strict=True)) != whole:
+        return None
+    lines = tuple(dealt(line, count) for line, count in zip(left, waves, strict=True))
+    return again(job, replace(plan, pipelines=lines))

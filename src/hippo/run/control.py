@@ -1,0 +1,309 @@
+"""A running job takes orders and tells what it measures: a socket of this machine, JSON lines, a token. No torch.
+
+A client says ``{"hello": PROTOCOL, "token": ..}`` and then one request a line: ``{"order": kind, "key": .., ..}``,
+``{"ask": "status"}``, ``{"ask": "watch"}`` (a line for each step from now on). Every request is answered by one line.
+An order is checked, numbered and written to the journal before it is answered; one with a key that came before is
+answered as it was then and does nothing. The socket's folder holds the token in ``NAME.token``, for its owner alone.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import socketserver
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+from hippo.errors import HippoError, InputError
+from hippo.files import write_whole
+from hippo.run.change import Change, Changed, under
+from hippo.run.job import RunJob
+from hippo.run.journal import Journal
+from hippo.run.orders import change_of, order_of_document
+from hippo.run.run import RunStep
+
+PROTOCOL = 1
+MOST_BYTES = 64_000_000  # of one line: a plan is some kB a stage
+ACCEPTED, DONE, GIVEN_UP = "accepted", "done", "given up"
+
+
+class Desk:
+    """Takes orders for one run, one after another, and writes down what became of each."""
+
+    def __init__(self, job: RunJob, journal: Journal, *planned: Change) -> None:
+        self._lock, self._journal = Lock(), journal
+        self._first, self._now, self._asked = job, job, job  # as it began, as it runs, as it has been asked to run
+        self._queue = list(planned)
+        for each in planned:
+            self._asked = under(self._asked, each.plan)
+        self._orders: list[dict[str, Any]] = []
+        self._keys: dict[str, dict[str, Any]] = {}
+        self._last: RunStep | None = None
+        self._watchers: list[SimpleQueue[dict[str, Any] | None]] = []
+        journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
+
+    # asked from other threads
+    def answer(self, request: Any) -> dict[str, Any]:
+        """To one request."""
+        try:
+            if isinstance(request, dict) and request.get("ask") == "status":
+                return self.status()
+            return self._order(request)
+        except HippoError as error:
+            return {"refused": str(error)}
+
+    def _order(self, request: Any) -> dict[str, Any]:
+        key = request.pop("key", None) if isinstance(request, dict) else None
+        if not isinstance(key, str) or not key:
+            remedy = "give a text of your own, another one for each order"
+            raise InputError("an order needs a key, by which it is known when it comes twice", remedy=remedy)
+        order = order_of_document(request)
+        with self._lock:
+            if key in self._keys:
+                return self._keys[key]
+            number = len(self._orders) + 1
+            change = change_of(order, self._asked, done=self._done, number=number)
+            self._journal.write(kind="order", order=number, key=key, asked=request)
+            self._asked = under(self._asked, change.plan)
+            self._queue.append(change)
+            self._orders.append({"order": number, "kind": order.kind, "state": ACCEPTED})
+            self._keys[key] = {ACCEPTED: number}
+            return self._keys[key]
+
+    def status(self) -> dict[str, Any]:
+        """Where the run is, and what became of its orders."""
+        with self._lock:
+            first = self._first.options
+            return {
+                "protocol": PROTOCOL,
+                "model": self._first.problem.model.name,
+                "step": self._done,
+                "last_step": first.first_step + first.steps - 1,
+                "plan": repr(self._now.plan),
+                "step_s": None if self._last is None else self._last.seconds,
+                "loss": None if self._last is None else self._last.loss,
+                "orders": [dict(each) for each in self._orders],
+            }
+
+    @property
+    def _done(self) -> int:
+        return self._first.options.first_step - 1 if self._last is None else self._last.number
+
+    @contextmanager
+    def watching(self) -> Iterator[SimpleQueue[dict[str, Any] | None]]:
+        """Steps as they are made; None: the run is over."""
+        mine: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        with self._lock:
+            self._watchers.append(mine)
+        try:
+            yield mine
+        finally:
+            with self._lock, suppress(ValueError):
+                self._watchers.remove(mine)
+
+    # told by the run
+    def due(self, done: int, now: RunJob) -> Change | None:
+        """The next change that was ordered."""
+        with self._lock:
+            return self._queue.pop(0) if self._queue else None
+
+    def changed(self, what: Changed, now: RunJob) -> None:
+        """An order has been carried out."""
+        told = {
+            "after_step": what.after_step,
+            "measured_s": what.measured_s,
+            "predicted_s": what.predicted_s,
+            "stopped_s": what.stopped_s,
+            "prepared_s": what.prepared_s,
+            "sent_bytes": what.sent_bytes,
+        }
+        if what.lost:
+            self._journal.write(kind="lost", why=what.lost, **told)
+        else:
+            self._journal.write(kind="done", order=what.order, **told)
+        with self._lock:
+            self._now = now
+            if what.order:
+                self._orders[what.order - 1] |= {"state": DONE, **told}
+
+    def gave_up(self, what: Change, told: str) -> None:
+        """An order could not be carried out; those that build upon it are void, too."""
+        self._journal.write(kind="given up", order=what.order, why=told)
+        with self._lock:
+            for each in (what, *self._queue):
+                if each.order:
+                    self._orders[each.order - 1] |= {"state": GIVEN_UP, "why": told}
+            self._queue.clear()
+            self._asked = self._now
+
+    def made(self, step: RunStep) -> None:
+        """A step has been made."""
+        told = {"step": step.number, "seconds": step.seconds, "loss": step.loss}
+        self._journal.write(kind="step", **told)
+        with self._lock:
+            self._last = step
+            for each in self._watchers:
+                each.put(told)
+
+    def close(self) -> None:
+        """The run is over."""
+        with self._lock:
+            for each in self._watchers:
+                each.put(None)
+        self._journal.close()
+
+
+def journal_of(control: Path) -> Path:
+    """Where the journal of a run lies."""
+    return control.with_name(f"{control.name}.journal")
+
+
+# -------------------------------------------------------------------------------------------------------------- server
+class _Connection(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        """One client, until it leaves."""
+        with suppress(OSError):
+            if self._greeted():
+                while (request := self._heard()) is not None:
+                    if isinstance(request, dict) and request.get("ask") == "watch":
+                        self._watch()
+                        return
+                    self._say(self.server.desk.answer(request))
+
+    def _greeted(self) -> bool:
+        hello = self._heard()
+        told = hello if isinstance(hello, dict) else {}
+        if told.get("hello") != PROTOCOL:
+            self._say({"refused": f"speaks protocol {told.get('hello')!r:.20}, and this run {PROTOCOL}"})
+            return False
+        if not secrets.compare_digest(str(told.get("token", "")).encode(), self.server.token.encode()):
+            self._say({"refused": "the token is not that of this run"})
+            return False
+        self._say({"hello": PROTOCOL})
+        return True
+
+    def _heard(self) -> Any:
+        """The next line; None: the client has gone. What is no JSON is answered like an order that is none."""
+        line = self.rfile.readline(MOST_BYTES)
+        if not line.endswith(b"\n"):
+            return None
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            return "no JSON"
+
+    def _say(self, told: dict[str, Any]) -> None:
+        self.wfile.write(json.dumps(told).encode() + b"\n")
+
+    def _watch(self) -> None:
+        with self.server.desk.watching() as steps:
+            self._say({"watching": True})
+            while True:
+                try:
+                    told = steps.get(timeout=1.0)
+                except Empty:
+                    continue
+                if told is None:
+                    return
+                self._say(told)
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+    def __init__(self, path: Path, desk: Desk, token: str) -> None:
+        self.desk, self.token = desk, token
+        super().__init__(str(path), _Connection)
+
+
+@contextmanager
+def listening(path: Path, desk: Desk) -> Iterator[None]:
+    """The socket of a run, while it lasts; then the desk is closed.
+
+    ``InputError`` where there is one already, or none can be made.
+    """
+    token, beside = secrets.token_hex(16), path.with_name(f"{path.name}.token")
+    try:
+        server = _Server(path, desk, token)
+        path.chmod(0o600)
+    except OSError as error:
+        remedy = "name a path of at most 100 letters in a folder you may write to, where nothing is yet"
+        raise InputError(
+            f"no socket can be made: {error.strerror or error}", source="--control", value=str(path), remedy=remedy
+        ) from None
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        write_whole(beside, token)
+        beside.chmod(0o600)
+        yield
+    finally:
+        desk.close()
+        server.shutdown()
+        server.server_close()
+        for each in (path, beside):
+            each.unlink(missing_ok=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- client
+class RunClient:
+    """Talks to a running job: ``with RunClient(path) as run: run.ask({"order": ..})``."""
+
+    def __init__(self, path: Path, *, timeout_s: float = 60.0) -> None:
+        self.path = path
+        try:
+            token = path.with_name(f"{path.name}.token").read_text()
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.settimeout(timeout_s)
+            self._socket.connect(str(path))
+        except OSError as error:
+            remedy = "name the socket that 'hippo run --control' was given, while it runs"
+            raise InputError(
+                f"no run listens: {error.strerror}", source="SOCKET", value=str(path), remedy=remedy
+            ) from None
+        self._file = self._socket.makefile("rwb")
+        self.ask({"hello": PROTOCOL, "token": token})
+
+    def __enter__(self) -> RunClient:
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        self.close()
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer; ``InputError`` where it is a refusal, or the run has ended."""
+        self._file.write(json.dumps(request).encode() + b"\n")
+        self._file.flush()
+        return self._answer()
+
+    def watch(self) -> Iterator[dict[str, Any]]:
+        """Steps as they are made, until the run is over."""
+        self.ask({"ask": "watch"})
+        self._socket.settimeout(None)
+        return self.steps()
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """What is told since ``{"ask": "watch"}`` was answered."""
+        for line in self._file:
+            yield json.loads(line)
+
+    def close(self) -> None:
+        """Leaves."""
+        with suppress(OSError):
+            self._file.close()
+        self._socket.close()
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._file.readline()
+        if not line:
+            raise InputError("has ended", source=str(self.path))
+        found: dict[str, Any] = json.loads(line)
+        if "refused" in found:
+            raise InputError(str(found["refused"]))
+        return found

@@ -1,0 +1,187 @@
+"""Orders to a running job: what each asks for, and the plan under which the run goes on. No torch.
+
+Every order gives a plan: a lever changes how the layers that lie where they lie are run, ``plan`` may move them. What
+the plan, the runtime or the memory does not allow is refused before anything changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from hippo.errors import InputError, UnknownNameError
+from hippo.plan.check import check
+from hippo.plan.codec import plan_from_document
+from hippo.plan.plan import WITH_ORDER, Compression, Plan, ScheduleChoice
+from hippo.run.change import Change, again, check_change, dealt, under
+from hippo.run.fits import PACKED, check_job
+from hippo.run.job import RunJob
+from hippo.schedule.schedule import SCHEDULES
+from hippo.score.judge import fits
+
+SOURCE = "order"
+WAYS = ("two-level", "ring")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a run is asked to do, from the border of a step on."""
+
+    kind: str  # of ``KINDS``
+    values: Mapping[str, Any]
+    after_step: int | None = None  # the last step as before; None: as soon as all processes have made ready
+
+
+def order_of_document(document: Any) -> Order:
+    """``{"order": kind, .., "after_step": N}``; ``InputError`` for what is no such thing."""
+    if not isinstance(document, dict) or not isinstance(document.get("order"), str):
+        raise InputError("is no order", source=SOURCE, value=str(document)[:60], remedy=f"give {', '.join(KINDS)}")
+    values = {key: value for key, value in document.items() if key not in ("order", "after_step")}
+    kind, after = document["order"], document.get("after_step")
+    if kind not in KINDS:
+        raise UnknownNameError("order", kind[:60], KINDS, source=SOURCE)
+    if after is not None and (not isinstance(after, int) or isinstance(after, bool)):
+        raise InputError("must be the number of a step", source=SOURCE, key="after_step", value=str(after)[:60])
+    known = KINDS[kind].values
+    for key in known.keys() - values.keys() - KINDS[kind].optional:
+        raise InputError("is missing", source=SOURCE, key=key, remedy=f"'{kind}' takes {', '.join(known)}")
+    for key, value in values.items():
+        if key not in known:
+            raise InputError("is unknown", source=SOURCE, key=key[:60], remedy=f"'{kind}' takes {', '.join(known)}")
+        if not isinstance(value, known[key]) or isinstance(value, bool):
+            told = f"must be a {known[key].__name__}"
+            raise InputError(told, source=SOURCE, key=key, value=str(value)[:60])
+    return Order(kind, values, after)
+
+
+def change_of(order: Order, job: RunJob, *, done: int, number: int = 0) -> Change:
+    """What an order makes of a job whose last step so far is ``done``.
+
+    Raises
+    ------
+    InputError
+        The order cannot be carried out: the sentence says why.
+    """
+    plan = KINDS[order.kind].plan(job, order.values)
+    if plan == job.plan:
+        raise InputError("changes nothing", source=SOURCE, value=order.kind)
+    if order.after_step is not None and order.after_step < max(done, job.options.first_step):
+        remedy = f"name a step from {max(done, job.options.first_step)} on, or none"
+        raise InputError("has passed", source=SOURCE, key="after_step", value=order.after_step, remedy=remedy)
+    for violation in check(job.problem, plan):
+        raise InputError(str(violation), source=SOURCE, remedy=violation.remedy)
+    changed = under(job, plan)
+    check_job(changed, source=SOURCE)
+    change = Change(plan, order.after_step, number)
+    check_change(job, change, source=SOURCE)
+    if not job.options.stand_in and job.options.device != "cpu" and not fits(job.problem, plan):
+        raise InputError("does not fit into the memory of its devices", source=SOURCE, value=order.kind)
+    return change
+
+
+# -------------------------------------------------------------------------------------------------------------- levers
+def _schedule(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """Another order of micro-batches: a schedule by name, or the best that is found."""
+    name, live = values["name"], values.get("live_limit")
+    if name not in (*SCHEDULES, WITH_ORDER):
+        raise UnknownNameError("schedule", name[:60], (*SCHEDULES, WITH_ORDER), source=SOURCE, key="name")
+    plain = replace(job.plan, pipelines=tuple(dealt(line, line.num_micro_batches) for line in job.plan.pipelines))
+    if name == WITH_ORDER:
+        return again(job, replace(plain, schedule=ScheduleChoice(WITH_ORDER)))
+    return replace(plain, schedule=ScheduleChoice(name, live))
+
+
+def _micro_batch(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """Micro-batches of another size; as many sequences a step."""
+    size, plan = values["size"], job.plan
+    found = []
+    for line in plan.pipelines:
+        waves, rest = divmod(line.num_micro_batches * plan.micro_batch, size) if size > 0 else (0, 1)
+        if rest or waves < 1:
+            told = f"does not share out the {line.num_micro_batches * plan.micro_batch} sequences of a lane"
+            raise InputError(told, source=SOURCE, key="size", value=size)
+        found.append(dealt(line, waves))
+    return again(job, replace(plan, pipelines=tuple(found), micro_batch=size))
+
+
+def _shares(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """The batch dealt otherwise to the replicas: micro-batches of each pipeline."""
+    waves, plan = values["waves"], job.plan
+    if len(waves) != len(plan.pipelines) or not all(isinstance(each, int) and each > 0 for each in waves):
+        told = f"must be a number of micro-batches above 0 for each of {len(plan.pipelines)} pipelines"
+        raise InputError(told, source=SOURCE, key="waves", value=str(waves)[:60])
+    lines = tuple(dealt(line, each) for line, each in zip(plan.pipelines, waves, strict=True))
+    return again(job, replace(plan, pipelines=lines))
+
+
+def _compress(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """What crosses from one domain to another in fewer bits, or as it is; both ways."""
+    one, two, kind = values["source"], values["destination"], values["kind"]
+    for key, name in (("source", one), ("destination", two)):
+        if name not in job.plan.domains:
+            raise UnknownNameError("domain", name[:60], job.plan.domains, source=SOURCE, key=key)
+    if kind not in PACKED:
+        raise UnknownNameError("compression", kind[:60], PACKED, source=SOURCE, key="kind")
+    if kind != "none" and not job.problem.allow_compression:
+        remedy = "plan with --allow-compression: a token trained so may be worth less"
+        raise InputError("is not allowed by the plan's problem", source=SOURCE, key="kind", value=kind, remedy=remedy)
+    pairs = {(one, two), (two, one)}
+    rest = tuple(each for each in job.plan.compression if (each.source, each.destination) not in pairs)
+    added = () if kind == "none" else tuple(Compression(*pair, kind) for pair in sorted(pairs))
+    return replace(job.plan, compression=(*rest, *added))
+
+
+def _all_reduce(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """Sums on two levels, or over one flat ring."""
+    if values["way"] not in WAYS:
+        raise UnknownNameError("all_reduce", values["way"][:60], WAYS, source=SOURCE, key="way")
+    return replace(job.plan, sync=replace(job.plan.sync, all_reduce=values["way"]))
+
+
+def _every(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """Local SGD: steps between two sums."""
+    if job.plan.sync.method != "local_sgd":
+        raise InputError("is of local SGD, and this plan's replicas agree every step", source=SOURCE, key="steps")
+    return replace(job.plan, sync=replace(job.plan.sync, every=values["steps"]))
+
+
+def _plan(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """Another plan of the same model over the same links: layers move, replicas join and leave."""
+    problem, plan = plan_from_document(values["plan"], source=SOURCE)
+    if problem.model != job.problem.model or problem.workload != job.problem.workload:
+        remedy = "make the plan from the model and workload that run"
+        raise InputError("is for another model or workload", source=SOURCE, value=problem.model.name, remedy=remedy)
+    if problem.cluster.links != job.problem.cluster.links:
+        remedy = "make the plan for the cluster that runs"
+        raise InputError("is for other links", source=SOURCE, value=problem.cluster.name, remedy=remedy)
+    return plan
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of order."""
+
+    plan: Callable[[RunJob, Mapping[str, Any]], Plan]
+    values: Mapping[str, type]
+    told: str
+    optional: frozenset[str] = frozenset()
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "schedule": Kind(
+            _schedule, {"name": str, "live_limit": int}, "another order of micro-batches", frozenset({"live_limit"})
+        ),
+        "micro-batch": Kind(_micro_batch, {"size": int}, "sequences of a micro-batch"),
+        "shares": Kind(_shares, {"waves": list}, "micro-batches of each pipeline"),
+        "compress": Kind(
+            _compress, {"source": str, "destination": str, "kind": str}, "what crosses two domains in fewer bits"
+        ),
+        "all-reduce": Kind(_all_reduce, {"way": str}, "two-level, or ring"),
+        "every": Kind(_every, {"steps": int}, "local SGD: steps between two sums"),
+        "plan": Kind(_plan, {"plan": dict}, "another plan: layers move, replicas join and leave"),
+    }
+)
+"""Orders that change a plan."""

@@ -1,0 +1,258 @@
+"""One process through the versions of a run: whom it has met, what it holds, what it runs now and what comes next.
+
+A version is prepared while the one before still trains: neighbours meet, room for layers is made, receives of layers
+are posted. At the border of a step ``hand`` lets layers go where they have to be, and ``enter`` goes over. Groups, and
+the channels on them, are made once and used by every version: when a step has ended, all its messages have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hippo.run.executor.agree import (
+    Agreeing,
+    AllReduce,
+    Gradients,
+    PartGradients,
+    StandInGradients,
+    buckets,
+    messages,
+)
+from hippo.run.executor.channels import Channel, GroupTeam, Inbox, Meeting, claim, codec_of
+from hippo.run.executor.compute import Compute, Layers, StandIn
+from hippo.run.executor.handing import Handing
+from hippo.run.executor.local_sgd import (
+    LocalLayers,
+    LocalStandIn,
+    OuterLayers,
+    OuterTies,
+    inner_work,
+    is_local,
+    outer_stand_in,
+    share,
+)
+from hippo.run.executor.step import Habits, Runner, Ties
+from hippo.run.handover import stays
+from hippo.run.model.stage import ALONE, Part, settings_of
+from hippo.run.model.store import load
+from hippo.run.model.weights import TensorSplit
+from hippo.run.stand_in import LOCAL_BYTES, times
+from hippo.run.version import Version, place
+from hippo.run.work import Transfer, Work, Worker, levels
+
+if TYPE_CHECKING:
+    from hippo.run.torch_runtime import TorchRunner
+
+
+@dataclass(frozen=True, eq=False)
+class Met:
+    """Whom a worker talks with."""
+
+    incoming: dict[Transfer, Channel] = field(default_factory=dict)
+    outgoing: dict[Transfer, Channel] = field(default_factory=dict)
+    team: GroupTeam | None = None
+    groups: dict[str, Any] = field(default_factory=dict)  # of sums, by name
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a process is going to be in a version."""
+
+    version: Version
+    worker: Worker | None  # None: it leaves
+    met: Met
+    part: Part | None  # None: it only waits, or leaves
+    handing: Handing | None  # None: nothing was before
+    runner: Runner | TorchRunner | None = None  # None: it leaves
+
+
+class Seat:
+    """A process of a run."""
+
+    def __init__(self, folder: Path, process: int, beat: Callable[[str], None], *, device: str = "cpu") -> None:
+        self.folder, self.process, self.beat = folder, process, beat
+        claim(device, process)
+        self.version: Version | None = None
+        self.part: Part | None = None
+        self.runner: Runner | TorchRunner | None = None
+        self._meeting, self._inbox = Meeting(folder, process, device=device), Inbox()
+        self._next: Prepared | None = None
+        self._asked = 0
+
+    def prepare(self, number: int, after: int | None = None) -> None:
+        """Makes ready for a version that follows another (``after``; None: nothing was before); may be called while a
+        step runs."""
+        self._asked = number
+        new = Version.read(self.folder, number)
+        old = None if after is None else Version.read(self.folder, after)
+        meeting, inbox = self._meeting.of(new.era), self._inbox
+        rank = new.rank(self.process)
+        worker = None if rank is None else new.job.work.workers[rank]
+        met, part, runner = Met(), None, None
+        if worker is not None and new.job.options.runtime == "torch":
+            from hippo.run.torch_runtime import prepare
+
+            runner = prepare(new, worker, meeting, place(self.folder, number), self.beat)
+            part = runner.part
+        elif worker is not None:
+            met = _meet(new, worker, meeting, inbox)
+            part = None if new.job.options.stand_in else self._part(new, worker, met.team)
+        handing = None if old is None else Handing(old, new, self.process, meeting, (self.part, part))
+        prepared = Prepared(new, worker, met, part, handing, runner)
+        if runner is None and worker is not None:
+            prepared = replace(prepared, runner=self._runner(prepared))
+        if self._asked == number:  # else it was given up meanwhile
+            self._meeting, self._next = meeting, prepared
+
+    def hand(self) -> int:
+        """Layers go where the next version has them; the bytes that this process sent."""
+        assert self._next is not None, "a version is prepared first"
+        assert self._next.handing is not None, "layers are handed over from a version before"
+        return self._next.handing.do()
+
+    def enter(self) -> None:
+        """The next version is the one that runs."""
+        assert self._next is not None, "a version is prepared first"
+        now, self._next = self._next, None
+        assert now.runner is not None, "who leaves enters nothing"
+        _go_on(self.runner, now.runner)
+        self.version, self.part, self.runner = now.version, now.part, now.runner
+
+    def _runner(self, now: Prepared) -> Runner:
+        assert now.worker is not None, "who leaves runs nothing"
+        job, work, worker = now.version.job, now.version.job.work, now.worker
+        compute, gradients = _computing(now)
+        agreeing = Agreeing(inner_work(work, worker), worker, gradients, now.met.groups)
+        ties = Ties(now.met.incoming, now.met.outgoing, self._inbox, now.met.team, agreeing)
+        habits = Habits(_free(work, worker, job.options.order), job.options.backward == "whole")
+        return Runner(work, worker, compute, ties, habits, self.beat)
+
+    def break_off(self, error: BaseException) -> None:
+        """The step that runs is not going to end; may be called from another thread."""
+        self._inbox.failed(error)
+
+    def give_up(self) -> None:
+        """As before the step that was begun; whoever it heard from is heard no more."""
+        assert self.runner is not None, "no step was begun"
+        self.runner.give_up()
+        self._inbox, self._next, self._asked = Inbox(), None, -1
+
+    def _part(self, new: Version, worker: Worker, team: GroupTeam | None) -> Part:
+        """The layers of a worker: those that its process holds already, others as at the start of the training."""
+        job, work = new.job, new.job.work
+        tp, _ = work.widths(work.stage(worker))
+        split, settings = TensorSplit(tp, worker.tp_index, work.parts), settings_of(job)
+        settings = replace(settings, tokens_per_step=round(settings.tokens_per_step * share(work, worker)))
+        part = Part(job.problem.model, tuple(work.chunks(worker)), settings, split, team or ALONE)
+        own = [layer for start, stop in part.chunks for layer in range(start, stop)]
+        here = self._held(work, worker)
+        for layer in own:
+            if here is not None and layer in here[1]:
+                part.keep(here[0], layer)
+            else:
+                part.place(layer, part.fresh(layer))
+        part.tie(None if here is None else here[0])
+        if job.options.resume_from is not None:
+            load(part, Path(job.options.resume_from))
+        return part
+
+    def _held(self, work: Work, worker: Worker) -> tuple[Part, set[int]] | None:
+        """The part of the version that runs, and which of its layers a worker of another finds cut as it needs them."""
+        if self.part is None or self.version is None:
+            return None
+        old, before = self.version.job.work, self.version.worker(self.process)
+        return self.part, {layer for layer in self.part.weights if stays(old, work, before, worker, layer)}
+
+
+def _go_on(before: Runner | TorchRunner | None, after: Runner | TorchRunner) -> None:
+    """Replicas that train alone go on from where they began last; a sum that is under way is used now, by all."""
+    old, new = getattr(before, "compute", None), getattr(after, "compute", None)
+    if isinstance(old, LocalLayers) and isinstance(new, LocalLayers):
+        old.outer.settle()
+        new.outer.go_on_from(old.outer)
+
+
+def _computing(now: Prepared) -> tuple[Compute, Gradients]:
+    """What the worker computes, and what of it is agreed at every step."""
+    assert now.worker is not None
+    job, worker, met = now.version.job, now.worker, now.met
+    work = job.work
+    inner, late = inner_work(work, worker), job.options.outer_late
+    if job.options.stand_in:
+        mine, chunks = times(job.problem, work)[worker.rank], tuple(work.chunks(worker))
+        each = job.problem.workload.gradient_bytes_per_parameter
+        gradients = StandInGradients(inner, bytes_per_parameter=each, sync_s=mine.sync_s)
+        if is_local(work):
+            return LocalStandIn(mine, chunks, outer_stand_in(job, work, worker, met.groups)), gradients
+        return StandIn(mine, chunks), gradients
+    part = now.part
+    assert part is not None
+    if not is_local(work):
+        return Layers(work, worker, part, job.problem.workload), PartGradients(inner, worker, part, met.team)
+    outer = OuterLayers(work, worker, part, OuterTies(met.groups, met.team, late))
+    return LocalLayers(work, worker, part, job.problem.workload, outer), PartGradients(inner, worker, part, met.team)
+
+
+def _free(work: Work, worker: Worker, order: str) -> bool:
+    """Whether the worker may run what is ready: where a message of its crosses the WAN."""
+    if order != "auto" or work.plan.interleave > 1:
+        return order == "ready" and work.plan.interleave == 1
+    mine = [one for one in work.transfers if worker.rank in (one.source, one.destination)]
+    return any(work.crosses_wan(one) for one in mine)
+
+
+def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> Met:
+    """Every group of the worker, made in one order that holds for all workers."""
+    work, problem = version.job.work, version.job.problem
+    who = version.members
+    wanted: dict[str, tuple[int, ...]] = {}
+    mine = [one for one in work.transfers if worker.rank in (one.source, one.destination)]
+    for one in mine:
+        wanted[_way(who, one)] = (who[one.source], who[one.destination])
+    members = work.tensor_group(worker)
+    team_name = _name("team", who, members)
+    if len(members) > 1:
+        wanted[team_name] = tuple(who[rank] for rank in members)
+    # Sums of local SGD are posted long before their step: they must not meet those of another version.
+    kind = f"agree-{version.number}" if is_local(work) else "agree"
+    agreed = [*buckets(work, worker), *buckets(inner_work(work, worker), worker)]
+    sums = {bucket.name: levels(problem, work, bucket.ranks) for bucket in agreed}
+    names = {bucket.name: _name(kind, who, bucket.ranks) for bucket in agreed}
+    own = meeting.device == "cpu"  # NCCL knows no tags, which tell sums apart; it has a way of its own
+    said = {name: messages(each, worker.rank) for name, each in sums.items() if own}
+    for name, each in said.items():
+        for message in each:
+            ends = message.ends(worker.rank)
+            wanted[_name(names[name], who, ends)] = (who[ends[0]], who[ends[1]])
+    if not own:
+        wanted |= {names[name]: tuple(who[rank] for ranks in each for rank in ranks) for name, each in sums.items()}
+    made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
+    channels = {one: meeting.channel(_way(who, one), failed=inbox.failed, codec=codec_of(work, one)) for one in mine}
+    team = None
+    if len(members) > 1:
+        team = GroupTeam(made[team_name], len(members), worker.tp_index, meeting.device)
+    groups: dict[str, Any] = {name: made[names[name]] for name in sums if not own}
+    short = {one.rank: LOCAL_BYTES // 4 for one in work.workers if work.whole_stages and one.domain == worker.domain}
+    for name, each in said.items():
+        every = []
+        for at, message in enumerate(each):  # what is heard has a channel for each message, what is sent shares one
+            way, use = _name(names[name], who, message.ends(worker.rank)), "" if message.how == "send" else str(at)
+            every.append(meeting.channel(way, failed=inbox.failed, use=use))
+        groups[name] = AllReduce(each, every, inbox.check, short)
+    return Met(
+        {one: channels[one] for one in mine if one.destination == worker.rank},
+        {one: channels[one] for one in mine if one.source == worker.rank},
+        team,
+        groups,
+    )
+
+
+def _way(who: Sequence[int], one: Transfer) -> str:
+    return f"pair-{one.kind}-{who[one.source]}-{who[one.destination]}"
+
+
+def _name(kind: str, who: Sequence[int], ranks: Sequence[int]) -> str:
+    return f"{kind}-" + "-".join(str(who[rank]) for rank in ranks)

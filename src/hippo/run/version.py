@@ -1,0 +1,81 @@
+"""Versions of a run: its plans one after another, and which process takes which rank of each. No torch.
+
+A process is a device of a domain for as long as plans use it: where a plan follows another, whoever sits on a device
+that both use goes on, with the layers that both give it; others start or leave.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hippo.files import json_text, write_whole
+from hippo.run.job import RunJob
+from hippo.run.work import Worker
+
+MEMBERS = "members.json"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One plan of a run, as processes."""
+
+    number: int  # 0: the plan that the run begins with
+    job: RunJob
+    members: tuple[int, ...]  # the process of each rank
+    era: int = 0
+    """Steps that were given up before it: messages of theirs may still be under way, so groups are made anew."""
+
+    @classmethod
+    def first(cls, job: RunJob) -> Version:
+        """Processes are numbered as the ranks of the first plan."""
+        return cls(0, job, tuple(range(len(job.work.workers))))
+
+    def following(self, job: RunJob, *, fresh: int, broken: bool = False) -> Version:
+        """The next one; ``fresh``: a number above those of all processes so far; ``broken``: a step was given up."""
+        there = {} if job.options.runtime == "torch" else {_seat(self.worker(each)): each for each in self.members}
+        members = []
+        for worker in job.work.workers:
+            process = there.get(_seat(worker))
+            if process is None:
+                process, fresh = fresh, fresh + 1
+            members.append(process)
+        return Version(self.number + 1, job, tuple(members), self.era + broken)
+
+    def rank(self, process: int) -> int | None:
+        """The rank that a process takes; None: it has none here."""
+        return self.members.index(process) if process in self.members else None
+
+    def worker(self, process: int) -> Worker:
+        """The worker that a process is."""
+        return self.job.work.workers[self.members.index(process)]
+
+    def kept(self, new: Version) -> Mapping[int, int]:
+        """Of ranks of a version that follows, those whose process is here: the rank that it takes here."""
+        held = {process: rank for rank, process in enumerate(self.members)}
+        return {rank: held[process] for rank, process in enumerate(new.members) if process in held}
+
+    def write(self, folder: Path) -> None:
+        """Leaves it where processes find it."""
+        own = place(folder, self.number)
+        own.mkdir(exist_ok=True)
+        self.job.write(own)
+        write_whole(own / MEMBERS, json_text({"members": list(self.members), "era": self.era}))
+
+    @classmethod
+    def read(cls, folder: Path, number: int) -> Version:
+        """The way back."""
+        own = place(folder, number)
+        told = json.loads((own / MEMBERS).read_text())
+        return cls(number, RunJob.read(own), tuple(told["members"]), told["era"])
+
+
+def place(folder: Path, number: int) -> Path:
+    """Where a version lies in the folder of a run."""
+    return folder / f"version-{number}"
+
+
+def _seat(worker: Worker) -> tuple[str, str]:
+    return worker.domain, worker.device

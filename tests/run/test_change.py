@@ -1,0 +1,96 @@
+"""A run that goes over to other plans at the borders of steps: every loss is that of one process."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from hippo.plan.plan import Plan, ScheduleChoice, Sync
+from hippo.run.change import under
+from hippo.run.handover import hands
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
+from hippo.run.seat import Seat
+from hippo.run.version import Version
+
+from .worlds import GPT2, PLANS, pipelines, problem
+
+STAGES = PLANS["stages"][1]
+LANES = PLANS["two lanes a domain"][1]
+UNLIKE = PLANS["unlike shares"][1]
+ALONE = Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2)
+TWICE = Plan(pipelines((2, [("a", 0, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
+
+
+def in_order(plan: Plan, name: str) -> Plan:
+    return replace(plan, schedule=ScheduleChoice(name))
+
+
+def sharing(plan: Plan, *waves: int) -> Plan:
+    shared = zip(plan.pipelines, waves, strict=True)
+    return replace(plan, pipelines=tuple(replace(line, num_micro_batches=each) for line, each in shared))
+
+
+def in_threads(jobs: list[RunJob], folder: Path, steps: int) -> list[float]:
+    """The losses of a run of ``steps`` under each job in turn, its processes as threads."""
+    versions = [Version.first(jobs[0])]
+    for job in jobs[1:]:
+        versions.append(versions[-1].following(job, fresh=1 + max(max(each.members) for each in versions)))
+    for version in versions:
+        version.write(folder)
+    everybody = sorted({process for version in versions for process in version.members})
+    border, losses_of = Barrier(len(everybody)), {}
+
+    def process(me: int) -> None:
+        seat, found = Seat(folder, me, lambda _: None), {}
+        for number, version in enumerate(versions):
+            before = versions[max(0, number - 1)]
+            here, was = me in version.members, me in before.members
+            if here or was:
+                seat.prepare(number, number - 1 if number else None)
+            border.wait(60.0)
+            old, new = before.job.work, version.job.work
+            if number and (here or was) and hands(old, new, version.job.problem.cluster, before.kept(version)):
+                seat.hand()
+            if here:
+                seat.enter()
+                for step in range(number * steps + 1, (number + 1) * steps + 1):
+                    assert seat.runner is not None
+                    seat.runner.post()
+                    seat.runner.run(step, 0.0)
+                    seat.runner.update(step, 0.0)
+                    found[step] = seat.runner.compute.loss()
+            border.wait(60.0)
+        losses_of[me] = found
+
+    with ThreadPoolExecutor(len(everybody)) as pool:
+        for done in [pool.submit(process, me) for me in everybody]:
+            done.result()
+    return [sum(each.get(step, 0.0) for each in losses_of.values()) for step in range(1, len(jobs) * steps + 1)]
+
+
+CHANGES = {
+    "order": (STAGES, in_order(STAGES, "gpipe")),
+    "split backwards": (STAGES, in_order(STAGES, "zb-h1"), STAGES),
+    "smaller micro-batches": (STAGES, replace(sharing(STAGES, 8), micro_batch=1)),
+    "shares": (LANES, sharing(LANES, 3, 1), sharing(LANES, 1, 3)),
+    "a flat ring": (LANES, replace(LANES, sync=Sync(all_reduce="ring")), LANES),
+    "layers move": (STAGES, Plan(pipelines((4, [("a", 0, 5, 1, 1), ("b", 5, 6, 1, 1)])), 2), STAGES),
+    "tensor parallel": (STAGES, PLANS["tensor parallel"][1], STAGES),
+    "a replica joins and leaves": (ALONE, TWICE, ALONE),
+    "a domain leaves": (UNLIKE, ALONE, UNLIKE),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_loss_through_changes_is_that_of_one_process(name: str, tmp_path: Path):
+    options = RunOptions(precision="fp64", timeout_s=20.0)
+    first = RunJob(problem(GPT2), CHANGES[name][0], options)
+    jobs = [first, *(under(first, plan) for plan in CHANGES[name][1:])]
+    expected = list(losses(first.problem, settings_of(first), steps=2 * len(jobs), micro_batch=2))
+    assert in_threads(jobs, tmp_path, 2) == pytest.approx(expected, rel=1e-9)

@@ -1,0 +1,216 @@
+"""Orders to a running job: numbered, written down before they act, done once, refused with a reason."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hippo.errors import InputError
+from hippo.plan.codec import plan_to_document
+from hippo.plan.plan import Plan, Sync
+from hippo.run.change import Changed
+from hippo.run.control import PROTOCOL, Desk, RunClient, listening
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.journal import Journal, read_journal
+from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
+from hippo.run.run import RunStep, run
+
+from .test_run import _none_left  # noqa: F401
+from .worlds import GPT2, PLANS, pipelines, problem
+
+STAGES = PLANS["stages"][1]
+LANES = PLANS["two lanes a domain"][1]
+MOVED = Plan(pipelines((4, [("a", 0, 5, 1, 1), ("b", 5, 6, 1, 1)])), 2)
+
+
+def job(plan: Plan = STAGES, **options: Any) -> RunJob:
+    return RunJob(problem(GPT2), plan, RunOptions(**{"steps": 8, "precision": "fp64", "timeout_s": 20.0, **options}))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(job(), Journal(tmp_path / "journal"))
+    yield made
+    made.close()
+
+
+def asked(kind: str, key: str = "one", /, **values: Any) -> dict[str, Any]:
+    return {"order": kind, "key": key, **values}
+
+
+# ------------------------------------------------------------------------------------------------------------- orders
+def test_an_order_is_written_down_before_it_is_answered_and_done_once(desk: Desk, tmp_path: Path):
+    assert desk.answer(asked("schedule", name="gpipe")) == {"accepted": 1}
+    assert desk.answer(asked("schedule", name="gpipe")) == {"accepted": 1}
+    assert desk.answer(asked("micro-batch", "two", size=1)) == {"accepted": 2}
+    written = read_journal(tmp_path / "journal")
+    assert [line.get("order") for line in written] == [None, 1, 2]
+    first = desk.due(0, job())
+    assert first is not None
+    assert (first.order, first.plan.schedule.name) == (1, "gpipe")
+    second = desk.due(0, job(first.plan))
+    assert second is not None
+    assert (second.plan.micro_batch, second.plan.schedule.name) == (1, "gpipe"), "upon the one before"
+    assert desk.due(0, job()) is None
+
+
+def test_what_became_of_an_order_is_told(desk: Desk, tmp_path: Path):
+    desk.answer(asked("schedule", name="gpipe"))
+    change = desk.due(3, job())
+    assert change is not None
+    desk.made(RunStep(3, 0.5, 4.0))
+    desk.changed(Changed(1, 3, {}, 0.0, 0.1, 0.2, 0, 0.3), job(change.plan))
+    told = desk.status()
+    assert (told["step"], told["step_s"], told["orders"][0]["state"]) == (3, 0.5, "done")
+    assert [line["kind"] for line in read_journal(tmp_path / "journal")] == ["begun", "order", "step", "done"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        ("no JSON", "needs a key"),
+        ({"order": "schedule", "name": "gpipe"}, "needs a key"),
+        (asked("dance"), "unknown order 'dance'"),
+        (asked("schedule"), "name: is missing"),
+        (asked("schedule", name=3), "name: must be a str"),
+        (asked("schedule", name="gpipe", speed=3), "speed: is unknown"),
+        (asked("schedule", name="tango"), "unknown schedule 'tango'"),
+        (asked("schedule", name="1f1b"), "changes nothing"),
+        (asked("schedule", name="gpipe", after_step="soon"), "after_step: must be the number of a step"),
+        (asked("schedule", name="gpipe", after_step=8), "is not within the run"),
+        (asked("schedule", name="gpipe", after_step=0), "has passed"),
+        (asked("micro-batch", size=3), "does not share out the 8 sequences"),
+        (asked("micro-batch", size=0), "does not share out the 8 sequences"),
+        (asked("shares", waves=[3, 5]), "for each of 1 pipelines"),
+        (asked("compress", source="a", destination="c", kind="int8"), "unknown domain 'c'"),
+        (asked("compress", source="a", destination="b", kind="zip"), "unknown compression 'zip'"),
+        (asked("compress", source="a", destination="b", kind="int8"), "is not allowed by the plan's problem"),
+        (asked("every", steps=4), "replicas agree every step"),
+        (asked("all-reduce", way="bus"), "all_reduce"),
+        (asked("plan", plan={}), "order"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(desk: Desk, tmp_path: Path, request_: Any, told: str):
+    answer = desk.answer(request_)
+    assert told in answer["refused"]
+    assert desk.due(0, job()) is None
+    assert len(read_journal(tmp_path / "journal")) == 1
+
+
+def test_a_plan_of_another_model_or_of_other_links_is_refused(desk: Desk):
+    other, plan = PLANS["everything"]
+    for world, given, told in (
+        (problem(other), plan, "is for another model or workload"),
+        (problem(GPT2, latency_s=0.5), MOVED, "is for other links"),
+    ):
+        assert told in desk.answer(asked("plan", plan=plan_to_document(world, given)))["refused"]
+
+
+def test_replicas_that_train_alone_change_how_often_they_agree_and_nothing_else(tmp_path: Path):
+    world = replace(problem(GPT2), allow_local_sgd=True)
+    alone = replace(LANES, sync=Sync("local_sgd", 4))
+    desk = Desk(RunJob(world, alone, RunOptions(steps=8)), Journal(tmp_path / "journal"))
+    assert desk.answer(asked("every", steps=2)) == {"accepted": 1}
+    agreed = plan_to_document(world, LANES)
+    assert "replicas that train alone" in desk.answer(asked("plan", "two", plan=agreed))["refused"]
+    desk.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ journal
+def test_a_torn_last_line_goes_and_a_broken_one_before_it_is_named(tmp_path: Path):
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.write(kind="order", order=1)
+    journal.write(kind="step", step=1)
+    journal.close()
+    whole = path.read_bytes()
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        again = Journal(path)
+        assert [line["n"] for line in again.lines] == list(range(1, 1 + whole[:cut].count(b"\n")))
+        assert again.write(kind="step", step=2)["n"] == len(again.lines)
+        again.close()
+        assert read_journal(path) == again.lines
+    path.write_bytes(b"{}\n" + whole)
+    with pytest.raises(InputError, match="journal:1: is no line of a journal"):
+        read_journal(path)
+
+
+# ------------------------------------------------------------------------------------------------------------- socket
+def test_a_client_asks_over_the_socket(desk: Desk, tmp_path: Path):
+    path = tmp_path / "run"
+    with listening(path, desk):
+        with RunClient(path) as client:
+            assert client.ask(asked("schedule", name="gpipe")) == {"accepted": 1}
+            with pytest.raises(InputError, match="unknown order 'dance'"):
+                client.ask(asked("dance", "two"))
+            assert client.ask({"ask": "status"})["step"] == 0
+        with RunClient(path) as client:
+            client.ask({"ask": "watch"})
+            desk.made(RunStep(1, 0.5, 4.0))
+            desk.close()
+            assert [each["step"] for each in client.steps()] == [1]
+    assert not path.exists()
+    assert list(tmp_path.iterdir()) == [tmp_path / "journal"], "neither socket nor token is left"
+    with pytest.raises(InputError, match="no run listens"):
+        RunClient(path)
+
+
+def test_another_protocol_a_wrong_token_and_a_client_that_leaves_are_told_apart(desk: Desk, tmp_path: Path):
+    path = tmp_path / "run"
+
+    def greeted(*lines: str) -> str:
+        with socket.socket(socket.AF_UNIX) as mine:
+            mine.settimeout(20.0)
+            mine.connect(str(path))
+            mine.sendall("".join(lines).encode())
+            return mine.makefile().readline()
+
+    with listening(path, desk):
+        token = (tmp_path / "run.token").read_text()
+        assert (tmp_path / "run.token").stat().st_mode & 0o777 == 0o600
+        assert "speaks protocol 0" in greeted(json.dumps({"hello": 0, "token": token}) + "\n")
+        assert "speaks protocol None" in greeted("{\n")
+        assert "token" in greeted(json.dumps({"hello": PROTOCOL, "token": "x"}) + "\n")
+        greeted(json.dumps({"hello": PROTOCOL, "token": token}) + "\n", '{"order": "sche')  # and leaves
+        with RunClient(path) as client:
+            assert client.ask({"ask": "status"})["orders"] == []
+
+
+def test_a_socket_that_cannot_be_made_is_refused(desk: Desk, tmp_path: Path):
+    for path in (tmp_path, tmp_path / ("x" * 200), tmp_path / "no" / "run"):
+        with pytest.raises(InputError, match="--control: no socket can be made"), listening(path, desk):
+            pass
+
+
+# ----------------------------------------------------------------------------------------------------------------- run
+def test_orders_to_a_run_of_processes_keep_its_loss(tmp_path: Path):
+    """Levers and moves while it trains: one process that never changes has the same losses."""
+    began = job()
+    desk = Desk(began, Journal(tmp_path / "journal"))
+    orders = {
+        1: asked("schedule", "1", name="gpipe", after_step=1),
+        2: asked("micro-batch", "2", size=1, after_step=2),
+        3: asked("plan", "3", plan=plan_to_document(began.problem, MOVED), after_step=4),
+        5: asked("plan", "4", plan=plan_to_document(began.problem, LANES), after_step=6),
+    }
+
+    def watch(step: RunStep) -> None:
+        desk.made(step)
+        if step.number in orders:
+            assert "accepted" in desk.answer(orders[step.number])
+
+    found = run(began, watch=watch, changes=desk)
+    desk.close()
+    expected = list(losses(began.problem, settings_of(began), steps=8, micro_batch=2))
+    assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
+    assert [each.change.after_step for each in found.stretches if each.change] == [1, 2, 4, 6]
+    assert [len(each.workers) for each in found.stretches] == [2, 2, 2, 2, 4]
+    assert [each["state"] for each in desk.status()["orders"]] == ["done"] * 4
