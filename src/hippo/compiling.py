@@ -19,9 +19,11 @@ one that does is refused when it is compiled.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import gc
 import logging
+import operator
 import os
 import pickle
 import shutil
@@ -49,12 +51,12 @@ from numba import types
 from numba.core import cgutils, compiler, config, event, ir, serialize, sigutils, targetconfig, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.imputils import impl_ret_borrowed, lower_cast, lower_getattr_generic
+from numba.core.imputils import impl_ret_borrowed, lower_builtin, lower_cast, lower_getattr_generic
 from numba.core.pythonapi import NativeValue
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.types.functions import BaseFunction
-from numba.core.typing.templates import infer_getattr
-from numba.extending import models, overload, register_model, unbox
+from numba.core.typing.templates import infer_getattr, infer_global
+from numba.extending import models, overload, register_model, typeof_impl, unbox
 from numba.np import arrayobj, linalg
 
 LOG = logging.getLogger(__name__)
@@ -613,6 +615,91 @@ def _field_of_shared(context, builder, kind, value, name):  # type: ignore[no-un
     if isinstance(kind.of[at], types.BaseNamedTuple):
         return place
     return impl_ret_borrowed(context, builder, kind.of[at], builder.load(place))
+
+
+class Row:
+    """Named tuples of one type side by side: kernels read ``row[each]`` at its place, as Python does.
+
+    To look at a tuple of a hundred arrays takes longer than most kernels that are handed one; here each is looked at
+    when it is set. The row holds its arrays and nobody else counts who does, so it is for lean kernels.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.tuples: list[Any] = [None] * count
+        self.laid: list[Any] = [None] * count  # as kernels read them
+        self.places = np.zeros(count, np.intp)
+        self.place = self.places.ctypes.data
+        self.kind: Shared | None = None
+
+    def __getitem__(self, each: int) -> Any:
+        return self.tuples[each]
+
+    def __setitem__(self, each: int, value: Any) -> None:
+        kind = numba.typeof(value)
+        self.kind = self.kind or Shared(kind)
+        assert self.kind.of == kind, "tuples of a row are of one type"
+        self.tuples[each], self.laid[each] = value, _laid(kind, value)
+        self.places[each] = ctypes.addressof(self.laid[each])
+
+
+def _laid(kind: types.Type, value: Any) -> Any:
+    """A value as machine code reads it; of arrays nobody counts who holds them."""
+    layout = _layout(kind)
+    if isinstance(kind, types.Array):
+        return layout(0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides)
+    if isinstance(kind, types.BaseNamedTuple):
+        return layout(*(_laid(each, part) for each, part in zip(kind, value, strict=True)))
+    return layout(value)
+
+
+@cache
+def _layout(kind: types.Type) -> Any:
+    if isinstance(kind, types.Array):
+        return ctypes.c_ssize_t * (5 + 2 * kind.ndim)
+    if isinstance(kind, types.BaseNamedTuple):
+        fields = [(f"at_{at}", _layout(each)) for at, each in enumerate(kind)]
+        return type("Laid", (ctypes.Structure,), {"_fields_": fields})
+    return {types.boolean: ctypes.c_bool, types.int64: ctypes.c_int64, types.float64: ctypes.c_double}[kind]
+
+
+class _RowType(types.Type):  # type: ignore[misc]
+    def __init__(self, of: Shared) -> None:
+        self.of = of
+        super().__init__(f"Row({of})")
+
+
+@typeof_impl.register(Row)
+def _type_of_row(row: Row, _: Any) -> _RowType:
+    return _RowType(row.kind)
+
+
+@register_model(_RowType)
+class _RowModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, of: _RowType) -> None:
+        super().__init__(manager, of, manager[of.of].get_value_type().as_pointer())
+
+
+@unbox(_RowType)
+def _places_of_row(kind, found, c):  # type: ignore[no-untyped-def]
+    place = c.pyapi.object_getattr_string(found, "place")
+    native = c.unbox(types.intp, place)
+    c.pyapi.decref(place)
+    pointer = c.builder.inttoptr(native.value, c.context.get_value_type(kind))
+    return NativeValue(pointer, is_error=native.is_error)
+
+
+@infer_global(operator.getitem)
+class _OfRow(typing.templates.AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        """The type of one of them; ``None`` for what is no row."""
+        if isinstance(args[0], _RowType) and isinstance(args[1], types.Integer):
+            return typing.signature(args[0].of, args[0], types.intp)
+        return None
+
+
+@lower_builtin(operator.getitem, _RowType, types.intp)
+def _tuple_of_row(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    return builder.load(builder.gep(args[0], [args[1]]))
 
 
 # ------------------------------------------------------------------------------------------------------- what was kept

@@ -128,7 +128,9 @@ class WorldEnv:
     def costs(self) -> Floats:
         """(COSTS,) what is limited, since the beginning: egress in USD, shares of the site that owners lacked of an
         equal share, times seconds, stops, GB sent below the floor."""
-        return np.array([self.state[EGRESS], self.state[UNFAIR], self.state[STOPPED], self.state[BELOW] * 1e-9])
+        found = np.zeros(len(COSTS))
+        costs(self.state, found)
+        return found
 
     def places(self, slot: int) -> int:
         """How many places a job that is shown has; they stand in ``sight``."""
@@ -149,7 +151,6 @@ class WorldEnv:
     def answer(self, slot: int, place: int, shape: int = -1) -> float:
         """Carry out a choice (slot -1: nobody; shape -1: the quickest, fullest nodes first), and go on to the next one
         that is to be made; returns the reward."""
-        self.state[PAID] = 0.0
         turn(self.world, self.sight, self.rule, self.price, self.state, self.standing, slot, place, shape)
         return -float(self.state[PAID])
 
@@ -162,6 +163,7 @@ COSTS = ("egress", "unfairness", "stops", "below_floor")
 @kernel(lean=True)
 def turn(w, s, rule, price, state, stands, slot, place, shape):  # type: ignore[no-untyped-def]
     """An answer, and whatever follows until the next is due."""
+    state[PAID] = 0.0
     state[ANSWERS] += 1.0
     if slot >= 0:
         carry_out(w, s, slot, place, shape)
@@ -195,6 +197,12 @@ def _note(w, s, price, state, stands):  # type: ignore[no-untyped-def]
     for job in range(w.tally[c.ARRIVED]):
         state[STOPPED] += w.mark[job, c.STOPS]
     stand(w, s, price, stands)
+
+
+@kernel(lean=True)
+def costs(state, found):  # type: ignore[no-untyped-def]
+    """Write down what is limited, (COSTS,)."""
+    found[0], found[1], found[2], found[3] = state[EGRESS], state[UNFAIR], state[STOPPED], state[BELOW] * 1e-9
 
 
 @kernel(lean=True)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.compiling import kernel
+from hippo.compiling import Row, kernel
+from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import (
     DOMAIN_NUMBERS,
@@ -22,19 +23,26 @@ from hippo.jobs.engine.observe import (
     SHAPE_NUMBERS,
     SHAPES,
     SITE_NUMBERS,
+    Sight,
 )
 from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.joint import advice
+from hippo.jobs.joint.advice import Advisor
 from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.env import (
     COSTS,
+    ENDED,
     JOBS,
+    PAID,
     PLACES,
     STANDING,
     WorldEnv,
     WorldScene,
+    costs,
     priced,
     prices,
     stand,
+    turn,
 )
 from hippo.jobs.joint.play import step
 from hippo.jobs.joint.ranked import decide_ranked
@@ -90,9 +98,10 @@ class Scenes(Protocol):
         ...
 
 
-AHEAD_S = np.array([0.0, 1800.0, 7200.0, 6 * 3600.0, 1e12])
-BESIDE = 2 * STANDING + len(AHEAD_S)
-UNITS = np.array([0.1, 0.1, 0.1, 1.0 / 36000.0])  # of what ``stand`` says
+AHEAD_S = (1800.0, 7200.0, 6 * 3600.0, 1e12)
+BESIDE = 2 * STANDING + len(AHEAD_S) + 1
+UNITS = (0.1, 0.1, 0.1, 1.0 / 36000.0)  # of what ``stand`` says
+PAID_NEXT = 2  # of what ``stand`` says: priced seconds, told in those of a job
 
 
 class RuleCurve(NamedTuple):
@@ -107,24 +116,47 @@ class RuleCurve(NamedTuple):
         """Of the whole world."""
         return float(self.paid_s[-1])
 
-    def between(self, begin_s: float, end_s: float) -> float:
-        """Priced seconds of a stretch; after its last job the rule pays nothing."""
-        low, high = np.interp((begin_s, end_s), self.time_s, self.paid_s)
-        return float(high - low)
 
-    def beside(self, now_s: float, own: NDArray[np.float64], jobs: int) -> NDArray[np.float64]:
-        """(BESIDE,) how a world that stands at ``own`` does beside the rule, and what the rule is going to pay: more
-        than anybody who decides can know, for values alone (an asymmetric critic: Pinto et al. 2018)."""
-        at = max(1, int(self.time_s.searchsorted(now_s, side="right"))) - 1
-        share = jobs / self.total_s
-        scale = UNITS * (1.0, 1.0, share, 1.0)
-        paid = np.interp(now_s + AHEAD_S, self.time_s, self.paid_s)  # first: by now
-        found = np.empty(BESIDE)
-        np.multiply(own, scale, out=found[:STANDING])
-        np.multiply(own - self.standing[at], scale, out=found[STANDING : 2 * STANDING])
-        np.log1p((paid[1:] - paid[0]) * share, out=found[2 * STANDING : -1])
-        found[-1] = (paid[0] - self.paid_s[0]) / self.total_s
-        return found
+NO_CURVE = RuleCurve(np.zeros(0), np.zeros(0), np.zeros((0, STANDING)))
+
+
+@kernel(lean=True)
+def _row(curve, at_s):  # type: ignore[no-untyped-def]
+    """The last row by a time; -1: none."""
+    low, high = 0, len(curve.time_s)
+    while low < high:
+        middle = (low + high) // 2
+        if curve.time_s[middle] <= at_s:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@kernel(lean=True)
+def paid(curve, at_s):  # type: ignore[no-untyped-def]
+    """Priced seconds by a time, between two rows as much as of the time; after its last job the rule pays nothing."""
+    at = max(0, _row(curve, at_s))
+    begin_s, begin = curve.time_s[at], curve.paid_s[at]
+    if at == len(curve.time_s) - 1 or at_s <= begin_s:
+        return begin
+    return (curve.paid_s[at + 1] - begin) / (curve.time_s[at + 1] - begin_s) * (at_s - begin_s) + begin
+
+
+@kernel(lean=True)
+def beside(curve, now_s, own, jobs, found):  # type: ignore[no-untyped-def]
+    """Write down how a world of so many jobs that stands at ``own`` does beside the rule, and what the rule is going to
+    pay, (BESIDE,): more than anybody who decides can know, for values alone (an asymmetric critic: Pinto et al.
+    2018)."""
+    at, total_s, by_now = max(0, _row(curve, now_s)), curve.paid_s[-1], paid(curve, now_s)
+    share = jobs / total_s
+    for number in range(STANDING):
+        scale = UNITS[number] * (share if number == PAID_NEXT else 1.0)
+        found[number] = own[number] * scale
+        found[STANDING + number] = (own[number] - curve.standing[at, number]) * scale
+    for number, ahead_s in enumerate(AHEAD_S):
+        found[2 * STANDING + number] = np.log1p((paid(curve, now_s + ahead_s) - by_now) * share)
+    found[BESIDE - 1] = (by_now - curve.paid_s[0]) / total_s
 
 
 def by_rule(scene: WorldScene, world: QueueWorld | None = None) -> RuleCurve:
@@ -133,7 +165,7 @@ def by_rule(scene: WorldScene, world: QueueWorld | None = None) -> RuleCurve:
     rows = np.zeros((ROWS * len(scene.workload) + 2, 2 + STANDING))
     rows[0, 0] = world.clock[c.STARTED_AT]
     rows = rows[: 1 + _follow(world, rule, rule.sight.price, rows[1:])]
-    return RuleCurve(rows[:, 0], rows[:, 1], rows[:, 2:])
+    return RuleCurve(*(np.ascontiguousarray(each) for each in (rows[:, 0], rows[:, 1], rows[:, 2:])))
 
 
 ROWS = 8
@@ -157,6 +189,28 @@ def _follow(w, rule, price, rows):  # type: ignore[no-untyped-def]
         decide_ranked(w, rule.sight, rule.terms, rule.room)
 
 
+class Side(NamedTuple):
+    """One of worlds side by side, for kernels."""
+
+    world: QueueWorld
+    sight: Sight
+    rule: Advisor
+    price: NDArray[np.float64]
+    state: NDArray[np.float64]
+    standing: NDArray[np.float64]
+    curve: RuleCurve  # of no rows: nothing is told beside the rule
+
+
+class Outcome(NamedTuple):
+    """What answers led to, until the next are due; zero where a world had ended."""
+
+    paid_s: NDArray[np.float64]  # (W,) priced seconds
+    ruled_s: NDArray[np.float64]  # (W,) what the rule paid meanwhile
+    passed_s: NDArray[np.float64]  # (W,)
+    spent: NDArray[np.float64]  # (W, COSTS + 1) see ``WorldBatch.spent``
+    done: Masks  # (W,) whether it has ended now
+
+
 @dataclass(eq=False)
 class WorldBatch:
     """W worlds of K domains, and numbers for those that follow: ``first``, then every ``step``-th.
@@ -177,22 +231,23 @@ class WorldBatch:
     floor_bytes_per_s: float = 0.0  # see ``WorldEnv``
     sights: Sights = field(init=False)
     envs: list[WorldEnv] = field(init=False)
+    row: Row = field(init=False)  # of ``Side``
     number: list[int] = field(init=False)  # of each world
     answers: list[list[tuple[int, int, int]]] = field(init=False)  # in each world, from its beginning on
     paid: NDArray[np.float64] = field(init=False)  # priced seconds of each world, from its beginning on
-    curve: list[RuleCurve | None] = field(init=False)
-    costs: NDArray[np.float64] = field(init=False)  # (W, COSTS) of each world, from its beginning on
+    total_s: NDArray[np.float64] = field(init=False)  # (W,) priced seconds that the rule pays in each world
     spent: NDArray[np.float64] = field(init=False)  # (W, COSTS + 1) by the last answers; the last: jobs that came
     ended: list[float] = field(default_factory=list)  # priced seconds of those that ended, over the rule's
 
     def __post_init__(self) -> None:
         self.sights = Sights.of(self.worlds, self.domains)
-        self.paid, self.costs = np.zeros(self.worlds), np.zeros((self.worlds, len(COSTS)))
-        self.spent = np.zeros((self.worlds, len(COSTS) + 1))
-        self.envs, self.number, self.answers, self.curve = [], [], [], [None] * self.worlds
+        self.paid, self.spent = np.zeros(self.worlds), np.zeros((self.worlds, len(COSTS) + 1))
+        self.total_s, self.row = np.zeros(self.worlds), Row(self.worlds)
+        self.envs, self.number, self.answers = [], [], []
         for each in range(self.worlds):
             self.envs.append(self._opened(each, self._next()))
             self.answers.append([])
+        _show(self.row, self.sights)
 
     def _next(self) -> int:
         number = self.first
@@ -202,7 +257,7 @@ class WorldBatch:
     def _opened(self, each: int, number: int) -> WorldEnv:
         scene = self.scenes.scene(number)
         world = scene.opened()
-        self.curve[each] = by_rule(scene, WorldCopy.of(world).copy) if self.regret else None
+        curve = by_rule(scene, WorldCopy.of(world).copy) if self.regret else NO_CURVE
         env = WorldEnv(scene, prices(scene), world, floor_bytes_per_s=self.floor_bytes_per_s)
         fewer = len(scene.site.domains) < self.domains
         names = ("site", *(() if fewer else ("domains", "links")), "jobs", "places", "where", "shapes")
@@ -211,73 +266,44 @@ class WorldBatch:
         for name, array in into.items():
             array[:] = getattr(env.sight, name)
         env.sight = env.sight._replace(**into)
-        self.paid[each], self.costs[each] = env.paid_s, env.costs()
+        self.paid[each] = env.paid_s
         self.number[each : each + 1] = [number]
-        self._allow(each, env)
+        self.total_s[each] = curve.total_s if self.regret else 0.0
+        self.row[each] = Side(env.world, env.sight, env.rule, env.price, env.state, env.standing, curve)
         return env
-
-    def _allow(self, each: int, env: WorldEnv) -> None:
-        may = self.sights.may[each]
-        np.logical_and(env.sight.may, not env.done, out=may[:-1])
-        may[-1] = bool(env.world.tally[c.N_RUNNING]) or not may[:-1].any()  # who leaves all waiting pays nothing
-        own = len(env.sight.domains)
-        if own < self.domains:
-            self.sights.domains[each, :own], self.sights.links[each, :own, :own] = env.sight.domains, env.sight.links
-        curve = self.curve[each]
-        if curve is not None:
-            self.sights.beside[each] = curve.beside(env.world.clock[c.NOW], env.standing, len(env.price))
 
     def ask(self, slots: Ints) -> None:
         """Fill in where the chosen jobs (W,) could go."""
-        for each, slot in enumerate(slots.tolist()):
-            count = self.envs[each].places(slot) if slot < JOBS else 0
-            self.sights.may_place[each] = False
-            self.sights.may_place[each, :count] = True
-            self.sights.places[each, count:] = 0.0
-            self.sights.where[each, count:] = -1
+        _ask(self.row, slots, self.sights)
 
     def hand_down(self, slots: Ints, places: Ints) -> None:
         """Fill in in which shapes the chosen places (W,) could be taken."""
-        for each, (slot, place) in enumerate(zip(slots.tolist(), places.tolist(), strict=True)):
-            asks = slot < JOBS and self.sights.may_place[each, place]
-            count = self.envs[each].shapes(slot, place) if asks else 0
-            self.sights.may_shape[each] = False
-            self.sights.may_shape[each, :count] = True
-            self.sights.shapes[each, count:] = 0.0
+        _hand_down(self.row, slots, places, self.sights)
 
     def answer(self, action: Ints) -> tuple[Floats, NDArray[np.float64], Masks]:
         """Carry out answers (W, 3) for which was asked and handed down: rewards (W,) in priced seconds (or as
         ``regret`` says), seconds that passed (W,), and which worlds ended (W,). ``spent`` says the rest."""
-        reward, passed, done = np.zeros(self.worlds, np.float32), np.zeros(self.worlds), np.zeros(self.worlds, bool)
-        for each, (slot, place, shape) in enumerate(action.tolist()):
-            env = self.envs[each]
-            if env.done:
-                self.spent[each] = 0.0
-                continue
-            before_s, came = env.world.clock[c.NOW], env.world.tally[c.ARRIVED]
-            if slot >= JOBS or not self.sights.may_place[each].any():
-                slot = -1
-            taken = (slot, place, shape if self.sights.may_shape[each].any() else -1)
-            reward[each] = env.answer(*taken)
-            self.answers[each].append(taken)
-            over, costs = self.envs[each].done, env.costs()
-            self.spent[each, :-1], self.spent[each, -1] = costs - self.costs[each], env.world.tally[c.ARRIVED] - came
-            self.costs[each] = costs
-            passed[each], done[each] = env.world.clock[c.NOW] - before_s, over
-            self.paid[each] -= reward[each]
-            curve = self.curve[each]
-            if curve is not None:
-                reward[each] += curve.between(before_s, np.inf if over else env.world.clock[c.NOW])
-                reward[each] *= len(env.price) / curve.total_s
-                weight = env.scene.egress_weight
-                reward[each] += weight * (-self.spent[each, 0] / self.usd_per_job - reward[each])
-                if over:
-                    self.ended.append(float(self.paid[each]) / curve.total_s)
-            if over and self.endless:
+        count = self.worlds
+        self.spent, taken = np.zeros((count, len(COSTS) + 1)), action.copy()
+        found = Outcome(np.zeros(count), np.zeros(count), np.zeros(count), self.spent, np.zeros(count, bool))
+        _answer(self.row, taken, self.sights, found)
+        for said, (slot, place, shape) in zip(self.answers, taken.tolist(), strict=True):
+            if place >= 0:
+                said.append((slot, place, shape))
+        reward = (-found.paid_s).astype(np.float32)
+        self.paid -= reward
+        if self.regret:
+            jobs, weight = np.array([(len(env.price), env.scene.egress_weight) for env in self.envs]).T
+            reward += found.ruled_s.astype(np.float32)
+            reward *= (jobs / self.total_s).astype(np.float32)
+            reward += weight * (-found.spent[:, 0] / self.usd_per_job - reward)
+        for each in np.flatnonzero(found.done):
+            if self.regret:
+                self.ended.append(float(self.paid[each] / self.total_s[each]))
+            if self.endless:
                 self.envs[each], self.answers[each] = self._opened(each, self._next()), []
-            else:
-                self._allow(each, env)
-        return reward, passed, done
+        _show(self.row, self.sights)
+        return reward, found.passed_s, found.done
 
     @property
     def over(self) -> bool:
@@ -300,7 +326,82 @@ class WorldBatch:
                 if shape >= 0:
                     env.shapes(slot, place)
                 self.paid[each] -= env.answer(slot, place, shape)
-                self.costs[each] = env.costs()
                 self.answers[each].append((slot, place, shape))
-            self._allow(each, env)
+        _show(self.row, self.sights)
         self.first = int(state["first"])
+
+
+@kernel(lean=True)
+def _show(row, sights):  # type: ignore[no-untyped-def]
+    """Write down who may be chosen, and what is not seen where it lies."""
+    for each in range(len(sights.may)):
+        of, may = row[each], sights.may[each]
+        own, jobs, some = len(of.sight.domains), len(of.sight.may), False
+        for slot in range(jobs):
+            may[slot] = of.sight.may[slot] and of.state[ENDED] == 0.0
+            some = some or may[slot]
+        may[jobs] = of.world.tally[c.N_RUNNING] > 0 or not some  # who leaves all waiting pays nothing
+        if own < sights.domains.shape[1]:
+            for here in range(own):
+                for number in range(DOMAIN_NUMBERS):
+                    sights.domains[each, here, number] = of.sight.domains[here, number]
+                for there in range(own):
+                    for number in range(LINK_NUMBERS):
+                        sights.links[each, here, there, number] = of.sight.links[here, there, number]
+        if len(of.curve.time_s) > 0:
+            beside(of.curve, of.world.clock[c.NOW], of.standing, len(of.price), sights.beside[each])
+
+
+@kernel(lean=True)
+def _ask(row, slots, sights):  # type: ignore[no-untyped-def]
+    """Write down the places of the chosen jobs."""
+    for each in range(len(slots)):
+        of, count = row[each], 0
+        if slots[each] < len(of.sight.job):
+            count = advice.places(of.world, of.sight, of.rule, slots[each])
+        for place in range(sights.may_place.shape[1]):
+            sights.may_place[each, place] = place < count
+            if place >= count:
+                sights.places[each, place] = 0.0
+                sights.where[each, place] = -1
+
+
+@kernel(lean=True)
+def _hand_down(row, slots, places, sights):  # type: ignore[no-untyped-def]
+    """Write down the shapes of the chosen places."""
+    for each in range(len(slots)):
+        of, count = row[each], 0
+        if slots[each] < len(of.sight.job) and sights.may_place[each, places[each]]:
+            count = observe.shapes(of.world, of.sight, slots[each], places[each])
+        for shape in range(sights.may_shape.shape[1]):
+            sights.may_shape[each, shape] = shape < count
+            if shape >= count:
+                sights.shapes[each, shape] = 0.0
+
+
+@kernel(lean=True)
+def _answer(row, taken, sights, found):  # type: ignore[no-untyped-def]
+    """Carry out answers, as they are taken: slot -1 is nobody; place -1: the world had ended."""
+    for each in range(len(taken)):
+        of, last = row[each], found.spent.shape[1] - 1
+        if of.state[ENDED] > 0.0:
+            taken[each, 1] = -1
+            continue
+        if taken[each, 0] >= len(of.sight.job) or not sights.may_place[each].any():
+            taken[each, 0] = -1
+        if not sights.may_shape[each].any():
+            taken[each, 2] = -1
+        began_s, came, spent = of.world.clock[c.NOW], of.world.tally[c.ARRIVED], found.spent[each]
+        costs(of.state, spent)
+        before = spent[0], spent[1], spent[2], spent[3]
+        slot, place, shape = taken[each, 0], taken[each, 1], taken[each, 2]
+        turn(of.world, of.sight, of.rule, of.price, of.state, of.standing, slot, place, shape)
+        costs(of.state, spent)
+        for number in range(last):
+            spent[number] -= before[number]
+        spent[last] = of.world.tally[c.ARRIVED] - came
+        found.paid_s[each], found.done[each] = of.state[PAID], of.state[ENDED] > 0.0
+        found.passed_s[each] = of.world.clock[c.NOW] - began_s
+        if len(of.curve.time_s) > 0:
+            ends_s = np.inf if found.done[each] else of.world.clock[c.NOW]
+            found.ruled_s[each] = paid(of.curve, ends_s) - paid(of.curve, began_s)
