@@ -72,6 +72,11 @@ class Sight(NamedTuple):
     size: NDArray[np.int64]  # (Y,) of blocks, ascending
     block: NDArray[np.int64]  # (O,) place of each offer's block among them
     total: NDArray[np.int64]  # (O,) GPUs of each offer
+    by_kind: NDArray[np.int64]  # (O,) offers, those of one kind of training together
+    kind_at: NDArray[np.int64]  # (Q + 1,) where those of each begin, and the end
+    foot: NDArray[np.int64]  # (O,) number of each offer's footprint: GPUs of each part
+    placed: NDArray[np.int64]  # (F, K) which place has a footprint from a domain on, -1: none
+    of_user: NDArray[np.float64]  # (U, 2) shares of what they were told that jobs of a user did, summed; how many
     memory_left: NDArray[np.float64]  # (O,) share of a device's memory
     inside_comm: NDArray[np.float64]  # (O,) share of the step
     quickest: NDArray[np.float64]  # (n,) work per second of each job at best
@@ -104,6 +109,7 @@ def sight(
     ``OfferTable.prices`` has it."""
     domains = len(site.domains)
     size = np.unique(offers.block) if len(offers) else np.ones(1, np.int64)
+    _, foot = np.unique(np.column_stack([offers.parts, offers.gpus]), axis=0, return_inverse=True)
     return Sight(
         site=np.zeros(SITE_NUMBERS, np.float32),
         domains=np.zeros((domains, DOMAIN_NUMBERS), np.float32),
@@ -121,6 +127,11 @@ def sight(
         size=size,
         block=np.searchsorted(size, offers.block),
         total=offers.gpus.sum(axis=1),
+        by_kind=np.argsort(offers.kind, kind="stable"),
+        kind_at=np.searchsorted(np.sort(offers.kind), np.arange(len(offers.kinds) + 1)),
+        foot=foot.reshape(-1),
+        placed=np.full((int(foot.max(initial=0)) + 1, domains), -1),
+        of_user=np.zeros((max(1, len(workload.users)), 2)),
         memory_left=offers.memory_left,
         inside_comm=offers.inside_comm,
         quickest=offers.quickest(workload),
@@ -148,6 +159,7 @@ def look(w, s):  # type: ignore[no-untyped-def]
     _remember(w, s)
     count = _choose_jobs(w, s)
     _site(w, s)
+    _users(w, s)
     for at in range(len(s.job)):
         if at < count:
             _job(w, s, at, count)
@@ -160,7 +172,7 @@ def look(w, s):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def survey(w, s, job):  # type: ignore[no-untyped-def]
-    """Write down where any job could go now; returns how many places."""
+    """Find where any job could go now; returns how many places. Their numbers (``places``) are not written down."""
     _blocks(w, s)
     _lefts(w, s, -1)
     s.job[0] = job
@@ -390,6 +402,18 @@ def _site(w, s):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def _users(w, s):  # type: ignore[no-untyped-def]
+    """What jobs of each user did of what they were told to: as if one of everybody had done it all."""
+    for user in range(len(s.of_user)):
+        s.of_user[user, 0], s.of_user[user, 1] = 1.0, 0.0
+    for job in range(w.tally[c.ARRIVED]):
+        if w.mark[job, c.STATUS] == c.DONE:
+            of_user = s.of_user[w.mark[job, c.USER]]
+            of_user[0] += w.job[job, c.DURATION] / told_s(w, job)
+            of_user[1] += 1.0
+
+
+@kernel(lean=True)
 def _show(s, first, count, most, job, key):  # type: ignore[no-untyped-def]
     """Put a job among those from ``first`` on, by key; the last falls out where there is no room."""
     if count < most:
@@ -444,12 +468,8 @@ def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
     for other in range(shown):
         ahead += abs(s.key[other]) > abs(s.key[at])
     numbers[21] = ahead / shown
-    of_user, ended = 1.0, 0  # as if one job of everybody had done all that was told
-    for other in range(w.tally[c.ARRIVED]):
-        if w.mark[other, c.STATUS] == c.DONE and w.mark[other, c.USER] == mark[c.USER]:
-            of_user += w.job[other, c.DURATION] / told_s(w, other)
-            ended += 1
-    numbers[22] = of_user / (1.0 + ended)
+    did, ended = s.of_user[mark[c.USER], 0], s.of_user[mark[c.USER], 1]
+    numbers[22] = did / (1.0 + ended)
     numbers[23] = np.log(1.0 + ended) / 4.0
     numbers[ADVISED_JOB] = 0.0
     numbers[25] = 1.0
@@ -514,18 +534,19 @@ def _count_mine(w, s, job):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _fits_kind(w, s, job, offer):  # type: ignore[no-untyped-def]
-    kind = w.offers.form[offer, c.FORM_KIND] == w.mark[job, c.ROW]
-    return kind and w.mark[job, c.LEAST] <= s.total[offer] <= w.mark[job, c.DEVICES]
+def _fits(w, s, job, offer):  # type: ignore[no-untyped-def]
+    """Whether an offer of a job's kind has a size that it may have."""
+    return w.mark[job, c.LEAST] <= s.total[offer] <= w.mark[job, c.DEVICES]
 
 
 @kernel(lean=True)
 def _best_rate(w, s, job):  # type: ignore[no-untyped-def]
     """The quickest that a job could be inside one domain now."""
     _count_mine(w, s, job)
-    best = 0.0
-    for offer in range(len(s.total)):
-        if w.offers.form[offer, c.FORM_PARTS] > 1 or not _fits_kind(w, s, job, offer):
+    best, kind = 0.0, w.mark[job, c.ROW]
+    for number in range(s.kind_at[kind], s.kind_at[kind + 1]):
+        offer = s.by_kind[number]
+        if w.offers.form[offer, c.FORM_PARTS] > 1 or not _fits(w, s, job, offer):
             continue
         rate = w.offers.rate[offer, 0, 0]
         if rate <= best:
@@ -548,10 +569,10 @@ def places(w, s, at):  # type: ignore[no-untyped-def]
     """
     job = s.job[at]
     if w.mark[job, c.STATUS] == c.WAITING:
-        return _places(w, s, job, False)
+        return _written(w, s, job, _places(w, s, job, False))
     if not free_to_change(w, s, at):
         return 0
-    count = _places(w, s, job, True)
+    count = _written(w, s, job, _places(w, s, job, True))
     if is_passed(w, s, at):
         return count
     count -= 1  # the last takes the place of the stop
@@ -564,8 +585,19 @@ def places(w, s, at):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def _written(w, s, job, count):  # type: ignore[no-untyped-def]
+    """Write down the numbers of an elastic job's places; returns how many."""
+    top = 1e-12
+    for number in range(count):
+        top = max(top, s.rate[number])
+    for number in range(count if w.mark[job, c.ELASTIC] == 1 else 0):
+        _place(w, s, job, number, top)
+    return count
+
+
+@kernel(lean=True)
 def _places(w, s, job, anew):  # type: ignore[no-untyped-def]
-    """Write down where any job could go; a running one may stop (the first place), and, ``anew``, begin anew where it
+    """Find where any job could go; a running one may stop (the first place), and, ``anew``, begin anew where it
     is."""
     count = 0
     if w.mark[job, c.ELASTIC] == 0:
@@ -580,8 +612,13 @@ def _places(w, s, job, anew):  # type: ignore[no-untyped-def]
         _lefts(w, s, job)
     if w.mark[job, c.STATUS] == c.RUNNING:
         count = _add(w, s, job, 0, -1, 0.0, 0)
-    for offer in range(len(s.total)):
-        if not _fits_kind(w, s, job, offer):
+    for foot in range(len(s.placed)):
+        for domain in range(len(s.mine)):
+            s.placed[foot, domain] = -1
+    kind = w.mark[job, c.ROW]
+    for number in range(s.kind_at[kind], s.kind_at[kind + 1]):
+        offer = s.by_kind[number]
+        if not _fits(w, s, job, offer):
             continue
         need = w.offers.gpus[offer, 0] // w.offers.form[offer, c.FORM_BLOCK]
         for domain in range(len(s.mine)):
@@ -594,11 +631,6 @@ def _places(w, s, job, anew):  # type: ignore[no-untyped-def]
                 rate = _rate_in_chain(w, s, offer)
                 if rate > 0.0:
                     count = _offer(w, s, job, count, offer, rate, anew)
-    top = 1e-12
-    for number in range(count):
-        top = max(top, s.rate[number])
-    for number in range(count):
-        _place(w, s, job, number, top)
     if own:
         _lefts(w, s, -1)
     return count
@@ -650,28 +682,30 @@ def _offer(w, s, job, count, offer, rate, anew):  # type: ignore[no-untyped-def]
             same = same and w.part[job, part] == s.chain[part]
         if same:
             return count
-    at, slowest = -1, -1
-    for other in range(count):
-        if s.offer[other] < 0:
-            continue
-        alike = s.where[other, 0] == s.chain[0] and w.offers.form[s.offer[other], c.FORM_PARTS] == parts
-        for part in range(parts):
-            alike = alike and w.offers.gpus[s.offer[other], part] == w.offers.gpus[offer, part]
-        if alike:
-            at = other
-        if slowest < 0 or s.rate[other] < s.rate[slowest]:
-            slowest = other
+    at = s.placed[s.foot[offer], s.chain[0]]
     if (at >= 0 and s.rate[at] >= rate) or not has_room(w, job, offer, s.chain):
         return count
     if at < 0:
         if count < len(s.offer):
             at = count
             count += 1
-        elif s.rate[slowest] < rate:
-            at = slowest
         else:
-            return count
+            at = _slowest(s, count)
+            if s.rate[at] >= rate:
+                return count
+            s.placed[s.foot[s.offer[at]], s.where[at, 0]] = -1
+        s.placed[s.foot[offer], s.chain[0]] = at
     return max(count, _add(w, s, job, at, offer, rate, parts))
+
+
+@kernel(lean=True)
+def _slowest(s, count):  # type: ignore[no-untyped-def]
+    """Of ``count`` places the slowest one where a job runs."""
+    slowest = -1
+    for at in range(count):
+        if s.offer[at] >= 0 and (slowest < 0 or s.rate[at] < s.rate[slowest]):
+            slowest = at
+    return slowest
 
 
 @kernel(lean=True)

@@ -81,7 +81,7 @@ def places(w, s, rule, slot):  # type: ignore[no-untyped-def]
     place = rule.said[1]
     if job != rule.said[0]:
         place = best_place(w, rule.sight, rule.terms, rule.room, job)
-    elif place >= 0:
+    elif place >= 0 and rule.sight.job[0] != job:  # another one was asked about meanwhile
         observe.survey(w, rule.sight, job)
     if place >= 0:
         its = rule.sight

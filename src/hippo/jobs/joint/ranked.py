@@ -173,10 +173,11 @@ def _needs(w, s, job):  # type: ignore[no-untyped-def]
     """Fewest GPUs that a job can run on."""
     if w.mark[job, c.ELASTIC] == 0:
         return w.mark[job, c.DEVICES]
-    least = w.mark[job, c.DEVICES]
-    for offer in range(len(s.total)):
-        if w.offers.form[offer, c.FORM_KIND] == w.mark[job, c.ROW] and w.mark[job, c.LEAST] <= s.total[offer]:
-            least = min(least, s.total[offer])
+    least, kind = w.mark[job, c.DEVICES], w.mark[job, c.ROW]
+    for number in range(s.kind_at[kind], s.kind_at[kind + 1]):
+        gpus = s.total[s.by_kind[number]]
+        if w.mark[job, c.LEAST] <= gpus:
+            least = min(least, gpus)
     return least
 
 
@@ -727,9 +728,11 @@ def _await(w, s, r, room, job):  # type: ignore[no-untyped-def]
                     best, wait, spare = domain, room.leaves[at], free - w.mark[job, c.DEVICES]
                     cost = price * room.leaves[at]
                 continue
-            for offer in range(len(s.total)):
-                form, gpus = w.offers.form[offer], s.total[offer]
-                if form[c.FORM_KIND] != w.mark[job, c.ROW] or form[c.FORM_PARTS] > 1 or gpus > free:
+            kind = w.mark[job, c.ROW]
+            for number in range(s.kind_at[kind], s.kind_at[kind + 1]):
+                offer = s.by_kind[number]
+                gpus = s.total[offer]
+                if w.offers.form[offer, c.FORM_PARTS] > 1 or gpus > free:
                     continue
                 if w.mark[job, c.LEAST] <= gpus <= w.mark[job, c.DEVICES]:
                     rate, per_s = w.offers.rate[offer, 0, 0], price + of_gpu * gpus
