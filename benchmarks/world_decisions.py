@@ -8,7 +8,8 @@ Milliseconds of CPU on one thread. *Upper*: one answer, look, thought, job and p
 executed change, all answers together (T_coord); *verified*: with what was said played ahead beside the rule. All jobs
 come within a second, and nobody decides before. Without a file networks of the configured size play, their weights as
 training begins. Then decisions per CPU second as roll-outs
-collect them (worlds as configured, of 8 domains): world, observation and policy together.
+collect them (worlds of 8 domains, as configured, then so crowded that about 30 jobs are there): world, observation and
+policy together, and the opening of the worlds that follow those that end, with the rule's play beside each.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from rivals import CLUSTER, ground  # type: ignore[import-not-found]
 SITES = ((8, 30, 12), (64, 500, 2))  # domains, jobs in the system at least, worlds
 ASKED_MS = {("upper", 8): 50, ("upper", 64): 1000, ("lower", 8): 5, ("lower", 64): 100}
 ASKED_PER_S = 3000
-WORLDS, STEPS = 64, 96  # of a roll-out
+WORLDS, STEPS = 64, 320  # of a roll-out
+CROWDED = 4.0  # load
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +122,12 @@ def decisions(agents: Agents, domains: int, jobs: int, worlds: int) -> Iterator[
     yield line(f"{where}: moment, verified", verified) + f", {degraded} left to the rule"
 
 
-def rolled() -> tuple[float, float]:
-    """Decisions per CPU second of roll-outs in configured worlds of 8 domains; jobs in the system in the mean."""
+def rolled(loads: tuple[float, ...]) -> str:
+    """A row of roll-outs in worlds of 8 domains."""
     usual = WorldLearning()
     settings = replace(
         usual,
-        worlds=replace(usual.worlds, cluster=str(CLUSTER), domains=(8,)),
+        worlds=replace(usual.worlds, cluster=str(CLUSTER), domains=(8,), loads=loads),
         run=replace(usual.run, parallel=WORLDS, shares=1),
     )
     scenes = drawn_scenes(settings, ground().offers, cluster=load_cluster(str(CLUSTER)))
@@ -133,11 +135,12 @@ def rolled() -> tuple[float, float]:
     policy = SiteAgents(settings)
     (share,) = share_learner(policy, settings, scenes, Place()).shares
     collect(policy, share, 2, settings)
-    began = process_time()
+    began, first = process_time(), share.batch.first
     roll = collect(policy, share, STEPS, settings)
-    spent_s = process_time() - began
+    pace, worlds = roll.decisions / (process_time() - began), share.batch.first - first
     there = np.expm1(roll.seen.site[..., :2].astype(np.float64) * 4.0).sum(axis=-1)  # who waits and who runs
-    return roll.decisions / spent_s, float(there.mean())
+    said = f"decisions per CPU second in roll-outs, K 8, {there.mean():.0f} jobs: {pace:,.0f} (asked {ASKED_PER_S:,d})"
+    return f"{said}, {roll.decisions:,d} decisions, {worlds} worlds opened"
 
 
 def main(file: Path | None) -> None:
@@ -152,8 +155,8 @@ def main(file: Path | None) -> None:
     print(f"{'ms of CPU, one thread':34s}{heads[0]:>8s}" + "".join(f"{head:>10s}" for head in heads[1:]))
     for each in SITES:
         print(*decisions(agents, *each), sep="\n", flush=True)
-    pace, there = rolled()
-    print(f"decisions per CPU second in roll-outs, K 8, {there:.0f} jobs: {pace:,.0f} (asked {ASKED_PER_S:,d})")
+    for loads in (WorldLearning().worlds.loads, (CROWDED,)):
+        print(rolled(loads), flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 import hippo
 from hippo import compiling
-from hippo.compiling import kernel
+from hippo.compiling import Row, kernel
 
 CALLED = """
 from hippo.compiling import kernel
@@ -442,6 +442,12 @@ def _two_ticks(world):  # type: ignore[no-untyped-def]
     return world.clock[0]
 
 
+@kernel(lean=True)
+def _tick_each(row, count):  # type: ignore[no-untyped-def]
+    for each in range(count):
+        _tick(row[each])
+
+
 @kernel
 def _tick_of_its_own(count):  # type: ignore[no-untyped-def]
     found = 0.0
@@ -477,6 +483,18 @@ def test_a_flat_kernel_is_handed_its_fields() -> None:
 
 def test_a_tuple_that_a_kernel_makes_is_handed_on_anew_in_every_round() -> None:
     assert _tick_of_its_own(4) == 0 + 1 + 2 + 3 + 4 * 3
+
+
+def test_tuples_side_by_side_are_found_at_their_places() -> None:
+    row = Row(2)
+    for each in range(2):
+        row[each] = World(2 + each, np.array([0.5, 0.0, 0.0]), Inside(np.zeros(1, np.int64)))
+    _tick_each(row, 2)
+    row[1] = World(5, np.zeros(1), Inside(np.zeros(1, np.int64)))  # another one in its place
+    _tick_each(row, 2)
+    assert [(row[each].clock[0], row[each].inside.level[0]) for each in range(2)] == [(4.5, 6), (5.0, 1)]
+    with pytest.raises(AssertionError, match="tuples of a row are of one type"):
+        row[0] = World(2, np.zeros((2, 2)), Inside(np.zeros(1, np.int64)))
 
 
 def test_arrays_of_a_tuple_are_held_as_often_afterwards_as_before() -> None:

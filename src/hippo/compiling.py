@@ -58,6 +58,7 @@ from numba.core.types.functions import BaseFunction
 from numba.core.typing.templates import infer_getattr, infer_global
 from numba.extending import models, overload, register_model, typeof_impl, unbox
 from numba.np import arrayobj, linalg
+from numba.np.numpy_support import as_dtype
 
 LOG = logging.getLogger(__name__)
 MARK = b"@" + b"kernel"  # what a file that holds kernels holds, but not this one
@@ -629,37 +630,39 @@ class Row:
         self.laid: list[Any] = [None] * count  # as kernels read them
         self.places = np.zeros(count, np.intp)
         self.place = self.places.ctypes.data
-        self.kind: Shared | None = None
+        self.kind: Shared | None = None  # of the first that is set, as of all others
+        self.lay: Callable[[Any], Any] = lambda value: value
 
     def __getitem__(self, each: int) -> Any:
         return self.tuples[each]
 
     def __setitem__(self, each: int, value: Any) -> None:
-        kind = numba.typeof(value)
-        self.kind = self.kind or Shared(kind)
-        assert self.kind.of == kind, "tuples of a row are of one type"
-        self.tuples[each], self.laid[each] = value, _laid(kind, value)
+        if self.kind is None:
+            self.kind = Shared(numba.typeof(value))
+            self.lay = _layer(self.kind.of)[1]
+        self.tuples[each], self.laid[each] = value, self.lay(value)
         self.places[each] = ctypes.addressof(self.laid[each])
 
 
-def _laid(kind: types.Type, value: Any) -> Any:
-    """A value as machine code reads it; of arrays nobody counts who holds them."""
-    layout = _layout(kind)
+def _layer(kind: types.Type) -> tuple[Any, Callable[[Any], Any]]:
+    """What lies where machine code reads a value of a type, and what lays one there; nobody counts who holds arrays."""
     if isinstance(kind, types.Array):
-        return layout(0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides)
-    if isinstance(kind, types.BaseNamedTuple):
-        return layout(*(_laid(each, part) for each, part in zip(kind, value, strict=True)))
-    return layout(value)
+        numbers, about = ctypes.c_ssize_t * (5 + 2 * kind.ndim), (as_dtype(kind.dtype), kind.ndim)
+        contiguous = kind.layout == "C"
 
+        def lay(array: Any) -> Any:
+            same = (array.dtype, array.ndim) == about and (array.flags.c_contiguous or not contiguous)
+            assert same, f"tuples of a row are of one type: {array.dtype} of {array.ndim} axes is not {kind}"
+            return numbers(0, 0, array.size, array.itemsize, array.ctypes.data, *array.shape, *array.strides)
 
-@cache
-def _layout(kind: types.Type) -> Any:
-    if isinstance(kind, types.Array):
-        return ctypes.c_ssize_t * (5 + 2 * kind.ndim)
+        return numbers, lay
     if isinstance(kind, types.BaseNamedTuple):
-        fields = [(f"at_{at}", _layout(each)) for at, each in enumerate(kind)]
-        return type("Laid", (ctypes.Structure,), {"_fields_": fields})
-    return {types.boolean: ctypes.c_bool, types.int64: ctypes.c_int64, types.float64: ctypes.c_double}[kind]
+        parts = [_layer(each) for each in kind]
+        fields = [(f"at_{at}", layout) for at, (layout, _) in enumerate(parts)]
+        whole = type("Laid", (ctypes.Structure,), {"_fields_": fields})
+        return whole, lambda value: whole(*(lay(each) for (_, lay), each in zip(parts, value, strict=True)))
+    plain = {types.boolean: ctypes.c_bool, types.int64: ctypes.c_int64, types.float64: ctypes.c_double}[kind]
+    return plain, plain
 
 
 class _RowType(types.Type):  # type: ignore[misc]

@@ -30,7 +30,7 @@ def blocks_free(w, mine, pool, block):  # type: ignore[no-untyped-def]
                 if w.piece[piece, c.PIECE_BIN] == each:
                     devices += w.piece[piece, c.PIECE_DEVICES]
                 piece = w.piece[piece, c.PIECE_OF_JOB]
-            count += devices // block
+            count += devices // block if devices >= block else 0  # to divide takes long
     return count
 
 

@@ -185,7 +185,7 @@ def _blocks(w, s):  # type: ignore[no-untyped-def]
         for size in range(len(s.size)):
             s.free[domain, size] = 0
     for each in range(len(w.bin)):
-        if w.bin[each, c.BIN_UP] == 1:
+        if w.bin[each, c.BIN_UP] == 1 and w.bin[each, c.BIN_FREE] > 0:
             domain = w.pool[w.bin[each, c.BIN_POOL], c.POOL_DOMAIN]
             for size in range(len(s.size)):
                 s.free[domain, size] += w.bin[each, c.BIN_FREE] // s.size[size]
@@ -654,10 +654,10 @@ def _grow(w, s, offer, first):  # type: ignore[no-untyped-def]
     s.chain[0] = first
     block = w.offers.form[offer, c.FORM_BLOCK]
     for part in range(1, w.offers.form[offer, c.FORM_PARTS]):
-        best, most, here = -1, 0.0, s.chain[part - 1]
+        best, most, here, need = -1, 0.0, s.chain[part - 1], w.offers.gpus[offer, part] // block
         for domain in range(len(s.mine)):
             carries = min(s.left[here, domain], s.left[domain, here])
-            if carries <= most or s.mine[domain, s.block[offer]] < w.offers.gpus[offer, part] // block:
+            if carries <= most or s.mine[domain, s.block[offer]] < need:
                 continue
             used = False
             for before in range(part):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -100,19 +101,25 @@ def open_world(
 def _refused(kinds: Shapes, workload: JobWorkload, site: JobSite, offers: OfferTable) -> tuple[tuple[int, str], ...]:
     """Who can never run: gangs as ``shapes`` says, elastic jobs of whose offers none fits on the empty site."""
     elastic, row, sizes = workload.elastic, offers.rows(workload), offers.gpus.sum(axis=1)
-    found = [each for each in kinds.refused if not elastic[each[0]]]
-    for job in np.flatnonzero(elastic).tolist():
-        usable = kinds.partly[kinds.of_job[job]]
+
+    @cache
+    def why(shape: int, kind: int, least: int, most: int) -> str:
+        usable = kinds.partly[shape]
         held = sorted((pool.devices for pool, may in zip(site.pools, usable, strict=True) if may), reverse=True)
         held = (held + [0] * c.MOST_PARTS)[: c.MOST_PARTS]
-        sized = (offers.kind == row[job]) & (sizes >= workload.least[job]) & (sizes <= workload.most[job])
+        sized = (offers.kind == kind) & (sizes >= least) & (sizes <= most)
         if not held[0]:
-            found.append((job, "no device of the site can run it, or no link leads from its data to one"))
-        elif not sized.any():
-            found.append((job, f"no plan trains it on {workload.least[job]} to {workload.most[job]} devices"))
-        elif not (sized & (offers.gpus <= np.array(held)).all(axis=1)).any():
-            found.append((job, f"needs more devices than the site has: at least {sizes[sized].min()}"))
-    return tuple(sorted(found))
+            return "no device of the site can run it, or no link leads from its data to one"
+        if not sized.any():
+            return f"no plan trains it on {least} to {most} devices"
+        if not (sized & (offers.gpus <= np.array(held)).all(axis=1)).any():
+            return f"needs more devices than the site has: at least {sizes[sized].min()}"
+        return ""
+
+    found = [each for each in kinds.refused if not elastic[each[0]]]
+    asked = np.stack([kinds.of_job, row, workload.least, workload.most], axis=1)
+    found += [(job, why(*asked[job].tolist())) for job in np.flatnonzero(elastic).tolist()]
+    return tuple(sorted(each for each in found if each[1]))
 
 
 def _check(policy: QueuePolicy, settings: ReplayRules) -> None:

@@ -5,14 +5,16 @@ n jobs, S shapes, P pools, M sets, Q combinations of what jobs ask of a pool.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.engine.keys import MOST_POOLS
 from hippo.jobs.placement.slowdown import INSIDE, MOST_DOMAINS, Slowdown
-from hippo.jobs.settings import MOST_GROUPS, MOST_TIMES_LONGER, Failures, ReplayRules
+from hippo.jobs.settings import MOST_GROUPS, MOST_TIMES_LONGER, ReplayRules
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
@@ -67,8 +69,9 @@ def shapes(workload: JobWorkload, site: JobSite, settings: ReplayRules, slowdown
         why = why or _too_wide(workload, site, job, usable=usable_here, row=int(row[job]), settings=settings)
         never.append((job, why))
     if settings.failures is not None:
+        up = cache(settings.failures.share_up)  # many shapes ask for as many nodes
         together = [
-            _share_up(settings.failures, site, int(devices), whole=whole, parts=parts if fits[0] >= 0 else None)
+            _share_up(up, site, int(devices), whole=whole, parts=parts if fits[0] >= 0 else None)
             for devices, whole, parts, fits in zip(found[:, 1], allowed, partly, sets, strict=True)
         ]
         kept = np.where(hopeless[of_job], -1, of_job)
@@ -108,14 +111,17 @@ def _ever_near(clients: Ints, bound_s: NDArray[np.float64], site: JobSite) -> Fl
     return found
 
 
-def _share_up(failures: Failures, site: JobSite, devices: int, *, whole: Flags, parts: Flags | None) -> float:
-    """Share of the time in which enough nodes for a job are up: of one pool or over several (``parts``)."""
+def _share_up(
+    up: Callable[[int, int], float], site: JobSite, devices: int, *, whole: Flags, parts: Flags | None
+) -> float:
+    """Share of the time in which enough nodes for a job are up: of one pool or over several (``parts``). ``up``: in
+    which so many of so many nodes are."""
     pools = [pool for pool, may in zip(site.pools, whole, strict=True) if may]
-    shares = [failures.share_up(-(-devices // pool.per_node), pool.nodes) for pool in pools]
+    shares = [up(-(-devices // pool.per_node), pool.nodes) for pool in pools]
     if parts is not None:
         spanned = [pool for pool, may in zip(site.pools, parts, strict=True) if may]
         nodes = -(-devices // max(pool.per_node for pool in spanned))
-        shares.append(failures.share_up(nodes, sum(pool.nodes for pool in spanned)))
+        shares.append(up(nodes, sum(pool.nodes for pool in spanned)))
     return max(shares, default=0.0)
 
 

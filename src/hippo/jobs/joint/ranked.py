@@ -706,15 +706,16 @@ def _count_leavers(w, room):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _await(w, s, r, room, job):  # type: ignore[no-untyped-def]
+def _await(w, s, r, room, job, most):  # type: ignore[no-untyped-def]
     """What is told to become free in one domain and costs a job least, counted in devices: the domain, in how many
-    seconds, GPUs that it leaves over then, and the cost; -1: nothing. Domains that are kept for others do not count."""
+    seconds, and GPUs that it leaves over then; -1: nothing below ``most``. Domains that are kept for others do not
+    count."""
     price, of_gpu, count = _price(w, s, r, job), _gpu_price(w, s, r, job), _count_leavers(w, room)
-    best, wait, spare, cost = -1, 0.0, 0, np.inf
+    best, wait, spare, cost = -1, 0.0, 0, most
     for domain in range(len(room.since)):
         if room.since[domain] < np.inf:
             continue
-        free = _free(w, domain)
+        free, before = _free(w, domain), 0
         s.chain[0] = domain
         for at in range(count):
             held = _held(w, room.leaver[at], domain)
@@ -732,14 +733,15 @@ def _await(w, s, r, room, job):  # type: ignore[no-untyped-def]
             for number in range(s.kind_at[kind], s.kind_at[kind + 1]):
                 offer = s.by_kind[number]
                 gpus = s.total[offer]
-                if w.offers.form[offer, c.FORM_PARTS] > 1 or gpus > free:
+                if w.offers.form[offer, c.FORM_PARTS] > 1 or not before < gpus <= free:  # the earlier the cheaper
                     continue
                 if w.mark[job, c.LEAST] <= gpus <= w.mark[job, c.DEVICES]:
                     rate, per_s = w.offers.rate[offer, 0, 0], price + of_gpu * gpus
                     each = price * room.leaves[at] + _pays(w, r, job, offer, s.chain, rate, per_s)
                     if each < cost:
                         best, wait, spare, cost = domain, room.leaves[at], free - gpus, each
-    return best, wait, spare, cost
+            before = free
+    return best, wait, spare
 
 
 @kernel(lean=True)
@@ -756,14 +758,14 @@ def _is_patient(w, s, r, room, job, now):  # type: ignore[no-untyped-def]
     """Whether an elastic job that could begin at that cost waits for what costs it less by ``patience``."""
     if r.patience == 1.0:
         return False
-    _, _, _, later = _await(w, s, r, room, job)
-    return later < (1.0 - r.patience) * now
+    domain, _, _ = _await(w, s, r, room, job, (1.0 - r.patience) * now)
+    return domain >= 0
 
 
 @kernel(lean=True)
 def _reserve(w, s, r, room, job):  # type: ignore[no-untyped-def]
     """Keep for a job that waits the domain where it is going to begin; returns how many that are."""
-    domain, wait, spare, _ = _await(w, s, r, room, job)
+    domain, wait, spare = _await(w, s, r, room, job, np.inf)
     if domain < 0:
         return 0
     room.since[domain], room.spare[domain] = w.clock[c.NOW] + wait, spare

@@ -157,9 +157,11 @@ class OfferTable:
 
     def rows(self, workload: JobWorkload) -> Ints:
         """(n,) the kind of each job, -1: it is not elastic, or of none of them."""
-        place, found = {kind: row for row, kind in enumerate(self.kinds)}, np.full(len(workload), -1, np.int64)
-        for job in np.flatnonzero(workload.elastic).tolist():
-            found[job] = place.get(workload.terms(job), -1)
+        found = np.full(len(workload), -1, np.int64)
+        for row, kind in enumerate(self.kinds):
+            named = np.array([model == kind.model for model in workload.models])[workload.model]
+            same = named & (workload.batch == kind.batch) & (workload.seq == kind.seq)
+            found[same & workload.elastic] = row
         return found
 
     @classmethod

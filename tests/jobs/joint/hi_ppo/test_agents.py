@@ -20,7 +20,7 @@ from hippo.jobs.joint.hi_ppo import policy as served
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, decide, tensors
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
 from hippo.jobs.joint.hi_ppo.train import POLICY, learned, packed
-from hippo.jobs.joint.hi_ppo.worlds import WorldBatch, by_rule
+from hippo.jobs.joint.hi_ppo.worlds import BESIDE, RuleCurve, WorldBatch, beside, by_rule, paid
 from hippo.jobs.joint.moment import Moment
 from hippo.jobs.joint.play import opened, play_jointly
 from hippo.jobs.placement.offers import MOST_PARTS, OfferTable
@@ -231,14 +231,22 @@ def test_calm_nodes_come_first_where_that_is_asked():
     assert not world.bin[inside, c.BIN_RANK].any()
 
 
+def test_what_was_paid_by_a_time_lies_between_two_rows():
+    curve = RuleCurve(np.array([0.0, 10.0, 40.0]), np.array([0.0, 5.0, 20.0]), np.zeros((3, 4)))
+    asked = [-5.0, 0.0, 4.0, 10.0, 25.0, 40.0, 1e12, np.inf]
+    assert [paid(curve, each) for each in asked] == [0.0, 0.0, 2.0, 5.0, 12.5, 20.0, 20.0, 20.0]
+    assert [paid(curve, each) for each in asked] == np.interp(asked, curve.time_s, curve.paid_s).tolist()
+
+
 def test_who_does_as_the_rule_stands_as_the_rule():
     scene = scenes().scene(5)
     env, curve, found = WorldEnv(scene, prices(scene)), by_rule(scene), np.zeros(2, np.int64)
+    stands = np.zeros(BESIDE)
     while not env.done:
-        beside = curve.beside(env.world.clock[c.NOW], env.standing, len(env.price))
-        assert np.isfinite(beside).all()
+        beside(curve, env.world.clock[c.NOW], env.standing, len(env.price), stands)
+        assert np.isfinite(stands).all()
         if not found[0] >= 0:  # time went on: all that the rule answers at once counts as one
-            assert beside[4] == pytest.approx(0.0, abs=1e-9)
+            assert stands[4] == pytest.approx(0.0, abs=1e-9)
         found[:] = env.advised()
         env.answer(int(found[0]), int(found[1]))
 
