@@ -45,7 +45,7 @@ SITES = ((8, 30, 12), (64, 500, 2))  # domains, jobs in the system at least, wor
 ASKED_MS = {("upper", 8): 50, ("upper", 64): 1000, ("lower", 8): 5, ("lower", 64): 100}
 ASKED_PER_S = 3000
 WORLDS, STEPS = 64, 320  # of a roll-out
-CROWDED = 4.0  # load
+CROWDED = 3.0  # load
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,9 +162,14 @@ def _mean(values: Tensor, together: Together) -> Tensor:
     return (told[:-1] / told[-1].clamp_min(1e-12)).reshape(values.shape[1:])
 
 
+def likely(logits: Tensor, mask: Tensor) -> Tensor:
+    """Log probabilities (N, M) of a masked choice."""
+    return torch.log_softmax(torch.where(mask, logits, NEVER), dim=-1)
+
+
 def choice(logits: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Log probabilities (N, M) of a masked choice and its entropy (N,)."""
-    log_probs = torch.log_softmax(torch.where(mask, logits, NEVER), dim=-1)
+    log_probs = likely(logits, mask)
     return log_probs, -(log_probs.exp() * torch.where(mask, log_probs, 0.0)).sum(-1)
 
 

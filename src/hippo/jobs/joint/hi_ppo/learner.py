@@ -28,7 +28,7 @@ from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning
 from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Sights, WorldBatch
 from hippo.learn.advantage import advantages
 from hippo.learn.distributed import Place
-from hippo.learn.ppo import Batch, Evaluated, Losses, choice, minibatches, normalised, take, update
+from hippo.learn.ppo import Batch, Evaluated, Losses, likely, minibatches, normalised, take, update
 from hippo.learn.randomness import numbers, words
 from hippo.learn.session import Learned
 from hippo.learn.settings import Ppo
@@ -99,15 +99,15 @@ def tensors(sights: Sights) -> MomentsSeen:
     return MomentsSeen(*(torch.from_numpy(each) for each in sights))
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def decide(policy: SiteAgents, batch: WorldBatch, rng: np.random.Generator | None, *, lower: bool = True) -> Decided:
     """An answer in each world. Without random numbers: the likeliest; not ``lower``: the quickest shape."""
     seen = tensors(batch.sights)
     thought = policy.upper.think(seen)
-    whom = choice(policy.upper.whom(thought), seen.may)[0].numpy()
+    whom = likely(policy.upper.whom(thought), seen.may).numpy()
     slot = drawn(whom, rng)
     batch.ask(slot)
-    whither = choice(policy.upper.whither(thought, torch.from_numpy(slot), seen), seen.may_place)[0].numpy()
+    whither = likely(policy.upper.whither(thought, torch.from_numpy(slot), seen), seen.may_place).numpy()
     place = drawn(whither, rng)
     batch.hand_down(slot, place)
     some = batch.sights.may_place.any(1)
@@ -116,7 +116,7 @@ def decide(policy: SiteAgents, batch: WorldBatch, rng: np.random.Generator | Non
     asked = np.flatnonzero(batch.sights.may_shape.any(1))
     if lower and len(asked):
         rows = torch.from_numpy(asked)
-        how = choice(policy.lower.scores(seen.shapes[rows]), seen.may_shape[rows])[0].numpy()
+        how = likely(policy.lower.scores(seen.shapes[rows]), seen.may_shape[rows]).numpy()
         shape[asked] = drawn(how, rng)
         below[asked] = _of(how, shape[asked])
     values = policy.upper.value(thought, seen).numpy()
@@ -322,9 +322,9 @@ class WorldLearner:
         log_prob = torch.from_numpy(np.concatenate([roll.lower.reshape(-1) for roll in rolls]))[rows]
         terms = self.settings.lower
         with torch.no_grad():
-            likely = choice(self.policy.lower.scores(seen.shapes), seen.may_shape)[0].exp()
+            chances = likely(self.policy.lower.scores(seen.shapes), seen.may_shape).exp()
             reward = terms.reward(seen.shapes)
-            own = reward.gather(1, chosen[:, None])[:, 0] - (likely * reward).sum(1)
+            own = reward.gather(1, chosen[:, None])[:, 0] - (chances * reward).sum(1)
         mixed = normalised(advantage[rows], together) * terms.shared + own
         batch = Batch(seen, chosen, log_prob, normalised(mixed, together), torch.zeros(len(rows), 1))
         share = np.repeat(np.arange(len(rolls)), [roll.decisions for roll in rolls])
