@@ -673,6 +673,7 @@ class _RowType(types.Type):  # type: ignore[misc]
 
 @typeof_impl.register(Row)
 def _type_of_row(row: Row, _: Any) -> _RowType:
+    assert row.kind is not None, "a row without tuples"
     return _RowType(row.kind)
 
 

@@ -297,7 +297,7 @@ class WorldBatch:
             reward += found.ruled_s.astype(np.float32)
             reward *= (jobs / self.total_s).astype(np.float32)
             reward += weight * (-found.spent[:, 0] / self.usd_per_job - reward)
-        for each in np.flatnonzero(found.done):
+        for each in np.flatnonzero(found.done).tolist():
             if self.regret:
                 self.ended.append(float(self.paid[each] / self.total_s[each]))
             if self.endless:
