@@ -66,6 +66,7 @@ def in_threads(jobs: list[RunJob], folder: Path, steps: int) -> list[float]:
                     seat.runner.update(step, 0.0)
                     found[step] = seat.runner.compute.loss()
             border.wait(60.0)
+        seat.close()
         losses_of[me] = found
 
     with ThreadPoolExecutor(len(everybody)) as pool:

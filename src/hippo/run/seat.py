@@ -130,6 +130,10 @@ class Seat:
         habits = Habits(_free(work, worker, job.options.order), job.options.backward == "whole")
         return Runner(work, worker, compute, ties, habits, self.beat)
 
+    def close(self) -> None:
+        """The process has no more to do."""
+        self._meeting.close()
+
     def break_off(self, error: BaseException) -> None:
         """The step that runs is not going to end; may be called from another thread."""
         self._inbox.failed(error)

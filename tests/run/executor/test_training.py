@@ -42,6 +42,7 @@ def trained(job: RunJob, folder: Path) -> list[float]:
             runner.run(step, 0.0)
             runner.update(step, 0.0)
             found.append(runner.compute.loss())
+        seat.close()
         return found
 
     with ThreadPoolExecutor(world) as pool:

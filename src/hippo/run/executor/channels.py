@@ -155,6 +155,10 @@ class Channel:
         message = tensor if self._codec is None else self._codec.encode(tensor)
         self._posted.put((self._group.send([message], 1, tag), message, None))
 
+    def close(self) -> None:
+        """Nothing comes or goes any more; its thread ends."""
+        self._posted.put(None)
+
     def _wait(self) -> None:
         while (entry := self._posted.get()) is not None:
             work, tensor, heard = entry
@@ -225,6 +229,11 @@ class Meeting:
         if key not in self._channels:
             self._channels[key] = Channel(self._made[name], failed=failed, codec=codec)
         return self._channels[key]
+
+    def close(self) -> None:
+        """Threads of all channels end, but those that wait for what never comes."""
+        for channel in self._channels.values():
+            channel.close()
 
     def _new(self, name: str, processes: Sequence[int]) -> Any:
         store, place = dist.PrefixStore(f"{self.era}-{name}", self._store), list(processes).index(self.process)
