@@ -10,14 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.joint import rules
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import opened, play_jointly, step
 from hippo.jobs.joint.ranked import ARRIVED, ATTAINED, CHEAPEST, FIRST, FULLEST, GRADIENT, LEFT, PRICED
 from hippo.jobs.joint.rules import Ranked
+from hippo.jobs.joint.settings import SRPT
+from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.policies.heuristics import FIFO
+from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import DevicePool, site
 from hippo.jobs.workload import JobWorkload
@@ -68,6 +73,52 @@ def test_what_was_told_decides_who_goes_first_and_what_is_true_when_it_ends():
     told_less = [replace(jobs[0], estimate_s=60.0), jobs[1]]
     ledger = play_jointly(JobWorkload.of(told_less), alone, rules.SRPT, offers=offers())
     assert dict(zip(("long", "short"), ledger.finish_s.tolist(), strict=True)) == {"long": 90.0, "short": 170.0}
+
+
+@pytest.mark.parametrize("first_s", [10.0, 1000.0])
+@pytest.mark.parametrize("stops", [True, False])
+def test_of_gangs_that_tell_nothing_the_past_decides_and_not_what_is_true(first_s: float, stops: bool):
+    """Three jobs for the whole site; those of ``brief`` ended after 10 s a hundred times, those of ``long`` after a day.
+    Whoever of the two that wait is quicker in truth, ``brief`` goes first; where durations are told, the quicker one."""
+    ended = [Job(f"{who}-{k}", 300.0 * k, s, 4, user=who) for k in range(100) for who, s in USUAL.items()]
+    other_s = 1010.0 - first_s
+    now = JobWorkload.of(
+        [Job("runs", 0.0, 100.0, 4), Job("l", 1.0, other_s, 4, user="long"), Job("b", 2.0, first_s, 4, user="brief")]
+    )
+    alone, rest = site([DevicePool("d0", "gpu", 1, 4)]), {"offers": OfferTable.none()}
+    settings_ = ReplayRules(restart_s=0.0, stops=stops)
+    learner = LearnedSetup(past=JobWorkload.of(ended))
+    untold = play_jointly(now, alone, SRPT, settings_, **rest, learner=learner).first_start_s.tolist()
+    assert untold[2] < untold[1]
+    told = play_jointly(now, alone, SRPT, settings_, **rest).first_start_s.tolist()
+    assert (told[2] < told[1]) == (first_s < other_s)
+    said = replace(now, estimate_s=now.duration_s)
+    again = play_jointly(said, alone, SRPT, settings_, **rest, learner=learner).first_start_s.tolist()
+    assert again == told
+
+
+USUAL = {"brief": 10.0, "long": 86400.0}
+
+
+def test_where_nothing_is_told_srpt_does_about_as_the_learned_policy():
+    """Gangs alone: both rank by the same index, looked at at other moments; first come, first served takes far longer."""
+    rng, count = np.random.default_rng(5), 400
+    durations = np.exp(rng.normal(5.5, 2.0, count)) + 1.0
+    sizes, users = rng.choice([1, 2, 4, 8], count, p=[0.6, 0.15, 0.15, 0.1]), rng.integers(0, 6, count)
+    arrivals = np.sort(rng.uniform(0.0, float((durations * sizes).sum()) / 32 / 1.2, count))
+    rows = zip(arrivals.tolist(), durations.tolist(), sizes.tolist(), users.tolist(), strict=True)
+    jobs = JobWorkload.of([Job(f"j{k}", a, s, d, user=f"u{u}") for k, (a, s, d, u) in enumerate(rows)])
+    there = site([DevicePool(f"d{k}", "gpu", 2, 8) for k in range(2)])
+    took = {
+        name: float((ledger.finish_s - jobs.arrival_s).mean())
+        for name, ledger in {
+            "srpt": play_jointly(jobs, there, SRPT, offers=OfferTable.none(), learner=LearnedSetup()),
+            "learned": play(jobs, there, LEARNED),
+            "fifo": play(jobs, there, FIFO),
+        }.items()
+    }
+    assert took["srpt"] == pytest.approx(took["learned"], rel=0.05)
+    assert took["srpt"] < 0.7 * took["fifo"]
 
 
 @pytest.mark.parametrize("scheduler", EVERYONE, ids=lambda each: each.name)

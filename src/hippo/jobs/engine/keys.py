@@ -59,25 +59,45 @@ def remaining(w, job, now):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def told_s(w, job):  # type: ignore[no-untyped-def]
-    """Work of a job by what was told of it when it came; nothing was told: all of it."""
-    row = w.job[job]
-    return row[c.ESTIMATE] if row[c.ESTIMATE] == row[c.ESTIMATE] else row[c.DURATION]
-
-
-@kernel(lean=True)
-def told_left(w, job, now):  # type: ignore[no-untyped-def]
-    """Work that is left of that."""
-    return max(0.0, told_s(w, job) - (w.job[job, c.DURATION] - remaining(w, job, now)))
-
-
-@kernel(lean=True)
 def attained(w, job, now):  # type: ignore[no-untyped-def]
     """Work that is done, in seconds on devices of speed 1: never what is left."""
     row = w.job[job]
     if w.mark[job, c.STATUS] != c.RUNNING:
         return row[c.WORKED]
     return row[c.WORKED] + row[c.DONE_IN_RUN] + max(0.0, now - max(row[c.READY], row[c.AS_OF])) * row[c.RATE]
+
+
+@kernel(lean=True)
+def is_untold(w, job):  # type: ignore[no-untyped-def]
+    """Whether it is not known how long a gang takes: nothing was told, and it has not ended. The past of jobs like it
+    is known instead."""
+    told = w.job[job, c.ESTIMATE] == w.job[job, c.ESTIMATE] or w.mark[job, c.ELASTIC] == 1
+    return w.learns and not told and w.mark[job, c.STATUS] != c.DONE
+
+
+@kernel(lean=True)
+def index_s(w, job):  # type: ignore[no-untyped-def]
+    """What stands for the work that is left of a gang that is untold: the learned policy's index of it for one device,
+    the least expected time per completion of jobs like it that have done as much (Gittins), as of when it was last
+    worked out."""
+    return w.learned.order[job] / w.mark[job, c.DEVICES]
+
+
+@kernel(lean=True)
+def told_s(w, job):  # type: ignore[no-untyped-def]
+    """Work of a job by what was told of it when it came; nothing was told: all of it, or what ``index_s`` says."""
+    row = w.job[job]
+    if is_untold(w, job):
+        return attained(w, job, w.clock[c.NOW]) + index_s(w, job)
+    return row[c.ESTIMATE] if row[c.ESTIMATE] == row[c.ESTIMATE] else row[c.DURATION]
+
+
+@kernel(lean=True)
+def told_left(w, job, now):  # type: ignore[no-untyped-def]
+    """Work that is left of that."""
+    if is_untold(w, job):
+        return index_s(w, job)
+    return max(0.0, told_s(w, job) - (w.job[job, c.DURATION] - remaining(w, job, now)))
 
 
 @kernel(lean=True)

@@ -429,6 +429,21 @@ def _show(s, first, count, most, job, key):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def include_job(w, s, count, job):  # type: ignore[no-untyped-def]
+    """See to it that a job that waits is among the ``count`` that are shown; where it is not, more wait than there is
+    room for, and the last of them falls out. Returns at which place it stands."""
+    last = -1
+    for at in range(count):
+        if s.job[at] == job:
+            return at
+        if w.mark[s.job[at], c.STATUS] == c.WAITING:
+            last = at
+    s.job[last], s.key[last] = job, -urgency(w, s, job)
+    _job(w, s, last, count)
+    return last
+
+
+@kernel(lean=True)
 def _job(w, s, at, shown):  # type: ignore[no-untyped-def]
     job, now, numbers = s.job[at], w.clock[c.NOW], s.jobs[at]
     row, mark = w.job[job], w.mark[job]

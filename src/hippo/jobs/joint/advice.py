@@ -53,14 +53,12 @@ def advisor(
 
 @kernel(lean=True)
 def look(w, s, rule):  # type: ignore[no-untyped-def]
-    """As ``observe.look``; marks whom the rule would choose next of those that are shown, or nobody."""
-    count = observe.look(w, s)
+    """As ``observe.look``; marks whom the rule would choose next, who is among those that are shown, or nobody."""
+    count, slot = observe.look(w, s), -1
     rule.said[0], rule.said[1] = next_begun(w, rule.sight, rule.terms, rule.room)
-    slot = -1
-    for at in range(count):
-        if rule.said[0] >= 0 and s.job[at] == rule.said[0]:
-            slot = at
-    if slot < 0 and s.stops:
+    if rule.said[0] >= 0:
+        slot = observe.include_job(w, s, count, rule.said[0])
+    elif s.stops:
         slot = _to_stop(w, s)
     if slot < 0:
         s.site[ADVISED_NOBODY] = 1.0

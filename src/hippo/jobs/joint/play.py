@@ -8,16 +8,22 @@ from dataclasses import replace
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
+from hippo.jobs.engine.learned_keys import refresh
 from hippo.jobs.engine.opening import Opening, open_world
 from hippo.jobs.engine.play import advance, ledger
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.record import Recorder
+from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.policies.heuristics import FIFO
+from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules, Tenants
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
+
+UNTOLD = replace(LEARNED, levels=())
+"""What keeps the index of gangs that tell nothing up to date: it is looked at anew at every moment, and at no others."""
 
 
 def play_jointly(
@@ -28,12 +34,13 @@ def play_jointly(
     *,
     offers: OfferTable,
     tenants: Tenants | None = None,
+    learner: LearnedSetup | None = None,
     recorder: Recorder | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> Ledger:
-    """Replay a workload whose training jobs are elastic; ``recorder`` is told of every moment, ``watch`` as in
-    ``engine.play``."""
-    opening = opened(workload, site, settings, offers=offers, tenants=tenants)
+    """Replay a workload whose training jobs are elastic; ``learner`` as in ``opened``; ``recorder`` is told of every
+    moment, ``watch`` as in ``engine.play``."""
+    opening = opened(workload, site, settings, offers=offers, tenants=tenants, learner=learner)
     moment = Moment.of(opening.world, workload, site, offers, stops=settings is None or settings.stops)
     while step(opening.world):
         if recorder is not None:
@@ -61,10 +68,12 @@ def opened(
     *,
     offers: OfferTable,
     tenants: Tenants | None = None,
+    learner: LearnedSetup | None = None,
 ) -> Opening:
-    """A world whose jobs wait for a scheduler."""
-    rules = settings or ReplayRules()
-    return open_world(workload, site, FIFO, rules, offers=offers, tenants=tenants)
+    """A world whose jobs wait for a scheduler. ``learner``: gangs without an estimate tell nothing of how long they
+    take, and what the past of jobs like them says stands for it (``keys.index_s``); None: they tell all."""
+    rules, policy = settings or ReplayRules(), FIFO if learner is None else UNTOLD
+    return open_world(workload, site, policy, rules, offers=offers, tenants=tenants, learner=learner)
 
 
 @kernel(lean=True)
@@ -74,4 +83,5 @@ def step(w):  # type: ignore[no-untyped-def]
         return False
     if w.links.tally[c.UNSHARED] == 1:
         share(w)
+    refresh(w, w.clock[c.NOW])
     return True

@@ -7,6 +7,9 @@ back g / G of what the site does. So jobs are large where nobody waits and small
 al., 2020), whose closed form is for one law of speedup. Who runs can be counted, too (``busy``), for those who are to
 come.
 
+Gangs that tell nothing of how long they take rank by what the past of jobs like them says, where that is remembered
+(``keys.index_s``).
+
 Where nobody is stopped for others, a job may wait for a domain that is told to become free (``patience``), and domains
 may be kept for who waits, so that whoever ranks behind takes only what is left over there, or is told to end before
 (EASY backfilling: Lifka 1995; Mu'alem and Feitelson 2001).
@@ -25,7 +28,7 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import elastic
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
-from hippo.jobs.engine.keys import attained, told_left
+from hippo.jobs.engine.keys import attained, is_untold, told_left
 from hippo.jobs.engine.observe import Sight, exchange_usd, survey
 from hippo.jobs.engine.running import find_pool, stop, try_start
 
@@ -70,6 +73,7 @@ class RankRoom(NamedTuple):
     key: NDArray[np.float64]  # (n,)
     order: NDArray[np.int64]  # (n,) who waits, by rank
     behind: NDArray[np.int64]  # (n,) who runs, by rank
+    running: NDArray[np.int64]  # (1,) how many that are, -1: they have changed
     backlog: NDArray[np.float64]  # (K,) GPU time left in each domain
     leaver: NDArray[np.int64]  # (n,) who runs, by when they are told to end
     leaves: NDArray[np.float64]  # (n,) when that is, seconds from now
@@ -82,6 +86,9 @@ class RankRoom(NamedTuple):
     ]  # (n, Y + 1) blocks of each size, at least, that such a job can run on in one domain; 0: none
     blocks: NDArray[np.int64]  # (Y + 1,) free ones in a domain; last: devices
     passed: NDArray[np.float64]  # (n,) when ``next_begun`` last passed a job over
+    alike: (
+        bool  # gangs of one price that may be stopped: who is untold ranks as under the learned policy, front included
+    )
 
 
 def rank_room(sight: Sight) -> RankRoom:
@@ -91,6 +98,7 @@ def rank_room(sight: Sight) -> RankRoom:
         key=np.zeros(jobs),
         order=np.zeros(jobs, np.int64),
         behind=np.zeros(jobs, np.int64),
+        running=np.full(1, -1, np.int64),
         backlog=np.zeros(domains),
         leaver=np.zeros(jobs, np.int64),
         leaves=np.zeros(jobs),
@@ -101,6 +109,7 @@ def rank_room(sight: Sight) -> RankRoom:
         need=np.zeros((jobs, sizes + 1), np.int64),
         blocks=np.zeros(sizes + 1, np.int64),
         passed=np.full(jobs, -np.inf),
+        alike=sight.stops and not len(sight.total) and bool((sight.price == 1.0).all()),
     )
 
 
@@ -128,12 +137,14 @@ def _price(w, s, r, job):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _key(w, s, r, job):  # type: ignore[no-untyped-def]
+def _key(w, s, r, room, job):  # type: ignore[no-untyped-def]
     if r.rank == ARRIVED:
         return w.job[job, c.ARRIVAL]
     if r.rank == ATTAINED:
         had = attained(w, job, w.clock[c.NOW]) / s.quickest[job] * w.mark[job, c.DEVICES]
         return np.floor(np.log(max(had, 1000.0)) / np.log(4.0))
+    if room.alike and is_untold(w, job):
+        return w.job[job, c.KEY]
     left = gpu_s_left(w, s, job)
     return left / _price(w, s, r, job) if r.rank == PRICED else left
 
@@ -517,6 +528,8 @@ def begin_best(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
             return False
         at, _ = _choose(w, s, r, room, job, region)
         began = at >= 0 and _take(w, s, r, room, job, at)
+    if began:
+        room.running[0] = -1
     _settle(w)
     return began
 
@@ -532,9 +545,10 @@ def decide_ranked(w, s, r, room):  # type: ignore[no-untyped-def]
     """Begin who can, by force if need be; look at those who run; weigh their flows."""
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
-            room.key[job] = _key(w, s, r, job)
+            room.key[job] = _key(w, s, r, room, job)
     if r.place == GRADIENT:
         _count_wants(w, s, room)
+    room.running[0] = -1
     _begin_all(w, s, r, room, r.preempts and s.stops)
     if r.margin < 1.0 and s.stops:
         count = _rank(w, r, room.key, c.RUNNING, room.behind)
@@ -576,7 +590,7 @@ def next_begun(w, s, r, room):  # type: ignore[no-untyped-def]
     now = w.clock[c.NOW]
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
-            room.key[job] = _key(w, s, r, job)
+            room.key[job] = _key(w, s, r, room, job)
     waiting, kept, first, place = _rank(w, r, room.key, c.WAITING, room.order), 0, -1, -1
     if r.regions:
         _backlogs(w, s, room)
@@ -634,7 +648,9 @@ def _enlarge(w, s, r, room, job, now):  # type: ignore[no-untyped-def]
 def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
     """Stop jobs that rank behind, last first, in the domain where the last of them are enough for a place of so many
     GPUs, else anywhere; False: even all of them give no place, so nobody stops. Who was stopped too many goes on."""
-    running, domains = _rank(w, r, room.key, c.RUNNING, room.behind), len(s.free)
+    if room.running[0] < 0:
+        room.running[0] = _rank(w, r, room.key, c.RUNNING, room.behind)
+    running, domains = room.running[0], len(s.free)
     best, last = -2, -1
     for each in range(domains + 1):
         domain = each if each < domains else -1
@@ -658,6 +674,7 @@ def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
     for at in range(running - 1, last - 1, -1):
         if _held(w, room.behind[at], best) > 0:
             stop(w, room.behind[at], False)
+    room.running[0] = -1
     _settle(w)
     began = begin_best(w, s, r, room, job, -1)
     for at in range(last, running):

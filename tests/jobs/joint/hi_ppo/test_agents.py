@@ -251,11 +251,12 @@ def test_who_does_as_the_rule_stands_as_the_rule():
         env.answer(int(found[0]), int(found[1]))
 
 
-@pytest.mark.parametrize("places", [2, 32])
-def test_who_does_as_the_rule_pays_as_the_rule_however_few_places_are_shown(
-    places: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("places", "jobs"), [(2, 24), (32, 24), (32, 3)])
+def test_who_does_as_the_rule_pays_as_the_rule_however_few_places_and_jobs_are_shown(
+    places: int, jobs: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("hippo.jobs.joint.env.PLACES", places)
+    monkeypatch.setattr("hippo.jobs.joint.env.JOBS", jobs)
     for number in range(6):
         scene = scenes(jobs=40, stops=0.0).scene(number)
         env = WorldEnv(scene, prices(scene))

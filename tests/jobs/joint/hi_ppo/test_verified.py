@@ -92,6 +92,35 @@ def test_what_is_done_is_never_worse_than_the_rule_as_far_as_anybody_can_know(po
     assert not seen["degraded"]
 
 
+def test_what_was_said_in_a_copy_is_what_is_done(policy: HiPpoScheduler, monkeypatch: pytest.MonkeyPatch):
+    """Even where so few jobs and places are shown that the rule's own have to be put among them."""
+    monkeypatch.setattr("hippo.jobs.joint.hi_ppo.policy.JOBS", 3)
+    monkeypatch.setattr("hippo.jobs.joint.hi_ppo.policy.PLACES", 2)
+
+    @dataclass
+    class Repeated:
+        name: str = "repeated"
+        said: int = 0
+
+        def decide(self, moment: Moment) -> None:
+            ahead, answers = WorldAhead.of(moment), []
+            for _ in range(2):  # the second time from the same
+                answers.clear()
+                ahead.carry_out(lambda there: answers.extend(policy.answers(there)))
+            policy.repeat(moment, answers)
+            done = WorldAhead.of(moment)
+            done.carry_out(lambda _: None)
+            assert all(map(np.array_equal, ahead.stands, done.stands))
+            self.said += len(answers)
+            if not len(moment.running):
+                policy.rule.decide(moment)
+
+    for number in (1, 4):
+        repeated = Repeated()
+        played(scenes(stops=0.0, jobs=40).scene(number), repeated)  # type: ignore[arg-type]
+        assert repeated.said > 0
+
+
 def test_without_effort_it_is_the_rules_play(policy: HiPpoScheduler):
     for scene in drawn():
         verified = VerifiedScheduler(policy=policy, effort=0.0)

@@ -121,6 +121,11 @@ class Eyes(NamedTuple):
     sight: Sight
     rule: Advisor
 
+    def begin(self, moment: Moment) -> None:
+        """A pass of the rule begins: it has passed nobody over at this time, even if it was asked before, in a copy."""
+        passed = self.rule.room.passed
+        passed[passed >= moment.now_s] = -np.inf
+
     def look(self, moment: Moment) -> int:
         """Write down what is seen now; returns how many jobs are shown."""
         return int(advice.look(moment.world, self.sight, self.rule))
@@ -229,6 +234,7 @@ class HiPpoScheduler:
     def answers(self, moment: Moment, rng: np.random.Generator | None = None) -> Iterator[Answer]:
         """What the agents say at a moment, each done before it is told; ``rng``: drawn as they think it likely."""
         agents, eyes = self.agents or shipped(), self.eyes(moment)
+        eyes.begin(moment)
         for _ in range(MOST_ANSWERS):
             if eyes.look(moment) == 0:
                 break
@@ -240,14 +246,15 @@ class HiPpoScheduler:
 
     def repeat(self, moment: Moment, answers: Sequence[Answer]) -> None:
         """Do what was said at a moment's copy, and remember what then is seen."""
-        world, seen = moment.world, self.eyes(moment).sight
+        world, eyes = moment.world, self.eyes(moment)
+        eyes.begin(moment)
         for slot, place, shape in answers:
-            observe.look(world, seen)
-            observe.places(world, seen, slot)
+            eyes.look(moment)
+            advice.places(world, eyes.sight, eyes.rule, slot)
             if shape >= 0:
-                observe.shapes(world, seen, slot, place)
-            carry_out(world, seen, slot, place, shape)
-        observe.look(world, seen)
+                observe.shapes(world, eyes.sight, slot, place)
+            carry_out(world, eyes.sight, slot, place, shape)
+        eyes.look(moment)
 
     def eyes(self, moment: Moment) -> Eyes:
         """Room for what is seen of a moment, or of a copy of it."""
