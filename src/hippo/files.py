@@ -140,6 +140,11 @@ def json_text(document: object) -> str:
     return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
+def json_line(row: object) -> str:
+    """A row of a file of rows (JSON Lines). ``ValueError`` as ``json_text``."""
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
 def _usual_mode(target: Path) -> int:
     """Mode of the file that is replaced, or what the process's umask leaves of rw-rw-rw-."""
     with suppress(OSError):

@@ -229,7 +229,13 @@ def test_the_page(hippo, cluster, trace, tmp_path):
     assert hippo(*words).code == 0
     page = (tmp_path / "new" / "jobs.html").read_text()
     assert "Policies side by side" in page
-    assert json.loads((tmp_path / "new" / "jobs.json").read_text())["policy"] == "srtf"
+    document = json.loads((tmp_path / "new" / "jobs.json").read_text())
+    assert document["policy"] == "srtf"
+    rows = [json.loads(line) for line in (tmp_path / "new" / "replayed.jsonl").read_text().splitlines()]
+    took_s = [row["finish_s"] - row["arrival_s"] for row in rows if row["finish_s"] is not None]
+    assert len(took_s) == document["jobs"]
+    assert sum(took_s) / len(took_s) == pytest.approx(document["mean_completion_s"], rel=1e-12)
+    assert sum(row["stops"] for row in rows) == document["preemptions"]
 
 
 def test_the_policies(hippo):

@@ -86,6 +86,15 @@ def test_the_document_names_stops_and_links(account: ReplayAccount) -> None:
     assert sum(link["gb"] for link in document["links"]) == pytest.approx(document["egress_gb"])
 
 
+def test_the_figures_of_a_world_follow_from_its_rows(account: ReplayAccount) -> None:
+    rows, document = json.loads(json.dumps(account.job_rows(), allow_nan=False)), account.document()
+    took_s = [row["finish_s"] - row["arrival_s"] for row in rows if row["finish_s"] is not None]
+    assert sum(took_s) / len(took_s) == pytest.approx(document["mean_completion_s"], rel=1e-12)
+    lasts_s = max(row["arrival_s"] for row in rows) - min(row["arrival_s"] for row in rows)
+    done = sum((1 + max(row["priority"], 0)) * row["work_device_s"] for row in rows)
+    assert done / (lasts_s * account.site.devices) == pytest.approx(document["goodput"], rel=1e-9)
+
+
 def test_the_terminal_tells_the_figures_of_a_world(account: ReplayAccount) -> None:
     console = Console(width=200, record=True, file=StringIO())
     console.print(account_view(account))

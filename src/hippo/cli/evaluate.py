@@ -245,10 +245,10 @@ def _worlds(choice: Choice) -> None:
 
         print_view(worlds_view(found.document))
     if choice.out is not None:
-        from hippo.files import json_text
+        from hippo.files import json_line, json_text
 
         told = {"worlds.jsonl": found.rows, "jobs.jsonl": found.jobs}
-        files = {name: "".join(map(_line, rows)) for name, rows in told.items()}
+        files = {name: "".join(map(json_line, rows)) for name, rows in told.items()}
         write_files(choice.out, {"evaluation.json": json_text(found.document), **files})
     if choice.write is not None:
         from hippo.report.worlds_page import page
@@ -299,21 +299,15 @@ def _the_suite(choice: Choice) -> None:
 
 
 def _report(folder: Path, document: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    from hippo.files import json_text
+    from hippo.files import json_line, json_text
     from hippo.report.evaluation_html import evaluation_page
 
     files = {
         "evaluation.json": json_text(document),
         "evaluation.html": evaluation_page(document),
-        "worlds.jsonl": "".join(_line(row) for row in rows),
+        "worlds.jsonl": "".join(map(json_line, rows)),
     }
     write_files(folder, files)
-
-
-def _line(row: dict[str, Any]) -> str:
-    import json
-
-    return json.dumps(row, allow_nan=False) + "\n"
 
 
 def _page(folder: Path, document: dict[str, Any]) -> None:

@@ -121,7 +121,9 @@ class Wanted:
         ),
     ] = None
     compare: Annotated[bool, typer.Option("--compare", help="Every other policy beside it.")] = False
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write jobs.html and jobs.json there.")] = None
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write jobs.html, jobs.json, a row a job there.")] = (
+        None
+    )
     json: Json = False
 
 
@@ -155,10 +157,11 @@ def replay(wanted: Wanted) -> None:
 
         print_view(account_view(account))
     if wanted.out is not None:
-        from hippo.files import json_text
+        from hippo.files import json_line, json_text
         from hippo.report.jobs_html import jobs_html
 
-        write_files(wanted.out, {"jobs.html": jobs_html(account), "jobs.json": json_text(account.document())})
+        files = {"jobs.html": jobs_html(account), "jobs.json": json_text(account.document())}
+        write_files(wanted.out, {**files, "replayed.jsonl": "".join(map(json_line, account.job_rows()))})
     if not account.ran:
         say("infeasible: none of these jobs can run there")
     finish(feasible=account.ran)

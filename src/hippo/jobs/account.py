@@ -106,6 +106,29 @@ class ReplayAccount:
             **({} if self.first.record is None else self._happened(self.first.record)),
         }
 
+    def job_rows(self) -> list[dict[str, Any]]:
+        """A row a job of the first play, from which its figures can be derived. Where jobs are elastic also
+        ``work_device_s``: what was done when the last job came, in device-seconds at the reference."""
+        jobs, ledger, record = self.workload, self.first.ledger, self.first.record
+        columns = {
+            "arrival_s": jobs.arrival_s,
+            "first_start_s": ledger.first_start_s,
+            "finish_s": ledger.finish_s,
+            "run_s": ledger.run_s,
+            "devices": jobs.devices,
+            "priority": jobs.priority,
+            "stops": ledger.preemptions,
+            "failures": ledger.failures,
+            "moved_gb": ledger.moved_gb,
+        }
+        if record is not None and self.offers is not None:
+            columns["work_device_s"] = record.work_s * self.offers.device_s(jobs) / jobs.duration_s
+        told = {name: column.tolist() for name, column in columns.items()}
+        return [
+            {"job": jobs.name(job), **{name: _told(column[job]) for name, column in told.items()}}
+            for job in range(len(jobs))
+        ]
+
     def _happened(self, record: WorldRecord) -> dict[str, Any]:
         """Stops of the first play, and what went over each link."""
         domains, jobs, gb = self.site.domains, self.workload, self.first.ledger.link_gb

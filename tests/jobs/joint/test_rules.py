@@ -78,8 +78,8 @@ def test_what_was_told_decides_who_goes_first_and_what_is_true_when_it_ends():
 @pytest.mark.parametrize("first_s", [10.0, 1000.0])
 @pytest.mark.parametrize("stops", [True, False])
 def test_of_gangs_that_tell_nothing_the_past_decides_and_not_what_is_true(first_s: float, stops: bool):
-    """Three jobs for the whole site; those of ``brief`` ended after 10 s a hundred times, those of ``long`` after a day.
-    Whoever of the two that wait is quicker in truth, ``brief`` goes first; where durations are told, the quicker one."""
+    """Three jobs for the whole site; jobs of ``brief`` ended after 10 s a hundred times, those of ``long`` after a day.
+    Whoever of the two that wait is quicker in truth, ``brief`` goes first; where they tell durations, the quicker."""
     ended = [Job(f"{who}-{k}", 300.0 * k, s, 4, user=who) for k in range(100) for who, s in USUAL.items()]
     other_s = 1010.0 - first_s
     now = JobWorkload.of(
@@ -101,7 +101,7 @@ USUAL = {"brief": 10.0, "long": 86400.0}
 
 
 def test_where_nothing_is_told_srpt_does_about_as_the_learned_policy():
-    """Gangs alone: both rank by the same index, looked at at other moments; first come, first served takes far longer."""
+    """Gangs alone: both rank by the same index, looked at at other moments; first come, first served takes longer."""
     rng, count = np.random.default_rng(5), 400
     durations = np.exp(rng.normal(5.5, 2.0, count)) + 1.0
     sizes, users = rng.choice([1, 2, 4, 8], count, p=[0.6, 0.15, 0.15, 0.1]), rng.integers(0, 6, count)

@@ -23,7 +23,7 @@ from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
 UNTOLD = replace(LEARNED, levels=())
-"""What keeps the index of gangs that tell nothing up to date: it is looked at anew at every moment, and at no others."""
+"""What keeps the index of gangs that tell nothing up to date: it is looked at at every moment, and at no others."""
 
 
 def play_jointly(
