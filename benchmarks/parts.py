@@ -94,12 +94,13 @@ def shown(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for name in WEIGHTS:
                 ours = np.array([runs[part, seed][name] for seed in seeds])
                 base = rule_s if other is None else np.array([runs[other, seed][name] for seed in seeds])
-                cells.append(_told(ours / base))
+                cells.append(told_of(ours / base))
         cpu_s = np.mean([runs[part, seed]["cpu_s"] for seed in seeds])
         yield f"| {part} | {len(seeds)} | {' | '.join(cells)} | {cpu_s:.0f} |"
 
 
-def _told(ratios: Any) -> str:
+def told_of(ratios: Any) -> str:
+    """Mean and half of the 95 % interval of (seeds, worlds)."""
     found = crossed(ratios)
     assert found is not None
     return f"{found.mean:.3f} ± {found.high - found.mean:.3f}"
