@@ -115,10 +115,9 @@ def test_what_was_said_in_a_copy_is_what_is_done(policy: HiPpoScheduler, monkeyp
             if not len(moment.running):
                 policy.rule.decide(moment)
 
-    for number in (1, 4):
-        repeated = Repeated()
-        played(scenes(stops=0.0, jobs=40).scene(number), repeated)  # type: ignore[arg-type]
-        assert repeated.said > 0
+    repeated = Repeated()
+    played(scenes(stops=0.0).scene(1), repeated)  # type: ignore[arg-type]
+    assert repeated.said > 0
 
 
 def test_without_effort_it_is_the_rules_play(policy: HiPpoScheduler):
