@@ -48,9 +48,9 @@ def plays(window: JobWorkload, past: JobWorkload, agents: Agents) -> Iterator[tu
     for where, stops in (("stopped", True), ("kept", False)):
         for what, learner in (("untold", LearnedSetup(past=past)), ("told", None)):
             for who in (ours,) if stops else (SRPT, ours):
-                rest = {"offers": OfferTable.none(), "learner": learner}
-                name = f"{who.name}, {what}, {where}"
-                yield name, partial(play_jointly, window, SITE, who, ReplayRules(stops=stops), **rest)
+                rules, none = ReplayRules(stops=stops), OfferTable.none()
+                play = partial(play_jointly, window, SITE, who, rules, offers=none, learner=learner)
+                yield f"{who.name}, {what}, {where}", play
     learned = next(each for each in entrants() if each.name == "learned")
     kept = replace(learned, policy=replace(learned.policy, preempts=False))
     yield "learned, kept", partial(replayed, kept, window, past, SITE, ReplayRules(stops=False))
