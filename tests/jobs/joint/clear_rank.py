@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,12 +24,14 @@ class Clear:
     """A rule without regions and weights of links, in Python."""
 
     rule: Ranked
+    lacks: dict[int, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.rule.name
 
     def decide(self, moment: Moment) -> None:
+        self._note_lacks(moment)
         self._begin_all(moment, by_force=self.rule.preempts and moment.sight.stops)
         if self.rule.margin < 1.0 and moment.sight.stops:
             for job in self._ordered(moment, moment.running.tolist()):
@@ -94,8 +96,8 @@ class Clear:
             costs = []
             for offer in np.flatnonzero(usable & (table.gpus[:, 0] <= most)).tolist():
                 gpus, ends = int(table.gpus[offer, 0]), moment.remaining_s(job) / float(table.rate[offer, 0, 0])
-                each = self._price(moment, job) + self._gpu_price(moment, job) * gpus
-                costs.append((each * (moment.world.restart_s + ends), offer))
+                each = self._runs(moment, job, gpus) + self._gpu_price(moment, job) * gpus
+                costs.append((each * (moment.world.restart_s + ends) + self.rule.stop, offer))
             if not costs or not min(costs)[0] < (1.0 - self.rule.margin) * now:
                 return False
             wish = int(table.gpus[min(costs)[1], 0])
@@ -124,7 +126,27 @@ class Clear:
         return weights[job] * len(weights) / sum(weights)
 
     def _price(self, moment: Moment, job: int) -> float:
-        return self._plain_price(moment, job) * (1.0 + self.rule.urgency * (1.0 - self._ease(moment, job)))
+        own = self._plain_price(moment, job) * (1.0 + self.rule.urgency * (1.0 - self._ease(moment, job)))
+        return own + self._relief(moment, job, int(moment.workload.devices[job]))
+
+    def _runs(self, moment: Moment, job: int, gpus: int) -> float:
+        """Its price while it runs."""
+        return self._price(moment, job) - self._relief(moment, job, gpus)
+
+    def _relief(self, moment: Moment, job: int, gpus: int) -> float:
+        devices = sum(pool.devices for pool in moment.site.pools)
+        return self.rule.unfairness * min(gpus, self.lacks.get(job, 0.0)) / devices
+
+    def _note_lacks(self, moment: Moment) -> None:
+        """What each owner lacks of an equal share as the moment begins, but for what the job itself holds."""
+        self.lacks.clear()
+        jobs, work = [*moment.waiting.tolist(), *moment.running.tolist()], moment.workload
+        users = {int(work.user[job]) for job in jobs}
+        share = sum(pool.devices for pool in moment.site.pools) / max(1, len(users))
+        for job in jobs:
+            own = [other for other in jobs if work.user[other] == work.user[job]]
+            held = sum(_held(moment, other, -1) for other in own if other != job)
+            self.lacks[job] = max(0.0, min(float(sum(work.devices[other] for other in own)), share) - held)
 
     def _ease(self, moment: Moment, job: int) -> float:
         left_s = moment.remaining_s(job) / float(moment.sight.quickest[job])
@@ -155,8 +177,22 @@ class Clear:
         return max(data, begins + moment.remaining_s(job) / place.rate)
 
     def _cost(self, moment: Moment, job: int, place: JobPlace) -> float:
-        each = self._price(moment, job) + self._gpu_price(moment, job) * place.gpus
-        return each * self._ends_s(moment, job, place) + self.rule.egress * self._usd(moment, job, place)
+        each = self._runs(moment, job, place.gpus) + self._gpu_price(moment, job) * place.gpus
+        return each * self._ends_s(moment, job, place) + self._sends(moment, job, place)
+
+    def _sends(self, moment: Moment, job: int, place: JobPlace) -> float:
+        capacity, gb = moment.world.links.capacity, 1e-9 * float(moment.offers.hop_bytes[place.offer])
+        slow = sum(capacity[here, there] < self.rule.floor for here, there in self._directed(moment, place))
+        below = float(slow) * gb * moment.remaining_s(job)
+        return self.rule.egress * self._usd(moment, job, place) + self.rule.below * below
+
+    def _directed(self, moment: Moment, place: JobPlace) -> list[tuple[int, int]]:
+        """Links over which it exchanges."""
+        parts, ring = len(place.domains), int(moment.world.offers.form[place.offer, c.FORM_RING])
+        pairs = [(here, place.domains[(hop + 1) % parts]) for hop, here in enumerate(place.domains)]
+        if not (ring and parts > 2):
+            pairs.pop()
+        return pairs + ([] if ring == c.ONE_WAY else [(there, here) for here, there in pairs])
 
     def _usd(self, moment: Moment, job: int, place: JobPlace) -> float:
         """For exchange until it ends, data that it lacks there, and its state."""
@@ -165,11 +201,7 @@ class Clear:
         parts, (home, at) = len(place.domains), (int(world.mark[job, which]) for which in (c.HOME, c.STATE_AT))
         if world.mark[job, c.STATUS] == c.RUNNING:
             at = int(world.part[job, 0])
-        pairs = [(here, place.domains[(hop + 1) % parts]) for hop, here in enumerate(place.domains)]
-        ring = int(world.offers.form[place.offer, c.FORM_RING])
-        if not (ring and parts > 2):
-            pairs.pop()
-        over = sum(usd[here, there] + (0.0 if ring == c.ONE_WAY else usd[there, here]) for here, there in pairs)
+        over = sum(usd[here, there] for here, there in self._directed(moment, place))
         found = over * 1e-9 * float(table.hop_bytes[place.offer]) * moment.remaining_s(job)
         for part, domain in enumerate(place.domains):
             if home >= 0 and home != domain:
@@ -300,6 +332,10 @@ class Clear:
 
     def _is_far_behind(self, moment: Moment, job: int, other: int) -> bool:
         mine, its = self._key(moment, job), self._key(moment, other)
+        if self.rule.stop > 0.0:
+            own_s, its_s = (moment.remaining_s(each) / float(moment.sight.quickest[each]) for each in (job, other))
+            if self._price(moment, job) * its_s - self._price(moment, other) * own_s < self.rule.stop:
+                return False
         return its[0] > mine[0] or (its[0] == mine[0] and its[1] > mine[1] + self.rule.ahead * abs(mine[1]))
 
     def _replan(self, moment: Moment, job: int) -> bool:
@@ -310,9 +346,9 @@ class Clear:
             return False
         best, here = self._best(moment, job, {}), moment.running_at(job)
         stays_s = max(0.0, float(row[c.READY]) - moment.now_s) + moment.remaining_s(job) / max(1e-12, here.rate)
-        stays = (self._price(moment, job) + self._gpu_price(moment, job) * here.gpus) * stays_s
-        stays += self.rule.egress * self._usd(moment, job, here)
-        if best is None or best[1] >= (1.0 - self.rule.margin) * stays:
+        stays = (self._runs(moment, job, here.gpus) + self._gpu_price(moment, job) * here.gpus) * stays_s
+        stays += self._sends(moment, job, here)
+        if best is None or best[1] + self.rule.stop >= (1.0 - self.rule.margin) * stays:
             return False
         moment.pause(job)
         return self._take(moment, job, best[0], {})

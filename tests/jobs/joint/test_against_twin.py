@@ -122,7 +122,7 @@ def _workload(rng: np.random.Generator, site: JobSite, jobs: int) -> JobWorkload
             if rng.random() < 0.5:
                 bound_s = float(rng.uniform(0.01, 0.1))
                 terms |= {"kind": "deploy", "clients_at": str(rng.choice(site.domains)), "latency_bound_s": bound_s}
-        found.append(Job(str(number), arrival_s, duration_s, **terms))
+        found.append(Job(str(number), arrival_s, duration_s, user=f"owner {number % 3}", **terms))
     return JobWorkload.of(found)
 
 

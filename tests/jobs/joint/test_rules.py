@@ -149,6 +149,10 @@ RULES = st.builds(
     patience=st.sampled_from([0.0, 0.2, 1.0]),
     reserves=st.sampled_from([0, 1, 4]),
     egress=st.sampled_from([0.0, 3.0, 1000.0]),
+    unfairness=st.sampled_from([0.0, 2.0, 100.0]),
+    stop=st.sampled_from([0.0, 20.0]),
+    below=st.sampled_from([0.0, 3.0]),
+    floor=st.sampled_from([6e8, 1e18]),
 )
 
 
@@ -352,6 +356,41 @@ def test_only_who_makes_room_is_stopped():
     jobs = [job("a", 1000, least=4), Job("g", 0.0, 5000, devices=2), Job("h", 0.0, 9000, devices=2, priority=1)]
     ledger = ended(rules.SHORTEST, [*jobs, job("c", 50, arrival_s=0.5, least=4)], LINEAR)
     assert ledger.preemptions.tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("price", "ends_s"), [(68.0, 51.0), (70.0, 120.0)])
+def test_a_price_of_egress_above_what_it_saves_keeps_a_job_at_home(price: float, ends_s: float):
+    """Its 50 GB lie where another job runs for 99 s still; the other domain is free, $1 and 50 s away: 69 s saved."""
+    rule = replace(rules.SRPT, preempts=False, crowd=0.0, patience=0.0, egress=price)
+    jobs = [job("a", 100, least=4, data_gb=200, data_at="d0"), job("b", 20, 1.0, least=4, data_gb=50, data_at="d0")]
+    assert ended(rule, jobs, LINEAR).finish_s.tolist() == [100, ends_s]
+
+
+@pytest.mark.parametrize(("price", "stops"), [(69.0, 1), (71.0, 0)])
+def test_a_stop_that_does_not_pay_for_itself_is_not_made(price: float, stops: int):
+    """20 s of work need not wait for 90 s, which wait for 20 s: 70 s saved."""
+    jobs = [job("a", 100, least=4), job("b", 100, least=4), job("c", 20, 10.0, least=4)]
+    assert ended(replace(rules.SRPT, stop=price), jobs, LINEAR).preemptions.sum() == stops
+
+
+@pytest.mark.parametrize(("price", "first"), [(0.2, "x"), (0.5, "y")])
+def test_who_lacks_gpus_goes_first_where_that_is_paid_for(price: float, first: str):
+    """x has his half of the site, y nothing: 4 of 8 GPUs. What y waits for costs 1 + price / 2, and is 14 s to 12."""
+    jobs = [job("x1", 100, least=4, user="x"), job("x2", 12, 1.0, least=4, user="x")]
+    jobs.append(job("y1", 14, 1.0, least=4, user="y"))
+    found = ended(replace(rules.SRPT, preempts=False, unfairness=price), jobs, LINEAR)
+    assert found.first_start_s.tolist() == ([0, 1, 13] if first == "x" else [0, 15, 1])
+
+
+@pytest.mark.parametrize(("price", "ends_s"), [(0.4, 20.0), (0.6, 40.0)])
+def test_a_price_below_the_floor_keeps_a_job_off_slow_links(price: float, ends_s: float):
+    """On two GPUs of each domain it ends 20 s earlier and sends 40 GB over a link of 1 GB/s."""
+    table = sized({(2,): 0.5, (2, 2): 1.0})
+    found = [
+        ended(replace(rules.SRPT, below=price, floor=floor), [job("a", 20)], table).finish_s for floor in (2e9, 0.5e9)
+    ]
+    assert found[0] == pytest.approx([ends_s])
+    assert found[1] == pytest.approx([20.0])  # the link carries more than that
 
 
 @settings(max_examples=25, deadline=None)

@@ -19,7 +19,7 @@ from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import ADVISED_JOB, ADVISED_NOBODY, ADVISED_PLACE, Sight, sight
 from hippo.jobs.joint.moment import MOST_PLACES
-from hippo.jobs.joint.ranked import RankRoom, RankTerms, best_place, next_begun, rank_room
+from hippo.jobs.joint.ranked import RankRoom, RankTerms, best_place, next_begun, pays_a_stop, rank_room
 from hippo.jobs.joint.settings import SRPT
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
@@ -31,24 +31,47 @@ FORCE = 0.5
 """A job stops for one that is this much more urgent: at most so many times its urgency."""
 
 
+class Charges(NamedTuple):
+    """What is paid beside the time of jobs, in seconds of a job of usual price: what limits cost."""
+
+    egress: float = 0.0  # a dollar
+    unfairness: float = 0.0  # a second in which owners lack as much as the whole site of an equal share
+    stop: float = 0.0
+    below: float = 0.0  # a GB of exchange over a link that carries less than ``floor``
+    floor: float = 0.0  # bytes/s
+
+
+NO_CHARGES = Charges()
+
+
 class Advisor(NamedTuple):
     """The rule, and what it sees of one world."""
 
     sight: Sight
     terms: RankTerms
+    charges: Charges  # that the rule pays; preferences come on top
     room: RankRoom
     said: NDArray[np.int64]  # (2,) whom it would begin next, -1: nobody; and at which of the places that it sees
 
 
 def advisor(
-    workload: JobWorkload, site: JobSite, offers: OfferTable, *, stops: bool, egress_weight: float = 0.0
+    workload: JobWorkload,
+    site: JobSite,
+    offers: OfferTable,
+    *,
+    stops: bool,
+    egress_weight: float = 0.0,
+    charges: Charges = NO_CHARGES,
 ) -> Advisor:
-    """The rule for a world, which pays for egress what whoever asks prefers: ``USD_PER_JOB`` as much as a job takes by
-    what was told of it at its quickest, in the mean of all jobs, times the weight of egress over that of time."""
+    """The rule for a world, which pays the charges of who asks, and for egress what is preferred: ``USD_PER_JOB`` as
+    much as a job takes by what was told of it at its quickest, in the mean of all jobs, times the weight of egress over
+    that of time."""
     seen = sight(workload, site, offers, jobs=1, places=MOST_PLACES, stops=stops)
     job_s = float(np.mean(workload.told_s / seen.quickest))
     egress = egress_weight / max(1e-9, 1.0 - egress_weight) * job_s / USD_PER_JOB
-    return Advisor(seen, SRPT.at(stops).terms._replace(egress=egress), rank_room(seen), np.full(2, -1))
+    terms = SRPT.at(stops).terms._replace(**charges._asdict())
+    terms = terms._replace(egress=charges.egress + egress)
+    return Advisor(seen, terms, charges, rank_room(seen), np.full(2, -1))
 
 
 @kernel(lean=True)
@@ -59,7 +82,7 @@ def look(w, s, rule):  # type: ignore[no-untyped-def]
     if rule.said[0] >= 0:
         slot = observe.include_job(w, s, count, rule.said[0])
     elif s.stops:
-        slot = _to_stop(w, s)
+        slot = _to_stop(w, s, rule)
     if slot < 0:
         s.site[ADVISED_NOBODY] = 1.0
     else:
@@ -89,7 +112,7 @@ def places(w, s, rule, slot):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _to_stop(w, s):  # type: ignore[no-untyped-def]
+def _to_stop(w, s, rule):  # type: ignore[no-untyped-def]
     """Who would stop for one that waits, -1: nobody."""
     last = np.inf
     while True:
@@ -100,18 +123,21 @@ def _to_stop(w, s):  # type: ignore[no-untyped-def]
         if first < 0:
             return -1
         last = most
-        victim = _victim(w, s, first, FORCE * most)
+        victim = _victim(w, s, rule, first, FORCE * most)
         if victim >= 0:
             return victim
 
 
 @kernel(lean=True)
-def _victim(w, s, at, key):  # type: ignore[no-untyped-def]
-    """The least urgent of the running jobs that are less urgent than ``key``, if together they make room; -1: none."""
+def _victim(w, s, rule, at, key):  # type: ignore[no-untyped-def]
+    """The least urgent of the running jobs that are less urgent than ``key`` and whose stop pays, if together they make
+    room; -1: none."""
     job, worst, least, held = s.job[at], -1, key, 0
     for other in range(len(s.job)):
         running = s.job[other]
-        if running >= 0 and w.mark[running, c.STATUS] == c.RUNNING and s.key[other] < key:
+        if running < 0 or w.mark[running, c.STATUS] != c.RUNNING or s.key[other] >= key:
+            continue
+        if pays_a_stop(w, rule.sight, rule.terms, rule.room, job, running):
             held += w.mark[running, c.HOLDS]
             if s.key[other] < least:
                 worst, least = other, s.key[other]

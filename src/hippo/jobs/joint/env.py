@@ -26,7 +26,7 @@ from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.engine.running import stop, try_start
 from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.joint import advice
-from hippo.jobs.joint.advice import Advisor, advisor
+from hippo.jobs.joint.advice import NO_CHARGES, Advisor, Charges, advisor
 from hippo.jobs.joint.play import opened, step
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import ReplayRules, Tenants
@@ -50,6 +50,7 @@ class WorldScene:
     settings: ReplayRules = field(default_factory=ReplayRules)
     tenants: Tenants | None = None
     egress_weight: float = 0.0  # of egress in the preferences of who asks, 0 to 1; the rest is time's
+    charges: Charges = NO_CHARGES  # that are paid beside the time of jobs
 
     def opened(self) -> QueueWorld:
         """The world before its first moment."""
@@ -58,7 +59,8 @@ class WorldScene:
     def advisor(self) -> Advisor:
         """The rule that advises there."""
         asked = (self.workload, self.site, self.offers)
-        return advisor(*asked, stops=self.settings.stops, egress_weight=self.egress_weight)
+        stops, weight = self.settings.stops, self.egress_weight
+        return advisor(*asked, stops=stops, egress_weight=weight, charges=self.charges)
 
 
 class Priced(Protocol):
@@ -91,9 +93,7 @@ class WorldEnv:
     world: QueueWorld = field(init=False)
     sight: Sight = field(init=False)
     rule: Advisor = field(init=False, repr=False)
-    floor_bytes_per_s: float = 0.0
-    """What exchange sends over links that carry less counts as sent below the floor."""
-    state: Floats = field(init=False)  # (HELD + 2 U,) of U users
+    state: Floats = field(init=False)  # see ``account``
     standing: Floats = field(init=False)  # (STANDING,) how it stands, with hindsight: see ``stand``
 
     def __post_init__(self, given: QueueWorld | None) -> None:
@@ -110,8 +110,7 @@ class WorldEnv:
             egress_weight=each.egress_weight,
         )
         self.rule = each.advisor()
-        self.state = np.zeros(HELD + 2 * len(self.world.user))
-        self.state[FLOOR] = self.floor_bytes_per_s
+        self.state = account(self.world, each.charges.floor)
         self.standing = np.zeros(STANDING)
         go_on(self.world, self.sight, self.rule, self.price, self.state, self.standing)
 
@@ -128,9 +127,7 @@ class WorldEnv:
     def costs(self) -> Floats:
         """(COSTS,) what is limited, since the beginning: egress in USD, shares of the site that owners lacked of an
         equal share, times seconds, stops, GB sent below the floor."""
-        found = np.zeros(len(COSTS))
-        costs(self.state, found)
-        return found
+        return used(self.state)
 
     def places(self, slot: int) -> int:
         """How many places a job that is shown has; they stand in ``sight``."""
@@ -160,6 +157,21 @@ ENDED, PAID, ANSWERS, UNFAIR, BELOW, EGRESS, STOPPED, FLOOR, HELD = range(9)
 COSTS = ("egress", "unfairness", "stops", "below_floor")
 
 
+def account(world: QueueWorld, floor_bytes_per_s: float) -> Floats:
+    """(HELD + 2 U,) for what is paid and used in a world of U users; what exchange sends over links that carry less
+    than the floor counts as sent below it."""
+    found = np.zeros(HELD + 2 * len(world.user))
+    found[FLOOR] = floor_bytes_per_s
+    return found
+
+
+def used(state: Floats) -> Floats:
+    """(COSTS,) what was used by then, see ``WorldEnv.costs``."""
+    found = np.zeros(len(COSTS))
+    costs(state, found)
+    return found
+
+
 @kernel(lean=True)
 def turn(w, s, rule, price, state, stands, slot, place, shape):  # type: ignore[no-untyped-def]
     """An answer, and whatever follows until the next is due."""
@@ -178,24 +190,36 @@ def go_on(w, s, rule, price, state, stands):  # type: ignore[no-untyped-def]
     """Let time pass until somebody could go somewhere, or nothing is to come."""
     state[ANSWERS] = 0.0
     while True:
-        before, cost, lacks, below = w.clock[c.NOW], priced(w, price), _lacking(w, state), _below(w, state[FLOOR])
-        if not step(w):
-            state[ENDED] = 1.0
-            break
-        state[PAID] += cost * (w.clock[c.NOW] - before)
-        state[UNFAIR] += lacks * (w.clock[c.NOW] - before)
-        state[BELOW] += below * (w.clock[c.NOW] - before)
-        if _asks(w, s, rule):
+        if not pass_time(w, price, state) or _asks(w, s, rule):
             break
     _note(w, s, price, state, stands)
 
 
 @kernel(lean=True)
-def _note(w, s, price, state, stands):  # type: ignore[no-untyped-def]
-    """What has been used so far, and how it stands."""
+def pass_time(w, price, state):  # type: ignore[no-untyped-def]
+    """Go on to the next moment, and add up what is paid and used until then; False: nothing is to come."""
+    before, cost, lacks, below = w.clock[c.NOW], priced(w, price), _lacking(w, state), _below(w, state[FLOOR])
+    if not step(w):
+        state[ENDED] = 1.0
+        return False
+    state[PAID] += cost * (w.clock[c.NOW] - before)
+    state[UNFAIR] += lacks * (w.clock[c.NOW] - before)
+    state[BELOW] += below * (w.clock[c.NOW] - before)
+    return True
+
+
+@kernel(lean=True)
+def add_up(w, state):  # type: ignore[no-untyped-def]
+    """What is counted in the world itself."""
     state[EGRESS], state[STOPPED] = egress_usd(w), 0.0
     for job in range(w.tally[c.ARRIVED]):
         state[STOPPED] += w.mark[job, c.STOPS]
+
+
+@kernel(lean=True)
+def _note(w, s, price, state, stands):  # type: ignore[no-untyped-def]
+    """What has been used so far, and how it stands."""
+    add_up(w, state)
     stand(w, s, price, stands)
 
 

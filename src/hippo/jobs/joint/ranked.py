@@ -1,11 +1,14 @@
 """A rule that takes jobs one after another, compiled: who goes first, who stops for it, where each runs, how large.
 
-A place costs a job ``(its price + what its GPUs cost others) x the time until it would end there``, and its egress
-until then where that is priced (``egress``); of places that cost little more than the least the one with fewest GPUs is
-taken. What a GPU costs others is what all who wait pay per second, over the site's GPUs: a job on g of G of them keeps
-back g / G of what the site does. So jobs are large where nobody waits and small in a crowd, as under heSRPT (Berg et
-al., 2020), whose closed form is for one law of speedup. Who runs can be counted, too (``busy``), for those who are to
-come.
+A place costs a job ``(its price + what its GPUs cost others) x the time until it would end there``, and until then its
+egress and what it sends over links below a floor, where these are priced (``egress``, ``below``); of places that cost
+little more than the least the one with fewest GPUs is taken. What a GPU costs others is what all who wait pay per
+second, over the site's GPUs: a job on g of G of them keeps back g / G of what the site does. So jobs are large where
+nobody waits and small in a crowd, as under heSRPT (Berg et al., 2020), whose closed form is for one law of speedup. Who
+runs can be counted, too (``busy``), for those who are to come.
+
+Where it is priced that owners lack of an equal share (``unfairness``), a job's price rises by what its GPUs would take
+off that; where stops are (``stop``), nobody stops whose stop does not pay for itself.
 
 Gangs that tell nothing of how long they take rank by what the past of jobs like them says, where that is remembered
 (``keys.index_s``).
@@ -27,7 +30,7 @@ from numpy.typing import NDArray
 from hippo.compiling import kernel
 from hippo.jobs.engine import elastic
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.flows import share
+from hippo.jobs.engine.flows import hops, sends_back, share
 from hippo.jobs.engine.keys import attained, is_untold, told_left
 from hippo.jobs.engine.observe import Sight, exchange_usd, survey
 from hippo.jobs.engine.running import find_pool, stop, try_start
@@ -65,6 +68,10 @@ class RankTerms(NamedTuple):
     patience: float
     reserves: int
     egress: float
+    unfairness: float
+    stop: float
+    below: float
+    floor: float
 
 
 class RankRoom(NamedTuple):
@@ -89,6 +96,8 @@ class RankRoom(NamedTuple):
     alike: (
         bool  # gangs of one price that may be stopped: who is untold ranks as under the learned policy, front included
     )
+    lacks: NDArray[np.float64]  # (n,) GPUs that each job's owner lacks of an equal share, but for what the job holds
+    lacked: NDArray[np.float64]  # (1,) when that was so
 
 
 def rank_room(sight: Sight) -> RankRoom:
@@ -110,6 +119,8 @@ def rank_room(sight: Sight) -> RankRoom:
         blocks=np.zeros(sizes + 1, np.int64),
         passed=np.full(jobs, -np.inf),
         alike=sight.stops and not len(sight.total) and bool((sight.price == 1.0).all()),
+        lacks=np.zeros(jobs),
+        lacked=np.full(1, -np.inf),
     )
 
 
@@ -130,10 +141,53 @@ def ease(w, s, job):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _price(w, s, r, job):  # type: ignore[no-untyped-def]
-    """What a second of a job in the system costs, more where its deadline is near."""
+def _price(w, s, r, room, job):  # type: ignore[no-untyped-def]
+    """What a second of a job in the system costs, more where its deadline is near, or where its owner lacks GPUs."""
     found = s.price[job]
-    return found * (1.0 + r.urgency * (1.0 - ease(w, s, job))) if r.urgency > 0.0 else found
+    if r.urgency > 0.0:
+        found *= 1.0 + r.urgency * (1.0 - ease(w, s, job))
+    return found + _relief(w, r, room, job, w.mark[job, c.DEVICES])
+
+
+@kernel(lean=True)
+def _relief(w, r, room, job, gpus):  # type: ignore[no-untyped-def]
+    """What so many GPUs of a job take off the price of what its owner lacks, a second."""
+    return r.unfairness * min(gpus, room.lacks[job]) / site_gpus(w) if r.unfairness > 0.0 else 0.0
+
+
+@kernel(lean=True)
+def site_gpus(w):  # type: ignore[no-untyped-def]
+    """GPUs of the whole site."""
+    found = 0.0
+    for pool in range(len(w.pool)):
+        found += w.pool[pool, c.POOL_DEVICES]
+    return found
+
+
+@kernel(lean=True)
+def _note_owners(w, r, room):  # type: ignore[no-untyped-def]
+    """Write down what each job's owner lacks of an equal share, of what he could use of it; once for a moment."""
+    now, arrived, owners = w.clock[c.NOW], w.tally[c.ARRIVED], 0
+    if r.unfairness <= 0.0 or room.lacked[0] == now:
+        return
+    room.lacked[0] = now
+    for job in range(arrived):
+        if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
+            wants, held, first = 0.0, 0.0, True
+            for other in range(arrived):
+                mark = w.mark[other]
+                if mark[c.USER] != w.mark[job, c.USER]:
+                    continue
+                if mark[c.STATUS] == c.WAITING or mark[c.STATUS] == c.RUNNING:
+                    wants += mark[c.DEVICES]
+                    held += mark[c.HOLDS] if mark[c.STATUS] == c.RUNNING and other != job else 0
+                    first = first and other >= job
+            owners += first
+            room.leaves[job], room.lacks[job] = wants, held
+    share_of = site_gpus(w) / max(1, owners)
+    for job in range(arrived):
+        if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
+            room.lacks[job] = max(0.0, min(room.leaves[job], share_of) - room.lacks[job])
 
 
 @kernel(lean=True)
@@ -146,7 +200,7 @@ def _key(w, s, r, room, job):  # type: ignore[no-untyped-def]
     if room.alike and is_untold(w, job):
         return w.job[job, c.KEY]
     left = gpu_s_left(w, s, job)
-    return left / _price(w, s, r, job) if r.rank == PRICED else left
+    return left / _price(w, s, r, room, job) if r.rank == PRICED else left
 
 
 @kernel(lean=True)
@@ -157,11 +211,25 @@ def _is_before(w, r, key, job, other):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _is_far_behind(w, r, key, job, other):  # type: ignore[no-untyped-def]
+def _is_far_behind(w, s, r, room, job, other):  # type: ignore[no-untyped-def]
     """Whether ``other`` may be stopped for a job."""
+    key = room.key
+    if not pays_a_stop(w, s, r, room, job, other):
+        return False
     if r.by_priority and w.mark[job, c.PRIORITY] != w.mark[other, c.PRIORITY]:
         return w.mark[job, c.PRIORITY] > w.mark[other, c.PRIORITY]
     return key[other] > key[job] + r.ahead * abs(key[job])
+
+
+@kernel(lean=True)
+def pays_a_stop(w, s, r, room, job, other):  # type: ignore[no-untyped-def]
+    """Whether a job saves the price of a stop where it need not wait until ``other`` ends, which then waits for it (the
+    exchange of two neighbours: Smith 1956)."""
+    if r.stop <= 0.0:
+        return True
+    its_s = told_left(w, job, w.clock[c.NOW]) / s.quickest[job]
+    others_s = told_left(w, other, w.clock[c.NOW]) / s.quickest[other]
+    return _price(w, s, r, room, job) * others_s - _price(w, s, r, room, other) * its_s >= r.stop
 
 
 @kernel(lean=True)
@@ -237,19 +305,16 @@ def _time(w, job, offer, where, rate):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _gpu_price(w, s, r, job):  # type: ignore[no-untyped-def]
+def _gpu_price(w, s, r, room, job):  # type: ignore[no-untyped-def]
     """What a second of a GPU costs others while a job has it, and what it costs where deadlines are far."""
     found = 0.0
     if r.crowd > 0.0 or r.busy > 0.0:
-        devices = 0.0
-        for pool in range(len(w.pool)):
-            devices += w.pool[pool, c.POOL_DEVICES]
         for other in range(w.tally[c.ARRIVED]):
             if other != job and w.mark[other, c.STATUS] == c.WAITING:
-                found += r.crowd * _price(w, s, r, other)
+                found += r.crowd * _price(w, s, r, room, other)
             elif other != job and w.mark[other, c.STATUS] == c.RUNNING:
-                found += r.busy * _price(w, s, r, other)
-        found /= max(1.0, devices)
+                found += r.busy * _price(w, s, r, room, other)
+        found /= max(1.0, site_gpus(w))
     if r.thrift > 0.0:
         found += r.thrift * ease(w, s, job) * s.price[job] / w.mark[job, c.DEVICES]
     return found
@@ -283,33 +348,52 @@ def _usd(w, job, offer, where):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _pays(w, r, job, offer, where, rate, per_s):  # type: ignore[no-untyped-def]
-    """What a job pays in domains (M,) until it would end there, at so much a second."""
-    found = per_s * _time(w, job, offer, where, rate)
-    return found + r.egress * _usd(w, job, offer, where) if r.egress > 0.0 else found
+def _gb_below(w, job, offer, where, floor):  # type: ignore[no-untyped-def]
+    """What a job in domains (M,) would exchange from now to its end over links that now carry less than ``floor``."""
+    found, parts = 0.0, w.offers.form[offer, c.FORM_PARTS]
+    for hop in range(hops(w.offers, offer)):
+        here, there = where[hop], where[(hop + 1) % parts]
+        found += 1.0 if w.links.capacity[here, there] < floor else 0.0
+        if sends_back(w.offers, offer):
+            found += 1.0 if w.links.capacity[there, here] < floor else 0.0
+    return 1e-9 * found * w.offers.hop_bytes[offer] * told_left(w, job, w.clock[c.NOW])
 
 
 @kernel(lean=True)
-def _cost(w, s, r, job, at, price, of_gpu):  # type: ignore[no-untyped-def]
+def _sends(w, r, job, offer, where):  # type: ignore[no-untyped-def]
+    """What a job pays in domains (M,) until its end for what it sends."""
+    found = r.egress * _usd(w, job, offer, where) if r.egress > 0.0 else 0.0
+    return found + r.below * _gb_below(w, job, offer, where, r.floor) if r.below > 0.0 else found
+
+
+@kernel(lean=True)
+def _pays(w, r, job, offer, where, rate, per_s):  # type: ignore[no-untyped-def]
+    """What a job pays in domains (M,) until it would end there, at so much a second."""
+    return per_s * _time(w, job, offer, where, rate) + _sends(w, r, job, offer, where)
+
+
+@kernel(lean=True)
+def _cost(w, s, r, room, job, at, price, of_gpu):  # type: ignore[no-untyped-def]
     """What a job pays at a place."""
     offer = s.offer[at]
-    return _pays(w, r, job, offer, s.where[at], s.rate[at], price + of_gpu * s.total[offer])
+    per_s = price - _relief(w, r, room, job, s.total[offer]) + of_gpu * s.total[offer]
+    return _pays(w, r, job, offer, s.where[at], s.rate[at], per_s)
 
 
 @kernel(lean=True)
 def _choose(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
     """The place that a job takes, and its cost: of those within ``slack`` of the least the one with fewest GPUs, then
     the cheapest, then the fullest; -1: none. ``region``: of its first part, -1: any."""
-    count, price, of_gpu = survey(w, s, job), _price(w, s, r, job), _gpu_price(w, s, r, job)
+    count, price, of_gpu = survey(w, s, job), _price(w, s, r, room, job), _gpu_price(w, s, r, room, job)
     least, parts = np.inf, _most_parts(w, s, r, job)
     for at in range(count):
         if _is_allowed(w, s, room, job, at, region, parts):
-            least = min(least, _cost(w, s, r, job, at, price, of_gpu))
+            least = min(least, _cost(w, s, r, room, job, at, price, of_gpu))
     most, best, cost = least * (1.0 + r.slack) * (1.0 + ALIKE), -1, np.inf
     for at in range(count):
         if not _is_allowed(w, s, room, job, at, region, parts):
             continue
-        each = _cost(w, s, r, job, at, price, of_gpu)
+        each = _cost(w, s, r, room, job, at, price, of_gpu)
         if each > most:
             continue
         gpus, fewest = s.total[s.offer[at]], s.total[s.offer[best]] if best >= 0 else 0
@@ -324,7 +408,7 @@ def _choose(w, s, r, room, job, region):  # type: ignore[no-untyped-def]
         alike = s.total[s.offer[at]] == s.total[s.offer[first]]
         if not alike or w.offers.form[s.offer[at], c.FORM_PARTS] != w.offers.form[s.offer[first], c.FORM_PARTS]:
             continue
-        each = _cost(w, s, r, job, at, price, of_gpu)
+        each = _cost(w, s, r, room, job, at, price, of_gpu)
         if each > most:
             continue
         mine = _score(w, s, r, room, job, at)
@@ -543,6 +627,7 @@ def _settle(w):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def decide_ranked(w, s, r, room):  # type: ignore[no-untyped-def]
     """Begin who can, by force if need be; look at those who run; weigh their flows."""
+    _note_owners(w, r, room)
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
             room.key[job] = _key(w, s, r, room, job)
@@ -588,6 +673,7 @@ def next_begun(w, s, r, room):  # type: ignore[no-untyped-def]
     """Who would begin next where nobody is stopped for others, and at which place that is seen: -1, -1: nobody; a
     gang's place is -1. Nothing is done; whoever is passed over is not asked again at that time, as in one pass."""
     now = w.clock[c.NOW]
+    _note_owners(w, r, room)
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:
             room.key[job] = _key(w, s, r, room, job)
@@ -626,14 +712,15 @@ def best_place(w, s, r, room, job):  # type: ignore[no-untyped-def]
 def _enlarge(w, s, r, room, job, now):  # type: ignore[no-untyped-def]
     """Begin an elastic job by force at the size that costs it least, or half of it, or a quarter .., where that costs
     less by ``margin`` than what is free (``now``); False: nobody stops."""
-    price, of_gpu, left = _price(w, s, r, job), _gpu_price(w, s, r, job), told_left(w, job, w.clock[c.NOW])
+    price, of_gpu, left = _price(w, s, r, room, job), _gpu_price(w, s, r, room, job), told_left(w, job, w.clock[c.NOW])
     most = w.mark[job, c.DEVICES]
     while most > 0:
         best, wish = (1.0 - r.margin) * now, 0
         for offer in range(len(s.total)):
             form, gpus = w.offers.form[offer], s.total[offer]
             if form[c.FORM_KIND] == w.mark[job, c.ROW] and form[c.FORM_PARTS] == 1 and gpus <= most:
-                cost = (price + of_gpu * gpus) * (w.restart_s + left / w.offers.rate[offer, 0, 0])
+                per_s = price - _relief(w, r, room, job, gpus) + of_gpu * gpus
+                cost = per_s * (w.restart_s + left / w.offers.rate[offer, 0, 0]) + r.stop
                 if w.mark[job, c.LEAST] <= gpus and cost < best:
                     best, wish = cost, gpus
         if wish == 0:
@@ -657,7 +744,7 @@ def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
         if domain < 0 and (best >= 0 or _most_parts(w, s, r, job) == 1 or w.mark[job, c.ELASTIC] == 0):
             break
         at, free, fits = running, _free(w, domain), False
-        while not fits and at > 0 and _is_far_behind(w, r, room.key, job, room.behind[at - 1]):
+        while not fits and at > 0 and _is_far_behind(w, s, r, room, job, room.behind[at - 1]):
             at -= 1
             held = _held(w, room.behind[at], domain)
             if held > 0:
@@ -727,7 +814,7 @@ def _await(w, s, r, room, job, most):  # type: ignore[no-untyped-def]
     """What is told to become free in one domain and costs a job least, counted in devices: the domain, in how many
     seconds, and GPUs that it leaves over then; -1: nothing below ``most``. Domains that are kept for others do not
     count."""
-    price, of_gpu, count = _price(w, s, r, job), _gpu_price(w, s, r, job), _count_leavers(w, room)
+    price, of_gpu, count = _price(w, s, r, room, job), _gpu_price(w, s, r, room, job), _count_leavers(w, room)
     best, wait, spare, cost = -1, 0.0, 0, most
     for domain in range(len(room.since)):
         if room.since[domain] < np.inf:
@@ -753,7 +840,8 @@ def _await(w, s, r, room, job, most):  # type: ignore[no-untyped-def]
                 if w.offers.form[offer, c.FORM_PARTS] > 1 or not before < gpus <= free:  # the earlier the cheaper
                     continue
                 if w.mark[job, c.LEAST] <= gpus <= w.mark[job, c.DEVICES]:
-                    rate, per_s = w.offers.rate[offer, 0, 0], price + of_gpu * gpus
+                    rate = w.offers.rate[offer, 0, 0]
+                    per_s = price - _relief(w, r, room, job, gpus) + of_gpu * gpus
                     each = price * room.leaves[at] + _pays(w, r, job, offer, s.chain, rate, per_s)
                     if each < cost:
                         best, wait, spare, cost = domain, room.leaves[at], free - gpus, each
@@ -796,11 +884,11 @@ def _replan(w, s, r, room, job):  # type: ignore[no-untyped-def]
     if mark[c.STATUS] != c.RUNNING or mark[c.ELASTIC] == 0 or row[c.READY] == np.inf or row[c.LEFT] <= 0.0:
         return False
     stays_s = max(0.0, row[c.READY] - now) + told_left(w, job, now) / max(1e-12, row[c.RATE])
-    stays = (_price(w, s, r, job) + _gpu_price(w, s, r, job) * mark[c.HOLDS]) * stays_s
-    if r.egress > 0.0:
-        stays += r.egress * _usd(w, job, mark[c.OFFER], w.part[job])
+    per_s = _price(w, s, r, room, job) - _relief(w, r, room, job, mark[c.HOLDS])
+    stays = (per_s + _gpu_price(w, s, r, room, job) * mark[c.HOLDS]) * stays_s
+    stays += _sends(w, r, job, mark[c.OFFER], w.part[job])
     at, cost = _choose(w, s, r, room, job, -1)
-    if at < 0 or cost >= (1.0 - r.margin) * stays:
+    if at < 0 or cost + r.stop >= (1.0 - r.margin) * stays:
         return False
     stop(w, job, False)
     _take(w, s, r, room, job, at)

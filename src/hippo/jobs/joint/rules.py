@@ -77,6 +77,14 @@ class Ranked:
     have room there, for whoever ranks behind only what is left over."""
     egress: float = 0.0
     """What a dollar of egress costs, in seconds of a job of usual price."""
+    unfairness: float = 0.0
+    """What it costs in the same for each second in which owners lack as much as the whole site of an equal share."""
+    stop: float = 0.0
+    """What stopping a job costs others, in the same."""
+    below: float = 0.0
+    """What a GB of exchange costs, in the same, over a link that carries less than ``floor``."""
+    floor: float = 0.0
+    """Bytes a second."""
     learns: bool = False
 
     @property

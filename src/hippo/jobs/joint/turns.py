@@ -92,7 +92,7 @@ class SiteTurns:
     def figures(self) -> dict[str, float]:
         """Of an episode that is over: priced seconds, and their share of what the rule pays in the same world."""
         found = {"priced_s": float(self.batch.paid[0])}
-        return found | ({"of_rule": self.batch.ended[0]} if self.batch.ended else {})
+        return found | ({"of_rule": self.batch.ended[0].of_rule} if self.regret and self.batch.ended else {})
 
     def reset(self, seed: int | None = None) -> Seen:
         """The next world, or world number ``seed``."""

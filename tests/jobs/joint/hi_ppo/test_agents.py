@@ -195,7 +195,7 @@ def test_beside_the_rule_the_rule_regrets_nothing():
         earned += batch.answer(action)[0]
     assert batch.over
     assert earned == pytest.approx(0.0, abs=1e-3)
-    assert batch.ended == pytest.approx([1.0, 1.0], abs=1e-6)
+    assert [each.of_rule for each in batch.ended] == pytest.approx([1.0, 1.0], abs=1e-6)
 
 
 def test_shapes_keep_the_place_and_the_first_is_the_quickest():

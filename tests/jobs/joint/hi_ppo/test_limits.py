@@ -11,20 +11,28 @@ import torch
 
 from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
+from hippo.jobs.joint.advice import NO_CHARGES, Charges
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms, repeated
-from hippo.jobs.joint.env import COSTS, JOBS, WorldEnv, prices
-from hippo.jobs.joint.hi_ppo.learner import Roll, SiteAgents, WorldLearner, WorldShare, decide, limited, tensors
+from hippo.jobs.joint.env import COSTS, JOBS, WorldEnv, WorldScene, prices
+from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide, tensors
+from hippo.jobs.joint.hi_ppo.limits import ascent_by_rule, over_limits, played_by_rule
 from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning
 from hippo.jobs.joint.hi_ppo.train import packed
-from hippo.jobs.joint.hi_ppo.worlds import WorldBatch
+from hippo.jobs.joint.hi_ppo.worlds import Ended, WorldBatch
+from hippo.jobs.joint.hi_ppo.worlds import by_rule as rule_curve
 from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.joint.settings import SRPT
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 from hippo.learn.distributed import Place
 from hippo.problem.catalogue.clusters import cluster
 
+from ..test_play import TWO
+from ..test_rules import LINEAR
+from ..test_rules import job as asked
 from .test_agents import scenes, small, table
 
 
@@ -108,7 +116,8 @@ def test_a_curriculum_begins_with_small_sites_and_low_loads():
 def test_costs_are_those_of_the_world():
     """All exchange goes below a floor that no link reaches; who lacks nothing of an equal share is not wronged."""
     scene = scenes(jobs=30).scene(4)
-    env = by_rule(WorldEnv(scene, prices(scene), floor_bytes_per_s=1e18))
+    scene = replace(scene, charges=Charges(floor=1e18))
+    env = by_rule(WorldEnv(scene, prices(scene)))
     links, price = env.world.links, np.array(scene.site.usd_per_gb or np.zeros((4, 4)))
     apart = ~np.eye(4, dtype=bool)
     usd, unfair, stops, below = env.costs()
@@ -135,34 +144,134 @@ def test_who_holds_all_wrongs_who_waits():
     assert _lacking(world, env.state) == pytest.approx(0.25, abs=0.01)
 
 
-def rolled(spent: tuple[float, ...], jobs: float, hours: float) -> Roll:
-    one = np.zeros((1, 1), np.float32)
-    many = np.array([[[*spent, jobs]]], np.float32)
-    epochs = np.full((1, 1), hours * 12.0, np.float32)
-    return Roll(None, one, one, one, np.full((1, 1, 1), 2.0, np.float32), many, one, one > 0, epochs)  # type: ignore[arg-type]
+def ended(used: tuple[float, ...], hours: float, jobs: int = 1) -> Ended:
+    return Ended(1.0, np.array(used), hours, jobs)
 
 
-def test_what_is_over_a_limit_is_paid_for():
-    limits = Limits(egress_usd_per_hour=10.0, unfairness=0.1, stops_per_job=2.0, big_m=0.5)
-    found = limited(rolled((60.0, 1800.0, 5.0, 3.0), 4.0, 2.0), np.array([1.0, 0.1, 0.01]), limits, 300.0)
-    egress, unfair, stops = 60.0 / 10.0 - 2.0, 1800.0 / 360.0 - 2.0, 5.0 / 2.0 - 4.0
-    assert found.rewards == pytest.approx(2.0 - egress - 0.1 * unfair - 0.01 * stops - 0.5 * 3.0, rel=1e-5)
+def test_charges_are_hours_of_a_job_at_the_limit():
+    """Multipliers of 2: at its limit a site pays as for two more jobs, a job that stops so often for two hours."""
+    limits = Limits(egress_usd_per_hour=10.0, unfairness=0.1, stops_per_job=2.0, floor_gbit_per_s=8.0, big_m=0.5)
+    found = limits.charges([2.0, 2.0, 2.0, 2.0])
+    assert found.egress * 10.0 == pytest.approx(2 * 3600.0)
+    assert found.unfairness * 0.1 * 3600.0 == pytest.approx(2 * 3600.0)
+    assert found.stop * 2.0 == pytest.approx(2 * 3600.0)
+    assert (found.below, found.floor) == (1800.0, 1e9)  # no limit of its own: big-M
+    assert replace(limits, below_gb_per_hour=9.0).charges([0.0, 0.0, 0.0, 2.0]).below * 9.0 == pytest.approx(7200.0)
+    assert Limits(big_m=0.5).charges([0.0] * 4) == NO_CHARGES
+
+
+def test_what_is_used_is_told_over_what_is_allowed():
+    limits = Limits(egress_usd_per_hour=10.0, unfairness=0.1, stops_per_job=2.0)
+    two = [ended((30.0, 180.0, 1.0, 7.0), 1.0, 3), ended((30.0, 180.0, 2.0, 7.0), 1.0)]
+    assert over_limits(limits, two) == pytest.approx([60.0 / 20.0, 360.0 / 720.0, 3.0 / 8.0, 0.0])
 
 
 def test_a_multiplier_rises_while_its_limit_is_broken_and_falls_to_nothing_after():
-    settings = replace(small(Path()), limits=Limits(egress_usd_per_hour=10.0, rate=0.5))
-    learner = WorldLearner(
-        SiteAgents(settings), [WorldShare(WorldBatch(scenes(), 1, 4), np.random.default_rng(0))], settings, Place()
+    """A step once two worlds have ended; worlds that are opened then pay it, and it stands in the policy."""
+    settings = replace(small(Path()), limits=Limits(egress_usd_per_hour=10.0, by_rule=0, worlds=2))
+    policy = SiteAgents(settings)
+    policy.multipliers[0] = 0.5
+    share = WorldShare(WorldBatch(scenes(), 1, 4), np.random.default_rng(0))
+    learner = WorldLearner(policy, [share], settings, Place())
+    assert learner._ascend([ended((60.0, 0.0, 0.0, 0.0), 2.0)]) == {}
+    figures = learner._ascend([ended((60.0, 0.0, 0.0, 0.0), 2.0)])
+    risen = 0.5 * np.e  # the first step is the rate, whatever its sign is found from
+    assert (figures["limits/egress"], figures["multipliers/egress"]) == (pytest.approx(3.0), pytest.approx(risen))
+    assert policy.multipliers.tolist() == pytest.approx([risen, 0.0, 0.0, 0.0])
+    assert share.batch.charges.egress == pytest.approx(360.0 * risen)
+    assert share.batch.envs[0].scene.charges == NO_CHARGES  # it was open
+    numbers, _ = learner.state()
+    for _ in range(40):
+        learner._ascend([ended((0.0, 0.0, 0.0, 0.0), 2.0)] * 2)
+    assert policy.multipliers[0] < 0.01
+    assert learner.ascent.step == 41
+    learner.restore(numbers, [share.state()])
+    assert (learner.ascent.step, learner.ascent.value[0]) == (1, pytest.approx(risen))
+
+
+class AtHomeOrAway:
+    """Worlds that are all the same: 50 GB of a job lie where another one runs for 99 s still, in the other domain it
+    would begin now, for $1. ``thrift`` of the rule counts its GPUs as much as itself."""
+
+    domains = ("d0", "d1")
+
+    def scene(self, number: int) -> WorldScene:
+        first = asked("a", 100, least=4, data_gb=200, data_at="d0")
+        jobs = [first, asked("b", 20, 1.0, least=4, data_gb=50, data_at="d0")]
+        return WorldScene(JobWorkload.of(jobs), TWO, LINEAR, ReplayRules(stops=False))
+
+
+def test_dual_ascent_comes_to_the_price_at_which_it_is_all_the_same():
+    """Away it costs 2 x 50 s and $1, at home 99 s and 2 x 20 s: the same at 39 s a dollar. Half of what is used without
+    a price is allowed, and neither is half of it."""
+    one = played_by_rule(AtHomeOrAway(), 0, NO_CHARGES)
+    assert (one.used[0], one.hours) == (pytest.approx(1.0), pytest.approx(100.0 / 3600.0))
+    used = [played_by_rule(AtHomeOrAway(), 0, Charges(egress=price)).used[0] for price in (38.0, 40.0)]
+    assert used == pytest.approx([1.0, 0.0])
+    limits = Limits(egress_usd_per_hour=18.0, by_rule=200, worlds=1)
+    found = ascent_by_rule(AtHomeOrAway(), limits)
+    assert limits.charges(found.found.tolist()).egress == pytest.approx(39.0, rel=0.1)
+    assert not found.found[1:].any()
+
+
+def test_who_does_as_the_rule_pays_and_uses_as_the_rule_whatever_is_charged():
+    """Agents see what the rule says at their charges, and are rewarded for what it pays."""
+    charges = Charges(egress=3.0, unfairness=20.0, stop=100.0, below=1.0, floor=1e9)
+    for number in range(3):
+        scene = replace(scenes(jobs=40, stops=0.0).scene(number), charges=charges)
+        env, curve = WorldEnv(scene, prices(scene)), rule_curve(scene)
+        paid_s = env.paid_s
+        while not env.done:
+            env.answer(*env.advised())
+            paid_s += env.paid_s
+        assert env.costs() == pytest.approx(curve.used, rel=1e-6)
+        assert paid_s + env.costs() @ charges[:4] == pytest.approx(curve.total_s, rel=1e-6)
+
+
+def test_beside_the_rule_the_rule_regrets_nothing_whatever_is_charged():
+    charges = Charges(egress=3.0, unfairness=20.0)
+    batch, found = WorldBatch(scenes(), 1, 4, regret=True, endless=False, charges=charges), np.zeros(2, np.int64)
+    earned = 0.0
+    while not batch.over:
+        found[:] = batch.envs[0].advised()
+        slot = found[:1] if found[0] >= 0 else np.array([JOBS])
+        batch.ask(slot)
+        earned += float(batch.answer(np.array([[slot[0], found[1], 0]]))[0][0])
+    assert earned == pytest.approx(0.0, abs=1e-3)
+    assert batch.ended[0].of_rule == pytest.approx(1.0, abs=1e-6)
+
+
+def test_worlds_go_on_at_the_charges_that_they_began_with():
+    one, other = WorldBatch(scenes(), 2, 4, charges=Charges(egress=50.0)), WorldBatch(scenes(), 2, 4)
+    torch.manual_seed(0)
+    policy, rng = SiteAgents(WorldLearning()), np.random.default_rng(1)
+    for step in range(30):
+        one.charges = Charges(egress=50.0 + step)
+        one.answer(decide(policy, one, rng).action)
+    other.restore(one.state())
+    assert [env.scene.charges for env in other.envs] == [env.scene.charges for env in one.envs]
+    assert other.paid == pytest.approx(one.paid, rel=1e-6)
+
+
+def test_a_policy_serves_at_the_charges_that_it_learned():
+    """The agents follow the rule, so they play as the rule does at these charges, and otherwise than without."""
+    settings = replace(WorldLearning(), limits=Limits(egress_usd_per_hour=1.0))
+    policy = SiteAgents(settings)
+    policy.multipliers[0] = 30.0
+    agents = Agents.unpacked(packed(policy, settings), "here")
+    assert agents.charges == Charges(egress=30.0 * 3600.0)
+
+    def usd(scheduler: Scheduler, number: int) -> float:
+        scene = scenes(jobs=30, tenants=0.0, failing=0.0, stops=0.0).scene(number)
+        found = play_jointly(scene.workload, scene.site, scheduler, scene.settings, offers=scene.offers)
+        return float((np.array(scene.site.usd_per_gb) * found.link_gb).sum())
+
+    dear = replace(SRPT.kept, egress=30.0 * 3600.0)
+    ours, ruled, free = (
+        [usd(each, number) for number in range(4)] for each in (HiPpoScheduler(agents=agents), dear, SRPT)
     )
-    figures = learner._ascend([rolled((60.0, 0.0, 0.0, 0.0), 1.0, 2.0)])
-    assert figures == {"limits/egress": pytest.approx(3.0), "multipliers/egress": pytest.approx(1.0)}
-    assert learner.multipliers == pytest.approx([1.0, 0.0, 0.0])
-    for _ in range(9):
-        learner._ascend([rolled((0.0, 0.0, 0.0, 0.0), 1.0, 2.0)])
-    assert learner.multipliers == pytest.approx(0.0)
-    numbers, states = learner.state()
-    learner.restore([numbers[0], 0.5, 0.25, 0.0], states)
-    assert learner.multipliers == pytest.approx([0.5, 0.25, 0.0])
+    assert ours == pytest.approx(ruled, rel=1e-6)
+    assert sum(ours) < sum(free)
 
 
 def test_who_prefers_no_egress_earns_by_egress_alone():

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hippo.jobs.engine import observe
+from hippo.jobs.joint.advice import Charges
 from hippo.jobs.joint.env import COSTS, JOBS
 from hippo.jobs.joint.hi_ppo.network import LowerNetwork, MomentsSeen, UpperNetwork
-from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning
-from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Sights, WorldBatch
+from hippo.jobs.joint.hi_ppo.settings import Ascending, WorldLearning
+from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Ended, Sights, WorldBatch
 from hippo.learn.advantage import advantages
 from hippo.learn.distributed import Place
 from hippo.learn.ppo import Batch, Evaluated, Losses, likely, minibatches, normalised, take, update
@@ -38,7 +39,9 @@ Ints = NDArray[np.int64]
 
 
 class SiteAgents(nn.Module):
-    """Both agents."""
+    """Both agents, and the multipliers of the limits that they keep to."""
+
+    multipliers: Tensor  # (COSTS,)
 
     def __init__(self, settings: WorldLearning) -> None:
         super().__init__()
@@ -54,6 +57,7 @@ class SiteAgents(nn.Module):
             sees.sees_jobs[list(observe.OF_USER)] = 0.0
         if settings.ablation.no_forecast:
             sees.sees_links[list(observe.FORECAST)] = 0.0
+        self.register_buffer("multipliers", torch.zeros(len(COSTS), dtype=torch.float64))  # of the limits
         if settings.ablation.no_advice:
             sees.sees_jobs[observe.ADVISED_JOB], sees.sees_site[observe.ADVISED_NOBODY] = 0.0, 0.0
             sees.sees_places[observe.ADVISED_PLACE] = 0.0
@@ -64,6 +68,11 @@ class SiteAgents(nn.Module):
         lower = self.lower.evaluate(seen, action[:, 2])
         log_prob, chaos = (torch.where(asked, each, 0.0) for each in (lower.log_prob, lower.entropy))
         return Evaluated(upper.log_prob + log_prob, upper.entropy + chaos, upper.values)
+
+
+def charges_of(policy: SiteAgents, settings: WorldLearning) -> Charges:
+    """What its multipliers say that limits cost."""
+    return settings.limits.charges(policy.multipliers.tolist())
 
 
 class Decided(NamedTuple):
@@ -83,7 +92,6 @@ class Roll(NamedTuple):
     upper: Floats
     lower: Floats
     rewards: Floats  # (T, W, 1)
-    spent: Floats  # (T, W, COSTS + 1), see ``WorldBatch.spent``
     values: Floats  # (T + 1, W, 1)
     done: NDArray[np.bool_]
     epochs: Floats
@@ -167,7 +175,6 @@ def collect(
     upper, below = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     rewards, epochs, done = np.zeros((*shape, 1), np.float32), np.zeros(shape, np.float32), np.zeros(shape, bool)
     values = np.zeros((steps + 1, batch.worlds, 1), np.float32)
-    spent = np.zeros((*shape, len(COSTS) + 1), np.float32)
     for step in range(steps):
         if enough(step / steps):
             steps, seen = step, Sights._make(each[:step] for each in seen)
@@ -175,7 +182,7 @@ def collect(
         action[step], upper[step], below[step], values[step] = decide(policy, batch, share.rng, lower=lower)
         keep(seen, batch, step)
         reward, passed, done[step] = batch.answer(action[step])
-        rewards[step, :, 0], epochs[step], spent[step] = reward, passed / settings.worlds.epoch_s, batch.spent
+        rewards[step, :, 0], epochs[step] = reward, passed / settings.worlds.epoch_s
     with torch.no_grad():
         now_seen = tensors(batch.sights)
         values[steps] = policy.upper.value(policy.upper.think(now_seen), now_seen).numpy()
@@ -185,7 +192,6 @@ def collect(
         upper[:steps],
         below[:steps],
         rewards[:steps],
-        spent[:steps],
         values[: steps + 1],
         done[:steps],
         epochs[:steps],
@@ -208,21 +214,6 @@ def flat(sights: Sights) -> MomentsSeen:
     return MomentsSeen(*(torch.from_numpy(each.reshape(-1, *each.shape[2:])) for each in sights))
 
 
-def used(roll: Roll, limits: Limits, epoch_s: float) -> tuple[Floats, Floats]:
-    """What was used of each limit (T, W, 3), and what the limit allows meanwhile, in its own unit: hours at the limit
-    of egress and of unfairness, jobs at the limit of stops."""
-    hours = roll.epochs * np.float32(epoch_s / 3600.0)
-    unit = np.array([1.0, 3600.0, 1.0]) * limits.each
-    return (roll.spent[..., :3] / unit).astype(np.float32), np.stack([hours, hours, roll.spent[..., -1]], -1)
-
-
-def limited(roll: Roll, multipliers: NDArray[np.float64], limits: Limits, epoch_s: float) -> Roll:
-    """With rewards less what multipliers (3,) and the floor's penalty take: ``r - sum_i mu_i (used_i - allowed_i)``."""
-    spent, allowed = used(roll, limits, epoch_s)
-    taken = (spent - allowed) @ multipliers.astype(np.float32) + np.float32(limits.big_m) * roll.spent[..., 3]
-    return roll._replace(rewards=roll.rewards - taken[..., None])
-
-
 def valued(roll: Roll, settings: Ppo) -> tuple[Floats, Floats]:
     """Advantages and returns of the upper agent, (T, W, 1)."""
     return advantages(
@@ -240,7 +231,8 @@ class WorldLearner:
         worlds = sum(share.batch.worlds for share in shares) * place.size
         self.steps = max(1, settings.ppo.steps_per_update // worlds)
         self.updates = 0
-        self.multipliers = np.zeros(len(settings.limits.each))
+        self.ascent = Ascending.at(policy.multipliers.numpy())._replace(step=settings.limits.by_rule)
+        self.since = np.zeros(len(COSTS) + 3)  # the last ascent: what worlds that ended used; hours, jobs, worlds
 
     def learn(self, done: float) -> Learned:
         """One update; ``done``: share of the run that lies behind, which sets learning rate and entropy."""
@@ -249,10 +241,10 @@ class WorldLearner:
             group["lr"] = _between(ppo.learning_rate, ppo.learning_rate_end, done)
         others = self.place.roll_outs
         enough = partial(others.enough, self.updates)
+        old = [len(share.batch.ended) for share in self.shares]
         rolls = [collect(self.policy, share, self.steps, self.settings, enough) for share in self.shares]
         others.done(self.updates)
         rolled_s = time.process_time() - began
-        rolls = [limited(roll, self.multipliers, self.settings.limits, self.settings.worlds.epoch_s) for roll in rolls]
         found = [valued(roll, ppo) for roll in rolls]
         seen = [flat(roll.seen) for roll in rolls]
         every = MomentsSeen(*(torch.cat(parts) for parts in zip(*seen, strict=True)))
@@ -267,7 +259,8 @@ class WorldLearner:
         if not self.settings.ablation.no_lower and not self.settings.ablation.no_hierarchy:
             lower = self._lower(every, action, rolls, advantage, entropy)
             figures |= {f"lower/{name}": float(value) for name, value in lower._asdict().items()}
-        figures |= self._ascend(rolls)
+        ended = [each for share, count in zip(self.shares, old, strict=True) for each in share.batch.ended[count:]]
+        figures |= self._ascend(ended)
         self.updates += 1
         decisions = self._summed(float(sum(roll.decisions for roll in rolls)))
         figures |= self._means(rolls, returns, decisions)
@@ -276,13 +269,18 @@ class WorldLearner:
 
     def state(self) -> tuple[Sequence[float], list[Any]]:
         """For a checkpoint."""
-        return [float(self.updates), *self.multipliers.tolist()], [share.state() for share in self.shares]
+        value, mean, square, step = self.ascent
+        numbers = [float(self.updates), float(step), *self.since, *value, *mean, *square]
+        return [float(each) for each in numbers], [share.state() for share in self.shares]
 
     def restore(self, multipliers: Sequence[float], shares: Sequence[Any]) -> None:
         """From a checkpoint."""
-        self.updates, self.multipliers = int(multipliers[0]), np.array(multipliers[1:], np.float64)
+        self.updates, self.since = int(multipliers[0]), np.array(multipliers[2 : 2 + len(self.since)])
+        value, mean, square = np.array(multipliers[2 + len(self.since) :]).reshape(3, -1)
+        self.ascent = Ascending(value, mean, square, int(multipliers[1]))
         for share, state in zip(self.shares, shares, strict=True):
             share.restore(state)
+            share.batch.charges = charges_of(self.policy, self.settings)
 
     def _upper(
         self,
@@ -339,20 +337,24 @@ class WorldLearner:
             together=together,
         )
 
-    def _ascend(self, rolls: Sequence[Roll]) -> dict[str, float]:
-        """One step of the dual (Ray et al. 2019, section 4.2): a multiplier rises by how much more was used than
-        allowed, relative to that. Returns use over limit, and multipliers."""
-        limits = self.settings.limits
-        figures: dict[str, float] = {}
-        found = [used(roll, limits, self.settings.worlds.epoch_s) for roll in rolls]
-        for at, (name, limit) in enumerate(zip(COSTS, limits.each, strict=False)):
-            if not np.isfinite(limit):
-                continue
-            spent, allowed = (self._summed(float(sum(each[what][..., at].sum() for each in found))) for what in (0, 1))
-            over = spent / max(allowed, 1e-9)
-            self.multipliers[at] = min(max(self.multipliers[at] + limits.rate * (over - 1.0), 0.0), limits.most)
-            figures |= {f"limits/{name}": over, f"multipliers/{name}": float(self.multipliers[at])}
-        return figures
+    def _ascend(self, ended: Sequence[Ended]) -> dict[str, float]:
+        """A step of the dual (Ray et al. 2019, section 4.2) once enough worlds have ended: those that are cut off tell
+        too little of their quiet ends. Returns use over limit, and multipliers."""
+        limits, held = self.settings.limits, self.policy.multipliers
+        if not limits.some:
+            return {}
+        rows = np.array([[*each.used, each.hours, each.jobs, 1.0] for each in ended]).reshape(-1, len(self.since))
+        self.since += [self._summed(float(each)) for each in rows.sum(axis=0)]
+        *used, hours, jobs, worlds = self.since
+        if worlds < limits.worlds:
+            return {}
+        over = limits.over(np.array(used), hours, jobs)
+        self.ascent, self.since = limits.ascended(self.ascent, over), np.zeros_like(self.since)
+        held.copy_(torch.from_numpy(self.ascent.value))
+        for share in self.shares:
+            share.batch.charges = charges_of(self.policy, self.settings)
+        figures = {f"limits/{name}": float(each) for name, each in zip(COSTS, over, strict=True)}
+        return figures | {f"multipliers/{name}": float(each) for name, each in zip(COSTS, held, strict=True)}
 
     def _order(self, lengths: list[int]) -> Any:
         """Rows of the minibatches, of each of this process's shares its part."""
@@ -367,7 +369,7 @@ class WorldLearner:
         values = np.concatenate([roll.values[:-1].reshape(-1) for roll in rolls])
         explained = 1.0 - float(np.var(returns[:, 0].numpy() - values)) / max(1e-12, float(returns.var()))
         nobody = self._summed(float(sum((roll.action[..., 0] == JOBS).sum() for roll in rolls)))
-        ended = [each for share in self.shares for each in share.batch.ended[-32:]]
+        ended = [each.of_rule for share in self.shares for each in share.batch.ended[-32:]]
         figures = {"paid": paid / max(epochs, 1e-9), "explained": explained, "nobody": nobody / decisions}
         return figures | ({"of_rule": float(np.mean(ended))} if ended else {})
 

@@ -30,7 +30,7 @@ from hippo.jobs.engine.keys import attained
 from hippo.jobs.engine.observe import Sight
 from hippo.jobs.job import Job
 from hippo.jobs.joint.env import JOBS, PLACES, WorldScene, priced
-from hippo.jobs.joint.hi_ppo.policy import FORM, SHIPPED, Agents, Answer, Eyes, HiPpoScheduler
+from hippo.jobs.joint.hi_ppo.policy import FORM, MULTIPLIERS, SHIPPED, Agents, Answer, Eyes, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import play_jointly
@@ -213,13 +213,14 @@ class AgentsLearner:
         policy = SiteAgents(self.settings)
         known = {name: torch.from_numpy(np.array(array)) for name, array in _named(weights).items()}
         policy.load_state_dict({name: array for name, array in known.items() if name != HEADS})
-        batch = WorldBatch(scenes, self.worlds, len(scenes.domains), regret=True)
+        batch = WorldBatch(scenes, self.worlds, len(scenes.domains), regret=True, charges=weights.charges)
         learner = WorldLearner(policy, [WorldShare(batch, rng)], self.settings, Place())
         learner.updates = self.settings.run.value_updates  # values were learned before
         for _ in range(self.updates):
             learner.learn(0.0)
         arrays = {name: array.numpy().copy() for name, array in policy.state_dict().items()}
-        return replace(Agents.of({**arrays, HEADS: np.array(self.settings.network.heads)}), stops=weights.stops)
+        found = Agents.of({**arrays, HEADS: np.array(self.settings.network.heads)})
+        return replace(found, stops=weights.stops, limits=weights.limits)
 
     def packed(self, weights: Agents) -> bytes:
         """The bytes of a file, as training writes them."""
@@ -246,7 +247,8 @@ HEADS = "upper.heads"
 def _named(weights: Agents) -> dict[str, NDArray[Any]]:
     """All arrays by the names that they have in a file."""
     parts = {"upper": weights.upper, "lower": weights.lower}
-    return {f"{agent}.{name}": array for agent, network in parts.items() for name, array in network.items()}
+    found = {f"{agent}.{name}": array for agent, network in parts.items() for name, array in network.items()}
+    return {**found, MULTIPLIERS: weights.multipliers}
 
 
 # ------------------------------------------------------------------------------------------------------------ serving
@@ -254,7 +256,7 @@ class _Logged(Agents):
     """Agents whose every answer is noted before it is carried out."""
 
     def __init__(self, agents: Agents, note: Callable[[Moment, Sight, Answer | None], None]) -> None:
-        super().__init__(agents.upper, agents.lower, agents.stops)
+        super().__init__(**vars(agents))
         object.__setattr__(self, "asked", (agents, note))
 
     def answer(self, moment: Moment, eyes: Eyes, rng: np.random.Generator | None = None) -> Answer | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -18,12 +18,13 @@ from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.joint import advice
-from hippo.jobs.joint.advice import Advisor, advisor
-from hippo.jobs.joint.env import JOBS, MOST_ANSWERS, PLACES, carry_out
-from hippo.jobs.joint.hi_ppo.settings import START
-from hippo.jobs.joint.moment import Moment, Scheduler
-from hippo.jobs.joint.settings import SRPT
+from hippo.jobs.joint.advice import Advisor, Charges, advisor
+from hippo.jobs.joint.env import COSTS, JOBS, MOST_ANSWERS, PLACES, carry_out
+from hippo.jobs.joint.hi_ppo.settings import START, Limits
+from hippo.jobs.joint.moment import Moment
+from hippo.jobs.joint.ranked import decide_ranked
 from hippo.learn.serving import linear, relu
+from hippo.learn.settings import parse_as
 from hippo.learn.weights import Form
 
 Floats = NDArray[np.float32]
@@ -44,6 +45,8 @@ FORM = Form(
     "train one: hippo train --config world",
 )
 SHIPPED = "world.npz"
+MULTIPLIERS = "multipliers"
+"""Of the limits, in a file."""
 
 
 # -------------------------------------------------------------------------------------------------------------- network
@@ -142,16 +145,26 @@ class Agents:
     upper: Network
     lower: Network
     stops: bool = True  # have learned where running jobs may be stopped, too
+    limits: Limits = Limits()  # that they keep to
+    multipliers: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(COSTS)))
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]], made: Mapping[str, Any] | None = None) -> Agents:
         """From the arrays of a file, named ``upper.`` and ``lower.``, and how they were made."""
         parts: dict[str, dict[str, Floats]] = {"upper": {}, "lower": {}}
+        multipliers = arrays.get(MULTIPLIERS, np.zeros(len(COSTS)))
         for name, array in arrays.items():
             agent, _, own = name.partition(".")
-            parts[agent][own] = array
-        learned = (made or {}).get("settings", {}).get("worlds", {})
-        return cls(parts["upper"], parts["lower"], learned.get("stops", 1.0) > 0.0)
+            if name != MULTIPLIERS:
+                parts[agent][own] = array
+        learned = (made or {}).get("settings", {})
+        stops, limits = learned.get("worlds", {}).get("stops", 1.0) > 0.0, parse_as(Limits, learned.get("limits", {}))
+        return cls(parts["upper"], parts["lower"], stops, limits, multipliers)
+
+    @property
+    def charges(self) -> Charges:
+        """What the rule that advises them pays to keep to their limits."""
+        return self.limits.charges(self.multipliers.tolist())
 
     @classmethod
     def unpacked(cls, content: bytes, source: str) -> Agents:
@@ -204,7 +217,7 @@ def shipped() -> Agents:
 @dataclass(frozen=True, eq=False)
 class HiPpoScheduler:
     """The policy, bare: whatever it says is done; but where running jobs may be stopped and it never learned there, or
-    nobody runs after all that it says, a rule decides."""
+    nobody runs after all that it says, the rule that advises it decides."""
 
     name: str = "hi_ppo"
     summary: str = "an upper agent chooses jobs and places, lower agents shapes and devices; learned by PPO"
@@ -214,18 +227,16 @@ class HiPpoScheduler:
     learns: bool = True
     agents: Agents | None = None  # None: those that ship
     egress_weight: float = 0.0  # of egress, 0 to 1; the rest is time's
-    rule: Scheduler = SRPT
     watched: list[tuple[Sight, Eyes]] = field(default_factory=list, repr=False)  # the world that was last seen
 
     def decide(self, moment: Moment) -> None:
         """One answer after another, until nobody is chosen."""
-        if not self.has_learned(moment):
-            self.rule.decide(moment)
-            return
-        for _ in self.answers(moment):
-            pass
-        if not moment.world.tally[c.N_RUNNING]:
-            self.rule.decide(moment)
+        if self.has_learned(moment):
+            for _ in self.answers(moment):
+                pass
+        if not self.has_learned(moment) or not moment.world.tally[c.N_RUNNING]:
+            rule = self.eyes(moment).rule
+            decide_ranked(moment.world, rule.sight, rule.terms, rule.room)
 
     def has_learned(self, moment: Moment) -> bool:
         """Whether the agents know sites like this one."""
@@ -258,6 +269,8 @@ class HiPpoScheduler:
 
     def eyes(self, moment: Moment) -> Eyes:
         """Room for what is seen of a moment, or of a copy of it."""
+        charges, stops = (self.agents or shipped()).charges, moment.sight.stops
+        ask = partial(advisor, moment.workload, moment.site, moment.offers, stops=stops, charges=charges)
         if not self.watched or self.watched[0][0] is not moment.sight:
             own = sight(
                 moment.workload,
@@ -269,10 +282,12 @@ class HiPpoScheduler:
                 stops=moment.sight.stops,
                 egress_weight=self.egress_weight,
             )
-            asked = (moment.workload, moment.site, moment.offers)
-            rule = advisor(*asked, stops=moment.sight.stops, egress_weight=self.egress_weight)
-            self.watched[:] = [(moment.sight, Eyes(own, rule))]
-        return self.watched[0][1]
+            self.watched[:] = [(moment.sight, Eyes(own, ask(egress_weight=self.egress_weight)))]
+        found = self.watched[0][1]
+        if found.rule.charges != charges:  # whoever watched before pays others
+            found = found._replace(rule=ask(egress_weight=self.egress_weight))
+            self.watched[:] = [(moment.sight, found)]
+        return found
 
 
 HI_PPO = HiPpoScheduler()

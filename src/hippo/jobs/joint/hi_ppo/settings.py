@@ -6,12 +6,15 @@ what its keys are called here. No torch here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from hippo.jobs.joint.advice import Charges
 from hippo.jobs.traces.elastic import FAMILIES
 from hippo.learn.settings import Checked, Ppo, one_of, parse_as, within
 
@@ -97,23 +100,81 @@ class DrawnWorlds(Checked):
     validation: int = within(24, 0, 100_000)  # other numbers: looked at, never learned from
 
 
+MEAN, SQUARE = 0.5, 0.9
+"""How much of what came before stays in the means of the ascent."""
+BEGIN, LEAST = 0.05, 1e-4
+"""Of a multiplier: where the ascent begins, and what counts as nothing."""
+
+
+class Ascending(NamedTuple):
+    """Where a dual ascent of multipliers stands, (4,) each."""
+
+    value: Any
+    mean: Any  # of what is used beyond limits
+    square: Any
+    step: int
+
+    @classmethod
+    def at(cls, value: Any) -> Ascending:
+        """Begins there."""
+        return cls(np.array(value, np.float64), np.zeros(len(value)), np.zeros(len(value)), 0)
+
+
 @dataclass(frozen=True)
 class Limits(Checked):
-    """What the agents have to keep to, in the mean of all worlds; 0: no limit. Each has a multiplier, which ascends
-    while more is used (dual ascent); what goes over links below the floor is penalised as it stands (big-M)."""
+    """What the agents, and the rule that advises them, have to keep to, in the mean of all worlds; 0: no limit.
+
+    Each limit has a multiplier, which ascends while more is used (dual ascent). At its limit a site pays as much for
+    what it uses as for so many more jobs of usual price (stops: each job as much as for so many hours of its time).
+    """
 
     egress_usd_per_hour: float = within(0.0, 0.0, 1e12)
     unfairness: float = within(0.0, 0.0, 1e12)  # share of the site that owners lack of an equal share, in the mean
     stops_per_job: float = within(0.0, 0.0, 1e12)
     floor_gbit_per_s: float = within(0.0, 0.0, 1e6)  # of a link over which jobs exchange
-    big_m: float = within(0.01, 0.0, 1e9)  # what a GB that goes over others costs, in times of a job
-    rate: float = within(0.05, 0.0, 1e3)  # of the ascent, an update
-    most: float = within(10.0, 0.0, 1e9)  # of a multiplier
+    below_gb_per_hour: float = within(0.0, 0.0, 1e12)  # that go over others; 0: each of them costs ``big_m``
+    big_m: float = within(0.01, 0.0, 1e9)  # in hours of a job of usual price
+    start: tuple[float, float, float, float] = within((0.0,) * 4, 0.0, 1e9)  # as learning begins; all 0: by the rule
+    by_rule: int = within(40, 0, 100_000)  # steps of the ascent under the rule alone, before anything is learned
+    worlds: int = within(64, 1, 1_000_000)  # that end from one step of the ascent to the next
+    rate: float = within(1.0, 0.0, 1e3)  # of its first step; of the n-th over the root of n
+    most: float = within(1000.0, 0.0, 1e9)  # of a multiplier
 
     @property
-    def each(self) -> tuple[float, float, float]:
-        """Those with multipliers, in the order of ``env.COSTS``; inf: none."""
-        return self.egress_usd_per_hour or inf, self.unfairness or inf, self.stops_per_job or inf
+    def each(self) -> tuple[float, float, float, float]:
+        """In the order of ``env.COSTS``; inf: none."""
+        below = self.below_gb_per_hour if self.floor_gbit_per_s else 0.0
+        return self.egress_usd_per_hour or inf, self.unfairness or inf, self.stops_per_job or inf, below or inf
+
+    @property
+    def some(self) -> bool:
+        """Whether anything has a multiplier."""
+        return min(self.each) < inf
+
+    def charges(self, multipliers: Sequence[float]) -> Charges:
+        """What is paid under multipliers in the order of ``env.COSTS``."""
+        egress, unfairness, stop, below = (
+            3600.0 * float(each) / limit for each, limit in zip(multipliers, self.each, strict=True)
+        )
+        if self.each[3] == inf:
+            below = 3600.0 * self.big_m if self.floor_gbit_per_s else 0.0
+        return Charges(egress, unfairness / 3600.0, stop, below, 1.25e8 * self.floor_gbit_per_s)
+
+    def over(self, used: Any, hours: float, jobs: float) -> Any:
+        """(4,) what worlds used, in the order of ``env.COSTS``, over what limits allow in so many hours and jobs."""
+        return used / (self.each * np.array([hours, 3600.0 * hours, jobs, hours]))
+
+    def ascended(self, now: Ascending, over: Any) -> Ascending:
+        """Multipliers after a step of dual ascent in their logarithms, ``mu <- mu exp(rate m / sqrt(n v))`` for the
+        n-th step, where m and v are means of what is used beyond the limit and of its square, of late (Adam: Kingma and
+        Ba 2015): limits differ by orders of magnitude in their prices and in how much use falls with them. ``over``
+        (4,): used over allowed; limits that are none stay at 0."""
+        step, beyond, bound = now.step + 1, np.asarray(over) - 1.0, np.isfinite(self.each)
+        mean = MEAN * now.mean + (1.0 - MEAN) * beyond
+        square = SQUARE * now.square + (1.0 - SQUARE) * beyond**2
+        told = mean / (1.0 - MEAN**step) / (np.sqrt(square / (1.0 - SQUARE**step)) + 1e-9)
+        value = np.where(bound, np.maximum(now.value, LEAST) * np.exp(self.rate / step**0.5 * told), 0.0)
+        return Ascending(np.minimum(value, self.most), mean, square, step)
 
 
 @dataclass(frozen=True)

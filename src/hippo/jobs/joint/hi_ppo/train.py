@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,11 @@ import torch
 from torch import nn
 
 from hippo.files import write_whole
+from hippo.jobs.joint.advice import NO_CHARGES, Charges
 from hippo.jobs.joint.draws import DrawnScenes
-from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide
+from hippo.jobs.joint.env import COSTS
+from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, charges_of, decide
+from hippo.jobs.joint.hi_ppo.limits import ascent_by_rule, over_limits
 from hippo.jobs.joint.hi_ppo.policy import FORM
 from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster, planned
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning
@@ -44,28 +47,39 @@ WORST = 3.0
 
 
 class WorldLooks:
-    """The policy's best answers on worlds that are not learned from, held against the rule that advises it."""
+    """The policy's best answers on worlds that are not learned from, held against the rule that advises it, at equal
+    charges."""
 
-    def __init__(self, scenes: DrawnScenes, count: int, domains: int) -> None:
-        self.scenes, self.count, self.domains = scenes, count, domains
-        self.rule_s = np.array([by_rule(scenes.scene(number)).total_s for number in range(count)])
+    def __init__(self, scenes: DrawnScenes, count: int, settings: WorldLearning) -> None:
+        self.scenes, self.count, self.settings = scenes, count, settings
+        self.charges: Charges | None = None
 
     def __call__(self, policy: nn.Module) -> dict[str, float]:
-        """Priced time over the rule's, mean of the worlds."""
+        """Priced time with charges over the rule's, mean of the worlds; what is used over what limits allow."""
         assert isinstance(policy, SiteAgents)
-        paid_s = played(policy, self.scenes, self.count, self.domains)
-        return {"validation/of_rule": float(np.mean(np.minimum(WORST, paid_s / self.rule_s)))}
+        charges, limits = charges_of(policy, self.settings), self.settings.limits
+        if charges != self.charges:
+            asked = (replace(self.scenes.scene(number), charges=charges) for number in range(self.count))
+            self.charges, self.rule_s = charges, np.array([by_rule(each).total_s for each in asked])
+        batch = played(policy, self.scenes, self.count, charges=charges)
+        paid_s = np.array([paid if env.done else np.inf for paid, env in zip(batch.paid, batch.envs, strict=True)])
+        found = {"validation/of_rule": float(np.mean(np.minimum(WORST, paid_s / self.rule_s)))}
+        if not limits.some or not batch.ended:
+            return found
+        over = over_limits(limits, batch.ended).tolist()
+        return found | {f"validation/{name}": each for name, each in zip(COSTS, over, strict=True)}
 
 
-def played(policy: SiteAgents, scenes: Any, count: int, domains: int, *, lower: bool = True) -> Any:
-    """(count,) priced seconds of worlds 0, 1, .. under the policy's likeliest answers; inf: it did not come to an
-    end."""
-    batch = WorldBatch(scenes, count, domains, endless=False)
+def played(
+    policy: SiteAgents, scenes: Any, count: int, *, lower: bool = True, charges: Charges = NO_CHARGES
+) -> WorldBatch:
+    """Worlds 0, 1, .. under the policy's likeliest answers, as they then stand: not all may have come to an end."""
+    batch = WorldBatch(scenes, count, len(scenes.domains), endless=False, charges=charges)
     for _ in range(TURNS * len(batch.envs[0].price)):
         if batch.over:
             break
         batch.answer(decide(policy, batch, None, lower=lower).action)
-    return np.array([paid if env.done else np.inf for paid, env in zip(batch.paid, batch.envs, strict=True)])
+    return batch
 
 
 def train(
@@ -83,8 +97,8 @@ def train(
     -------
     dict
         ``policy``, ``curve`` (paths), ``updates``, ``seconds``, ``of_rule`` (priced time in the system over that of the
-        rule that the agents begin as, on worlds that were not learned from; None: nobody looked), ``start`` (the same
-        when PPO began), ``words`` (a sentence).
+        rule that the agents begin as, both with what limits cost, on worlds that were not learned from; None: nobody
+        looked), ``start`` (the same when PPO began), ``words`` (a sentence).
 
     Raises
     ------
@@ -155,6 +169,11 @@ def learned(
     scenes, held = (drawn_scenes(settings, table, cluster=cluster, held_out=other) for other in (False, True))
     torch.manual_seed(run.seed)
     policy = SiteAgents(settings)
+    if before is None and settings.limits.some:
+        say("what the limits cost under the rule that advises the agents")
+        given = settings.limits.start
+        start = given if any(given) else ascent_by_rule(scenes, settings.limits).found
+        policy.multipliers.copy_(torch.as_tensor(start))
     make = partial(share_learner, policy, settings, scenes)
     Place(0, workers or 1).own(run.shares)  # can be dealt out
     with ExitStack() as stack:
@@ -169,7 +188,14 @@ def learned(
 
 
 def drawn_batch(
-    scenes: Scenes, settings: WorldLearning, worlds: int, first: int, step: int = 1, *, regret: bool = True
+    scenes: Scenes,
+    settings: WorldLearning,
+    worlds: int,
+    first: int,
+    step: int = 1,
+    *,
+    regret: bool = True,
+    charges: Charges = NO_CHARGES,
 ) -> WorldBatch:
     """Worlds to learn in, side by side, as a configuration says."""
     return WorldBatch(
@@ -180,7 +206,7 @@ def drawn_batch(
         step,
         regret=regret,
         usd_per_job=settings.worlds.usd_per_job,
-        floor_bytes_per_s=settings.limits.floor_gbit_per_s * 1.25e8,
+        charges=charges,
     )
 
 
@@ -188,10 +214,8 @@ def share_learner(policy: SiteAgents, settings: WorldLearning, scenes: Scenes, p
     """The learner of one process, with its shares of the worlds."""
     run = settings.run
     every = max(1, run.parallel // run.shares)
-    shares = [
-        WorldShare(drawn_batch(scenes, settings, every, number, run.shares), _generator(run.seed, number))
-        for number in place.own(run.shares)
-    ]
+    batch = partial(drawn_batch, scenes, settings, every, step=run.shares, charges=charges_of(policy, settings))
+    shares = [WorldShare(batch(number), _generator(run.seed, number)) for number in place.own(run.shares)]
     return WorldLearner(policy, shares, settings, place)
 
 
@@ -203,7 +227,7 @@ def _session(learner: Learner, settings: WorldLearning, out: Path, held: DrawnSc
         folder=out,
         words=_words,
         counted="decisions",
-        look=WorldLooks(held, count, len(held.domains)) if count and learner.place.first else None,
+        look=WorldLooks(held, count, settings) if count and learner.place.first else None,
         best_by="validation/of_rule",
         least=True,
         write=lambda best: write_whole(out / POLICY, packed(best, settings)),

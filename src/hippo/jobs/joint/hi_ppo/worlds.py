@@ -6,7 +6,7 @@ Letters: W worlds, K domains, J jobs, P places, M parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,24 +27,30 @@ from hippo.jobs.engine.observe import (
 )
 from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.joint import advice
-from hippo.jobs.joint.advice import Advisor
+from hippo.jobs.joint.advice import NO_CHARGES, Advisor, Charges
 from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.env import (
+    BELOW,
     COSTS,
+    EGRESS,
     ENDED,
     JOBS,
     PAID,
     PLACES,
     STANDING,
+    STOPPED,
+    UNFAIR,
     WorldEnv,
     WorldScene,
+    account,
+    add_up,
     costs,
-    priced,
+    pass_time,
     prices,
     stand,
     turn,
+    used,
 )
-from hippo.jobs.joint.play import step
 from hippo.jobs.joint.ranked import decide_ranked
 
 Floats = NDArray[np.float32]
@@ -105,11 +111,12 @@ PAID_NEXT = 2  # of what ``stand`` says: priced seconds, told in those of a job
 
 
 class RuleCurve(NamedTuple):
-    """What the rule has paid in a world by when."""
+    """What the rule has paid in a world by when, its charges included."""
 
     time_s: NDArray[np.float64]  # (A,) ascending
     paid_s: NDArray[np.float64]  # (A,) priced seconds up to then
     standing: NDArray[np.float64]  # (A, STANDING)
+    used: NDArray[np.float64]  # (COSTS,) of what is limited, in the whole world
 
     @property
     def total_s(self) -> float:
@@ -117,7 +124,7 @@ class RuleCurve(NamedTuple):
         return float(self.paid_s[-1])
 
 
-NO_CURVE = RuleCurve(np.zeros(0), np.zeros(0), np.zeros((0, STANDING)))
+NO_CURVE = RuleCurve(np.zeros(0), np.zeros(0), np.zeros((0, STANDING)), np.zeros(len(COSTS)))
 
 
 @kernel(lean=True)
@@ -162,10 +169,12 @@ def beside(curve, now_s, own, jobs, found):  # type: ignore[no-untyped-def]
 def by_rule(scene: WorldScene, world: QueueWorld | None = None) -> RuleCurve:
     """A world under the rule that advises the agents; ``world``: as it is opened, it is played to its end."""
     rule, world = scene.advisor(), world or scene.opened()
+    state = account(world, scene.charges.floor)
     rows = np.zeros((ROWS * len(scene.workload) + 2, 2 + STANDING))
     rows[0, 0] = world.clock[c.STARTED_AT]
-    rows = rows[: 1 + _follow(world, rule, rule.sight.price, rows[1:])]
-    return RuleCurve(*(np.ascontiguousarray(each) for each in (rows[:, 0], rows[:, 1], rows[:, 2:])))
+    rows = rows[: 1 + _follow(world, rule, rule.sight.price, state, rows[1:])]
+    told = (np.ascontiguousarray(each) for each in (rows[:, 0], rows[:, 1], rows[:, 2:]))
+    return RuleCurve(*told, used(state))
 
 
 ROWS = 8
@@ -173,15 +182,16 @@ ROWS = 8
 
 
 @kernel(lean=True)
-def _follow(w, rule, price, rows):  # type: ignore[no-untyped-def]
-    """Play a world to its end by the rule; writes down time, priced seconds and how it stands."""
-    count, paid = 0, 0.0
+def _follow(w, rule, price, state, rows):  # type: ignore[no-untyped-def]
+    """Play a world to its end by the rule; writes down time, priced seconds with charges, and how it stands."""
+    count, charges = 0, rule.charges
     while True:
-        before, cost = w.clock[c.NOW], priced(w, price)
-        goes_on = step(w)
-        paid += cost * (w.clock[c.NOW] - before) if goes_on else 0.0
+        goes_on = pass_time(w, price, state)
         if count == 0 or w.clock[c.NOW] > rows[count - 1, 0]:
             count = min(count + 1, len(rows))
+        add_up(w, state)
+        paid = state[PAID] + charges.egress * state[EGRESS] + charges.unfairness * state[UNFAIR]
+        paid += charges.stop * state[STOPPED] + charges.below * 1e-9 * state[BELOW]
         rows[count - 1, 0], rows[count - 1, 1] = w.clock[c.NOW], paid
         stand(w, rule.sight, price, rows[count - 1, 2:])
         if not goes_on:
@@ -207,14 +217,24 @@ class Outcome(NamedTuple):
     paid_s: NDArray[np.float64]  # (W,) priced seconds
     ruled_s: NDArray[np.float64]  # (W,) what the rule paid meanwhile
     passed_s: NDArray[np.float64]  # (W,)
-    spent: NDArray[np.float64]  # (W, COSTS + 1) see ``WorldBatch.spent``
+    spent: NDArray[np.float64]  # (W, COSTS + 1) of what is limited; the last: jobs that came
     done: Masks  # (W,) whether it has ended now
+
+
+class Ended(NamedTuple):
+    """A world that was played to its end."""
+
+    of_rule: float  # priced seconds with charges, over what the rule pays
+    used: NDArray[np.float64]  # (COSTS,) of what is limited
+    hours: float
+    jobs: int
 
 
 @dataclass(eq=False)
 class WorldBatch:
     """W worlds of K domains, and numbers for those that follow: ``first``, then every ``step``-th.
 
+    ``charges``: of what is limited, in worlds that are opened from now on; a world keeps those that it has.
     ``regret``: rewards are told beside what the rule pays meanwhile in the same world, in shares of what it pays for a
     job there. The rule's play hangs on nothing that is chosen, so this takes off what chance brought, and no more (an
     input-dependent baseline, Mao et al. 2019).
@@ -228,24 +248,22 @@ class WorldBatch:
     regret: bool = False
     endless: bool = True  # False: a world that has ended stays, and nobody is shown in it
     usd_per_job: float = 1000.0  # egress that counts as a job's time does, for who prefers something between both
-    floor_bytes_per_s: float = 0.0  # see ``WorldEnv``
+    charges: Charges = NO_CHARGES
     sights: Sights = field(init=False)
     envs: list[WorldEnv] = field(init=False)
     row: Row = field(init=False)  # of ``Side``
     number: list[int] = field(init=False)  # of each world
     answers: list[list[tuple[int, int, int]]] = field(init=False)  # in each world, from its beginning on
-    paid: NDArray[np.float64] = field(init=False)  # priced seconds of each world, from its beginning on
+    paid: NDArray[np.float64] = field(init=False)  # priced seconds with charges, of each world from its beginning on
     total_s: NDArray[np.float64] = field(init=False)  # (W,) priced seconds that the rule pays in each world
-    spent: NDArray[np.float64] = field(init=False)  # (W, COSTS + 1) by the last answers; the last: jobs that came
-    ended: list[float] = field(default_factory=list)  # priced seconds of those that ended, over the rule's
+    ended: list[Ended] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.sights = Sights.of(self.worlds, self.domains)
-        self.paid, self.spent = np.zeros(self.worlds), np.zeros((self.worlds, len(COSTS) + 1))
-        self.total_s, self.row = np.zeros(self.worlds), Row(self.worlds)
+        self.paid, self.total_s, self.row = np.zeros(self.worlds), np.zeros(self.worlds), Row(self.worlds)
         self.envs, self.number, self.answers = [], [], []
         for each in range(self.worlds):
-            self.envs.append(self._opened(each, self._next()))
+            self.envs.append(self._opened(each, self._next(), self.charges))
             self.answers.append([])
         _show(self.row, self.sights)
 
@@ -254,11 +272,11 @@ class WorldBatch:
         self.first += self.step
         return number
 
-    def _opened(self, each: int, number: int) -> WorldEnv:
-        scene = self.scenes.scene(number)
+    def _opened(self, each: int, number: int, charges: Charges) -> WorldEnv:
+        scene = replace(self.scenes.scene(number), charges=charges)
         world = scene.opened()
         curve = by_rule(scene, WorldCopy.of(world).copy) if self.regret else NO_CURVE
-        env = WorldEnv(scene, prices(scene), world, floor_bytes_per_s=self.floor_bytes_per_s)
+        env = WorldEnv(scene, prices(scene), world)
         fewer = len(scene.site.domains) < self.domains
         names = ("site", *(() if fewer else ("domains", "links")), "jobs", "places", "where", "shapes")
         into = {name: getattr(self.sights, name)[each] for name in names}
@@ -266,7 +284,7 @@ class WorldBatch:
         for name, array in into.items():
             array[:] = getattr(env.sight, name)
         env.sight = env.sight._replace(**into)
-        self.paid[each] = env.paid_s
+        self.paid[each] = env.paid_s + env.costs() @ charges[: len(COSTS)]
         self.number[each : each + 1] = [number]
         self.total_s[each] = curve.total_s if self.regret else 0.0
         self.row[each] = Side(env.world, env.sight, env.rule, env.price, env.state, env.standing, curve)
@@ -282,26 +300,29 @@ class WorldBatch:
 
     def answer(self, action: Ints) -> tuple[Floats, NDArray[np.float64], Masks]:
         """Carry out answers (W, 3) for which was asked and handed down: rewards (W,) in priced seconds (or as
-        ``regret`` says), seconds that passed (W,), and which worlds ended (W,). ``spent`` says the rest."""
-        count = self.worlds
-        self.spent, taken = np.zeros((count, len(COSTS) + 1)), action.copy()
-        found = Outcome(np.zeros(count), np.zeros(count), np.zeros(count), self.spent, np.zeros(count, bool))
+        ``regret`` says) less what is charged, seconds that passed (W,), and which worlds ended (W,)."""
+        count, kinds = self.worlds, len(COSTS)
+        taken, spent = action.copy(), np.zeros((count, kinds + 1))
+        found = Outcome(np.zeros(count), np.zeros(count), np.zeros(count), spent, np.zeros(count, bool))
         _answer(self.row, taken, self.sights, found)
         for said, (slot, place, shape) in zip(self.answers, taken.tolist(), strict=True):
             if place >= 0:
                 said.append((slot, place, shape))
-        reward = (-found.paid_s).astype(np.float32)
+        charges = np.array([env.scene.charges[:kinds] for env in self.envs])
+        reward = -(found.paid_s + (spent[:, :kinds] * charges).sum(axis=1)).astype(np.float32)
         self.paid -= reward
         if self.regret:
             jobs, weight = np.array([(len(env.price), env.scene.egress_weight) for env in self.envs]).T
             reward += found.ruled_s.astype(np.float32)
             reward *= (jobs / self.total_s).astype(np.float32)
-            reward += weight * (-found.spent[:, 0] / self.usd_per_job - reward)
+            reward += weight * (-spent[:, 0] / self.usd_per_job - reward)
         for each in np.flatnonzero(found.done).tolist():
-            if self.regret:
-                self.ended.append(float(self.paid[each] / self.total_s[each]))
+            env = self.envs[each]
+            of_rule = float(self.paid[each] / self.total_s[each]) if self.regret else np.nan
+            hours = float(env.world.clock[c.NOW] - env.world.clock[c.STARTED_AT]) / 3600.0
+            self.ended.append(Ended(of_rule, env.costs(), hours, len(env.price)))
             if self.endless:
-                self.envs[each], self.answers[each] = self._opened(each, self._next()), []
+                self.envs[each], self.answers[each] = self._opened(each, self._next(), self.charges), []
         _show(self.row, self.sights)
         return reward, found.passed_s, found.done
 
@@ -313,13 +334,15 @@ class WorldBatch:
     def state(self) -> dict[str, Any]:
         """Everything that what comes depends on: which worlds, and what was answered in them."""
         answers = [np.array(each, np.int64).reshape(-1, 3) for each in self.answers]
-        return {"first": self.first, "number": list(self.number), "answers": answers}
+        charges = [tuple(env.scene.charges) for env in self.envs]
+        return {"first": self.first, "number": list(self.number), "answers": answers, "charges": charges}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The way back: every world is played again up to where it was."""
         for each, (number, answers) in enumerate(zip(state["number"], state["answers"], strict=True)):
-            env = self.envs[each] = self._opened(each, int(number))
-            self.answers[each] = []
+            charges = Charges(*state["charges"][each])
+            env = self.envs[each] = self._opened(each, int(number), charges)
+            self.answers[each], begun = [], env.costs()
             for slot, place, shape in np.asarray(answers).tolist():
                 if slot >= 0:
                     env.places(slot)
@@ -327,6 +350,7 @@ class WorldBatch:
                     env.shapes(slot, place)
                 self.paid[each] -= env.answer(slot, place, shape)
                 self.answers[each].append((slot, place, shape))
+            self.paid[each] += (env.costs() - begun) @ charges[: len(COSTS)]
         _show(self.row, self.sights)
         self.first = int(state["first"])
 
