@@ -267,7 +267,10 @@ def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
         offers = _offers(asked, workload, agents, cluster, progress)
         workload = workload.timed(dict(zip(offers.kinds, offers.tokens_per_s.tolist(), strict=True)))
     planned = is_planned(agents, cluster)  # spans of other devices than the catalogue's GPUs nobody can plan
-    spans = _slowdown(workload, cluster, site, settings, progress) if planned and offers is None else None
+    flows = asked.network is not None or offers is not None
+    gangs = workload.take(~workload.elastic)
+    may = planned and asked.online is None  # what is learned on a live site knows gangs inside domains only
+    spans = _slowdown(gangs, cluster, site, settings, progress, flows=flows) if may else None
     runs = _can_run(workload, site, settings, spans) | workload.elastic
     workload = _stretched(workload, site, asked.load, runs, offers)
     read = f"read {count(len(trace.workload), 'job')} of {Path(asked.trace).name} (format {trace.format})"
@@ -446,14 +449,14 @@ def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_],
 
 
 def _slowdown(
-    workload: JobWorkload, cluster: Cluster, site: JobSite, settings: ReplayRules, progress: Progress
+    workload: JobWorkload, cluster: Cluster, site: JobSite, settings: ReplayRules, progress: Progress, *, flows: bool
 ) -> Slowdown | None:
-    """What spanning costs the kinds of jobs that may do so; None: nobody does."""
+    """What spanning costs the kinds of jobs that may do so, and with ``flows`` what they send; None: nobody does."""
     kinds = kinds_that_span(workload, site, settings.span)
     if not kinds:
         return None
     first_use.prepare((planner(SPANNER),), progress=progress)
-    return slowdown(cluster, kinds, progress=progress)
+    return slowdown(cluster, kinds, exchanges=flows, progress=progress)
 
 
 # ------------------------------------------------------------------------------------------------------------- generate

@@ -149,7 +149,8 @@ def played(
     else:
         assert not isinstance(policy, QueuePolicy), "elastic jobs are scheduled"
         recorder = Recorder()
-        ledger = play_jointly(*asked, policy, account.settings, offers=account.offers, recorder=recorder, watch=watch)
+        terms = {"offers": account.offers, "slowdown": account.slowdown}
+        ledger = play_jointly(*asked, policy, account.settings, **terms, recorder=recorder, watch=watch)
         record = recorder.record()
         world = world_figures(record, ledger, *asked, account.offers)
         needed = replace(

@@ -14,6 +14,7 @@ from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.record import Recorder
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.heuristics import FIFO
 from hippo.jobs.settings import ReplayRules, Tenants
 from hippo.jobs.site import JobSite
@@ -27,13 +28,14 @@ def play_jointly(
     settings: ReplayRules | None = None,
     *,
     offers: OfferTable,
+    slowdown: Slowdown | None = None,
     tenants: Tenants | None = None,
     recorder: Recorder | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> Ledger:
-    """Replay a workload whose training jobs are elastic; ``recorder`` is told of every moment, ``watch`` as in
-    ``engine.play``."""
-    opening = opened(workload, site, settings, offers=offers, tenants=tenants)
+    """Replay a workload whose training jobs are elastic; ``recorder`` is told of every moment, ``slowdown`` and
+    ``watch`` as in ``engine.play``."""
+    opening = opened(workload, site, settings, offers=offers, slowdown=slowdown, tenants=tenants)
     moment = Moment.of(opening.world, workload, site, offers, stops=settings is None or settings.stops)
     while step(opening.world):
         if recorder is not None:
@@ -60,11 +62,12 @@ def opened(
     settings: ReplayRules | None = None,
     *,
     offers: OfferTable,
+    slowdown: Slowdown | None = None,
     tenants: Tenants | None = None,
 ) -> Opening:
     """A world whose jobs wait for a scheduler."""
     rules = settings or ReplayRules()
-    return open_world(workload, site, FIFO, rules, offers=offers, tenants=tenants)
+    return open_world(workload, site, FIFO, rules, offers=offers, slowdown=slowdown, tenants=tenants)
 
 
 @kernel(lean=True)

@@ -268,18 +268,8 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
     ring = n > 2 and at_part == [2] * n
     if n > 1 and not (chain or ring):
         return None
-    seconds, raised = np.full((len(LATENCY_MS), len(BANDWIDTH_GBPS)), judged.step_time_s), 0.0
-    goodput, overhead_s = (links[0].goodput, links[0].overhead_s) if links else (1.0, 0.0)  # all links are alike
-    if n > 1:
-        later, quick = np.meshgrid(
-            np.array(LATENCY_MS) / 1e3 + overhead_s,
-            [bytes_per_s_from_gbps(each) * goodput for each in BANDWIDTH_GBPS],
-            indexing="ij",
-        )
-        states = [np.repeat(each.reshape(-1, 1), len(links), axis=1) for each in (quick, later)]
-        found = step_times(judged.program, bandwidth_bytes_per_s=states[0], latency_s=states[1]).reshape(quick.shape)
-        seconds = np.minimum.accumulate(np.minimum.accumulate(found, axis=1)[::-1], axis=0)[::-1]
-        raised = float((found / seconds).max() - 1.0)
+    seconds, raised = on_grid(judged)
+    goodput = links[0].goodput if links else 1.0  # all links are alike
     return _Offer(
         shape,
         judged,
@@ -296,6 +286,24 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
         _state_share(judged),
         raised,
     )
+
+
+def on_grid(judged: Judged) -> tuple[Floats, float]:
+    """Seconds of a step (L, G) where every link has a bandwidth and a latency of the grid, never more on better ones;
+    and by how much what was played was raised for that, as a share."""
+    links, there = judged.problem.cluster.links, judged.problem.cluster
+    if not links:
+        return np.full((len(LATENCY_MS), len(BANDWIDTH_GBPS)), judged.step_time_s), 0.0
+    senders = [there.domain(link.source).nodes for link in links]
+    most = [replace(link, bandwidth_bytes_per_s=np.inf).rate_bytes_per_s(n) for link, n in zip(links, senders, strict=True)]
+    later, quick = np.meshgrid(
+        np.array(LATENCY_MS) / 1e3, [bytes_per_s_from_gbps(each) for each in BANDWIDTH_GBPS], indexing="ij"
+    )
+    bandwidth = np.minimum(quick.reshape(-1, 1) * np.array([link.goodput for link in links]), most)
+    latency = later.reshape(-1, 1) + np.array([link.overhead_s for link in links])
+    found = step_times(judged.program, bandwidth_bytes_per_s=bandwidth, latency_s=latency).reshape(quick.shape)
+    seconds = np.minimum.accumulate(np.minimum.accumulate(found, axis=1)[::-1], axis=0)[::-1]
+    return seconds, float((found / seconds).max() - 1.0)
 
 
 def _inside_comm(judged: Judged) -> float:
