@@ -149,8 +149,10 @@ def played(
     else:
         assert not isinstance(policy, QueuePolicy), "elastic jobs are scheduled"
         recorder = Recorder()
-        terms = {"offers": account.offers, "slowdown": account.slowdown}
-        ledger = play_jointly(*asked, policy, account.settings, **terms, recorder=recorder, watch=watch)
+        spans = account.slowdown
+        ledger = play_jointly(
+            *asked, policy, account.settings, offers=account.offers, slowdown=spans, recorder=recorder, watch=watch
+        )
         record = recorder.record()
         world = world_figures(record, ledger, *asked, account.offers)
         needed = replace(

@@ -114,7 +114,7 @@ def _offers(rng: np.random.Generator) -> OfferTable:
 
 
 def _workload(rng: np.random.Generator, site: JobSite, jobs: int) -> JobWorkload:
-    """Elastic jobs that fit into one domain and gangs that may not, with and without data; some serve within a bound."""
+    """Elastic jobs that fit into one domain and gangs that may not, with and without data; some serve in a bound."""
     found, largest = [], max(pool.devices for pool in site.pools)
     for number, arrival_s in enumerate(np.cumsum(rng.exponential(15.0, jobs)).tolist()):
         terms = {"data_gb": float(rng.choice([0.0, rng.uniform(1, 60)])), "data_at": str(rng.choice(site.domains))}
@@ -141,7 +141,7 @@ def _slowdown(rng: np.random.Generator, site: JobSite, workload: JobWorkload, of
     domains = len(site.domains)
     factor, row = np.full((1 + len(kinds), 1 << domains), np.inf), np.full((1 + len(kinds), 1 << domains), -1)
     factor[:, [1 << domain for domain in range(domains)]] = 1.0
-    routes, one_way = [], []
+    routes, ring, one_way = [], [], []
     for kind, number in np.argwhere(np.isinf(factor[1:])).tolist():
         spans = [domain for domain in range(domains) if number >> domain & 1]
         if len(spans) > 1 and rng.random() < 0.9:
@@ -149,19 +149,21 @@ def _slowdown(rng: np.random.Generator, site: JobSite, workload: JobWorkload, of
             if rng.random() < 0.8:
                 row[1 + kind, number] = len(routes)
                 routes.append(rng.permutation(spans)[: rng.integers(2, len(spans) + 1)].tolist())
-                one_way.append(len(routes[-1]) > 2 and rng.random() < 0.3)
+                ring.append(len(routes[-1]) > 2 and rng.random() < 0.6)
+                one_way.append(ring[-1] and rng.random() < 0.5)
     found, parts = len(routes), np.array([len(each) for each in routes], np.int64)
     there = np.arange(MOST_PARTS) < parts[:, None]
     size = (found, len(offers.latency_s), len(offers.bandwidth_bytes_per_s))
+    rate = np.sort(rng.uniform(0.3, 1.0, size)) * np.sort(rng.uniform(0.6, 1.0, (found, size[1], 1)), axis=1)[:, ::-1]
     table = OfferTable(
         kinds=(),
         kind=np.full(found, -1),
         parts=parts,
         gpus=there.astype(np.int64),
         block=np.ones(found, np.int64),
-        ring=np.array([each or (len(at) > 2 and rng.random() < 0.5) for at, each in zip(routes, one_way, strict=True)], bool),
+        ring=np.array(ring, bool),
         layout=np.ones((found, 3), np.int64),
-        rate=np.sort(rng.uniform(0.3, 1.0, size)) * np.sort(rng.uniform(0.6, 1.0, (found, size[1], 1)), axis=1)[:, ::-1],
+        rate=rate,
         hop_bytes=10 ** rng.uniform(7.5, 9.5, found),
         memory_left=np.zeros(found),
         inside_comm=np.zeros(found),

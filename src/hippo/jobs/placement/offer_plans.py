@@ -295,7 +295,9 @@ def on_grid(judged: Judged) -> tuple[Floats, float]:
     if not links:
         return np.full((len(LATENCY_MS), len(BANDWIDTH_GBPS)), judged.step_time_s), 0.0
     senders = [there.domain(link.source).nodes for link in links]
-    most = [replace(link, bandwidth_bytes_per_s=np.inf).rate_bytes_per_s(n) for link, n in zip(links, senders, strict=True)]
+    most = [
+        replace(link, bandwidth_bytes_per_s=np.inf).rate_bytes_per_s(n) for link, n in zip(links, senders, strict=True)
+    ]
     later, quick = np.meshgrid(
         np.array(LATENCY_MS) / 1e3, [bytes_per_s_from_gbps(each) for each in BANDWIDTH_GBPS], indexing="ij"
     )
