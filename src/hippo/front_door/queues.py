@@ -119,8 +119,8 @@ def replay_jobs(
         if question.online is not None:
             account = _live(account, question.online, watch)
         beside = names or everyone or question.online is None
-        chosen = _schedulers(names, everyone=everyone, local_sgd=question.allow_local_sgd) if beside else ()
-        return _scheduled(account, chosen, names, watch)
+        asked = _schedulers(names, everyone=everyone, local_sgd=question.allow_local_sgd) if beside else ()
+        return _scheduled(account, asked, names, watch)
     if question.allow_local_sgd:
         problem, remedy = "is for elastic jobs, and this trace has none", "leave it out"
         raise InputError(problem, source="--allow-local-sgd", remedy=remedy)

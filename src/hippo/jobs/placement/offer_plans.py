@@ -196,8 +196,9 @@ class _OfferQuestion:
         rate = bytes_per_s_from_gbps(gbps), PLANNED_MS / 1e3, 0.0
         links = tuple(Link(one.name, two.name, *rate) for one in parts for two in parts if one != two)
         there, kind = replace(self.cluster, domains=parts, links=links), self.kind
-        size = {"global_batch": kind.batch, "seq": kind.seq}
-        return load_problem(model=kind.model, cluster=there, allow_local_sgd=local_sgd, **size)
+        return load_problem(
+            model=kind.model, cluster=there, global_batch=kind.batch, seq=kind.seq, allow_local_sgd=local_sgd
+        )
 
     def _blocks(self, gpus: int) -> list[int]:
         """Sizes of blocks that share out so many GPUs, most first."""
@@ -239,7 +240,7 @@ class _OfferQuestion:
                     yield from self._planned(Diloco(), shape, PLANNED_GBPS[:1], local_sgd=True) or ()
 
     def _planned(
-        self, planner: Planner, shape: _Shape, planned_gbps: Sequence[float], *, local_sgd: bool = False
+        self, planner: Planner | Diloco, shape: _Shape, planned_gbps: Sequence[float], *, local_sgd: bool = False
     ) -> list[_Offer] | None:
         """What the planner finds for a shape; None: where it first looks it is quicker with a part left idle."""
         played: dict[Plan, _Offer | None] = {}
