@@ -135,6 +135,7 @@ def sized(rate: dict[tuple[int, ...], float], hop_gb: float = 1.0) -> OfferTable
         memory_left=np.zeros(count),
         inside_comm=np.zeros(count),
         state_share=np.empty(0),
+        local=np.empty(0, np.bool_),
     )
     found.check()
     return found

@@ -222,7 +222,7 @@ def test_replicas_that_average_every_500_steps_send_a_500th():
     table, judged = planned_offers(site(3), KIND, local_sgd=True)
     plain, _ = planned_offers(site(3), KIND)
     own = [row for row in range(len(table)) if table.local[row]]
-    assert [tuple(table.gpus[row].tolist()) for row in own] == [(1, 1, 0, 0), (1, 1, 1, 0), (2, 2, 0, 0), (2, 2, 2, 0)]
+    assert [tuple(table.gpus[row].tolist()) for row in own] == [(1, 1, 0, 0), (2, 2, 0, 0), (1, 1, 1, 0), (2, 2, 2, 0)]
     assert not plain.local.any()
     assert np.array_equal(plain.rate, table.rate[~table.local])
     assert (table.state_share[own] == (table.gpus[own] > 0)).all()
