@@ -42,7 +42,7 @@ USUAL = ("even", "single_domain")
 """Whose plan rewards are measured against: the first of them that finds one."""
 
 LOCAL_SGD = "diloco"
-"""Who is asked what local SGD would give."""
+"""Who is asked what local SGD would give, and, as a scheduler, competes only where it is allowed."""
 
 ENGINES: Mapping[str, str] = {
     "fast": "hippo.simulate.fast:play",
@@ -105,6 +105,7 @@ JOB_SCHEDULERS: Mapping[str, str] = {
     "mast": "hippo.jobs.joint.settings:MAST",
     "sailor": "hippo.jobs.joint.settings:SAILOR",
     "crosspipe": "hippo.jobs.joint.settings:CROSSPIPE",
+    "diloco": "hippo.jobs.joint.settings:DILOCO",
     "goodput": "hippo.jobs.joint.settings:GOODPUT",
     "crux": "hippo.jobs.joint.settings:CRUX",
     "hyperion": "hippo.jobs.joint.settings:HYPERION",

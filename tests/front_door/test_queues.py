@@ -104,7 +104,19 @@ def test_errors_name_what_was_given(queue, tmp_path):
         hippo.generate_jobs(hippo.JobsDrawing(queue.trace, tmp_path / "none.json", jobs=0))
 
 
-def _two_sizes(cluster, kinds, *, progress=None):
+def test_local_sgd_competes_only_where_it_is_allowed(queue, monkeypatch):
+    monkeypatch.setattr("hippo.front_door.queues.offer_table", _two_sizes)
+    with pytest.raises(hippo.InputError, match="is for elastic jobs, and this trace has none"):
+        hippo.replay_jobs(replace(queue, allow_local_sgd=True))
+    Path(queue.trace).write_text(json.dumps({"hippo_jobs": 1, "jobs": [ELASTIC]}))
+    with pytest.raises(hippo.InputError, match="changes the optimizer, and that was not allowed"):
+        hippo.replay_jobs(queue, ["diloco"])
+    account = hippo.replay_jobs(replace(queue, allow_local_sgd=True), ["diloco"])
+    assert account.first.ledger.finish_s.tolist() == [200]
+    assert any("replicas average every 500 steps" in remark for remark in account.remarks)
+
+
+def _two_sizes(cluster, kinds, *, local_sgd=False, progress=None):
     """Offers of one GPU at half the rate, and of two, for whatever is trained."""
     from hippo.jobs.placement.offers import OfferTable
 

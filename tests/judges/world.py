@@ -8,7 +8,7 @@ the shares of all flows are found again. Between the two stand no common lines b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, pairwise
@@ -21,6 +21,7 @@ from simpy.events import AllOf, Event
 
 from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.settings import ReplayRules, Tenants
 from hippo.jobs.site import JobSite, LinkHistory
 from hippo.jobs.workload import JobWorkload
@@ -42,7 +43,7 @@ class Decision:
     act: str  # begin (an elastic job), start (a gang), pause, weigh, move (in the background), stay
     job: int
     offer: int = -1
-    domains: tuple[int, ...] = ()
+    domains: tuple[int, ...] = ()  # of a gang: those that it spans, none: it runs in ``pool``
     pool: int = -1
     weight: float = 1.0
 
@@ -66,10 +67,13 @@ def play(
     rules: ReplayRules,
     *,
     offers: OfferTable,
+    slowdown: Slowdown | None = None,
     tenants: Tenants | None = None,
 ) -> Account:
     """Do what the script says when it says it, and see what comes of it."""
     world = _World(workload, site, rules, offers)
+    if slowdown is not None:
+        world.slowdown, world.rows = slowdown, slowdown.rows(workload)
     clock, decisions = world.clock, tuple(script)
     if site.history is not None:
         clock.process(world.network(site.history))
@@ -113,6 +117,8 @@ class _Job(_Amount):
         self.ended = clock.event()
         self.stopped = self.computes = False
         self.offer, self.domains, self.links = -1, tuple[int, ...](), tuple[Link, ...]()
+        self.table: OfferTable | None = None  # in which its offer stands
+        self.usd_per_s = 0.0
         self.state_at = -1  # domain of the checkpoint, -1: none
         self.state: list[_Transfer] = []  # of the run that is on
         self.going: Decision | None = None  # in the background
@@ -178,10 +184,19 @@ def level(capacity: float, weight: float, others: list[tuple[float, float]]) -> 
     return capacity / weights * weight
 
 
+def _links(offers: OfferTable, row: int, domains: Sequence[int]) -> tuple[Link, ...]:
+    """Over which parts in these domains exchange: a chain or a ring, and back unless it is a ring of replicas."""
+    hops = [*pairwise(domains), *([(domains[-1], domains[0])] if offers.ring[row] else [])]
+    held = offers.state_share[row][offers.state_share[row] > 0]
+    back = [] if offers.ring[row] and (held == 1.0).all() else hops
+    return (*hops, *((there, here) for here, there in back))
+
+
 class _World:
     def __init__(self, workload: JobWorkload, site: JobSite, rules: ReplayRules, offers: OfferTable) -> None:
         self.clock = simpy.Environment(float(workload.arrival_s[0]))
         self.workload, self.site, self.rules, self.offers = workload, site, rules, offers
+        self.slowdown, self.rows = Slowdown.none(len(site.domains)), np.zeros(len(workload), np.int64)
         self.jobs = [_Job(self.clock, float(work)) for work in workload.duration_s]
         self.nodes = [_Node(at, pool.per_node) for at, pool in enumerate(site.pools) for _ in range(pool.nodes)]
         self.capacity = site.history.bandwidth_bytes_per_s[0] if site.history else np.array(site.bandwidth_bytes_per_s)
@@ -234,7 +249,10 @@ class _World:
             self._share()
         elif decision.act == "pause":
             self._stop(job)
+        elif decision.act == "start" and decision.domains:
+            self._span(job, decision)
         elif decision.act == "start":
+            job.offer, job.domains, job.links, job.usd_per_s = -1, (), (), 0.0
             home, gb = self.site.pools[decision.pool], float(self.workload.data_gb[decision.job])
             job.pool = decision.pool
             assert not self._is_far(job, *self.states[-1][1:]), "begun too far from its clients"
@@ -255,10 +273,8 @@ class _World:
     def _begin_elastic(self, job: _Job, decision: Decision, share: float = 1.0) -> None:
         """On devices that it has taken; so much of its state has to be brought."""
         offers, row = self.offers, decision.offer
-        job.offer, job.domains = row, decision.domains
-        hops = [*pairwise(job.domains), *([(job.domains[-1], job.domains[0])] if offers.ring[row] else [])]
-        back = [] if offers.ring[row] and (offers.state_share[row] == 1.0).sum() == offers.parts[row] else hops
-        job.links = (*hops, *((there, here) for here, there in back))
+        job.table, job.offer, job.domains = offers, row, decision.domains
+        job.links = _links(offers, row, job.domains)
         for part, domain in enumerate(job.domains):
             if domain != job.state_at >= 0:
                 size = share * float(offers.state_share[row, part]) * offers.state_bytes[offers.kind[row]]
@@ -266,6 +282,25 @@ class _World:
         gb = float(self.workload.data_gb[decision.job]) / len(job.domains)
         rate = 0.0 if job.links else self._speed(job, lambda link: math.inf)
         self._begin(job, dict.fromkeys(job.domains, gb), rate=rate)
+
+    def _span(self, job: _Job, decision: Decision) -> None:
+        """A gang over several domains, an equal part in each: at its factor, or as a flow."""
+        devices, row = int(self.workload.devices[decision.job]), self.rows[decision.job]
+        number, sends = sum(1 << domain for domain in decision.domains), -1
+        names, exchange = [pool.domain for pool in self.site.pools], self.slowdown.exchange
+        for domain in decision.domains:
+            self._take(job, names.index(self.site.domains[domain]), devices // len(decision.domains), block=0)
+        if exchange is not None:
+            sends = int(exchange.row[row, number])
+        job.offer, job.domains, job.links, job.usd_per_s = sends, (), (), 0.0
+        if exchange is not None and sends >= 0:
+            job.table = exchange.offers
+            job.links = _links(exchange.offers, sends, [each for each in exchange.route[sends].tolist() if each >= 0])
+            rate = 0.0
+        else:
+            rate, job.usd_per_s = 1.0 / self.slowdown.factor[row, number], float(self.slowdown.usd_per_s[row, number])
+        gb = float(self.workload.data_gb[decision.job]) / len(decision.domains)
+        self._begin(job, dict.fromkeys(decision.domains, gb), rate=rate)
 
     # ----------------------------------------------------------------------------------------- moves in the background
     def _move(self, job: _Job, decision: Decision) -> None:
@@ -422,8 +457,10 @@ class _World:
             job.pass_time(self.clock.now)
             job.late_s += self._late_s(job, job.path[0][0])
             job.state_at = job.domains[0] if job.domains else -1
+            job.usd += (self.clock.now - job.path[0][0]) * job.usd_per_s
             for link in job.links:
-                gb = (job.path[0][1] - job.left) * self.offers.hop_bytes[job.offer] * 1e-9
+                assert job.table is not None
+                gb = (job.path[0][1] - job.left) * job.table.hop_bytes[job.offer] * 1e-9
                 self.link_gb[link] += gb
                 job.usd += gb * self.usd_per_gb[link]
         for transfer in [each for each in job.state if each in self.sending]:  # nobody waits for them any more
@@ -485,7 +522,8 @@ class _World:
         for transfer in self.sending:
             flows.setdefault(transfer.link, []).append((transfer, math.inf, 1.0))
         for job in self.exchanging:
-            asked = self.offers.hop_bytes[job.offer] * self._speed(job, lambda link: float(self.capacity[link]))
+            assert job.table is not None
+            asked = job.table.hop_bytes[job.offer] * self._speed(job, lambda link: float(self.capacity[link]))
             for link in job.links:
                 flows.setdefault(link, []).append((job, asked, job.weight))
 
@@ -512,7 +550,8 @@ class _World:
             left = float(self.capacity[stream.link])
             left -= sum(each.rate for each in self.sending if each.link == stream.link)
             for job in self.exchanging:
-                left -= job.links.count(stream.link) * self.offers.hop_bytes[job.offer] * job.rate
+                assert job.table is not None
+                left -= job.links.count(stream.link) * job.table.hop_bytes[job.offer] * job.rate
             others = [each for _, each in streams if each is not stream and each.link == stream.link]
             asked = [(each.changing if each.left <= 0 else math.inf, 1.0) for each in others]
             rate = level(max(0.0, left), 1.0, asked)
@@ -535,4 +574,5 @@ class _World:
         """Work per second where each link gives so much."""
         least = min((bandwidth(link) for link in job.links), default=math.inf)
         slowest = max((float(self.latency[link]) for link in job.links), default=0.0)
-        return float(self.offers.rate_at(np.array([job.offer]), np.array([least]), np.array([slowest]))[0])
+        assert job.table is not None
+        return float(job.table.rate_at(np.array([job.offer]), np.array([least]), np.array([slowest]))[0])

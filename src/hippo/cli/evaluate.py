@@ -29,7 +29,7 @@ OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_r
 OF_THE_SUITE = ("seeds", "families", "parts", "write", "ray")
 OF_WORLDS = ("models", "loads", "networks", "domains", "stops", "jobs", "like", "bounds")
 OF_PLANS = ("allow_local_sgd", "allow_compression", "compression_worth")
-NOT_OF_WORLDS = ("model", "trace", "forecast", "runtime", "parts", *OF_A_NETWORK, *OF_PLANS)
+NOT_OF_WORLDS = ("model", "trace", "forecast", "runtime", "parts", *OF_A_NETWORK, *OF_PLANS[1:])
 """Options that say nothing in another mode."""
 
 
@@ -229,6 +229,7 @@ def _worlds(choice: Choice) -> None:
     given: dict[str, Any] = {"policies": tuple(choice.policy or ()), "jobs": choice.jobs, "seeds": choice.seeds}
     given["seed"] = usual.seed + choice.seed
     given["cluster"], given["like"] = choice.cluster or usual.cluster, choice.like
+    given["allow_local_sgd"] = choice.allow_local_sgd
     for name, kind in (("loads", float), ("domains", int)):
         given[name] = _numbers(getattr(choice, name), kind, f"--{name}") or getattr(usual, name)
     for name in ("methods", "families", "networks", "models", "stops"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hippo.cli.options import Json, Seed, takes
+from hippo.cli.options import AllowLocalSgd, Json, Seed, takes
 from hippo.cli.output import check_file, check_folder, finish, mention, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
@@ -104,6 +104,7 @@ class Wanted:
             metavar="N", help="two_queue promotes a job that waits N times its service.", show_default="never"
         ),
     ] = None
+    allow_local_sgd: AllowLocalSgd = False
     online: Annotated[
         Path | None,
         typer.Option(

@@ -47,9 +47,10 @@ from hippo.jobs.traces.mix import Mix, mixed
 from hippo.jobs.traces.own import check_ending, write_jobs
 from hippo.jobs.workload import JobWorkload
 from hippo.planners.base import Progress
+from hippo.planners.baselines.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.problem.cluster import Cluster
 from hippo.problem.gpus import ALIASES
-from hippo.registry import JOB_POLICIES, JOB_SCHEDULERS, LIVE_SCHEDULERS, load, planner
+from hippo.registry import JOB_POLICIES, JOB_SCHEDULERS, LIVE_SCHEDULERS, LOCAL_SGD, load, planner
 from hippo.units import SECONDS_PER_HOUR
 
 LEAST_LOAD, MOST_LOAD, MOST_CPUS = 0.001, 1000.0, 10_000
@@ -83,6 +84,7 @@ class JobsQuestion:
     weights: Path | None = None  # of ``learned``; None: the shipped ones
     borders: str | None = None  # of ``two_queue``, device-seconds: 3250,7200; None: its own
     promote_after: float | None = None  # times its service that a job waits under ``two_queue``; None: for ever
+    allow_local_sgd: bool = False  # elastic jobs may average over domains every H steps
     online: Path | None = None  # folder for log and policies: the agents, learning while they serve, decide first
     skip_bad: bool = False  # passes over wrong rows, and counts them
     seed: int = 0
@@ -117,7 +119,11 @@ def replay_jobs(
         if question.online is not None:
             account = _live(account, question.online, watch)
         beside = names or everyone or question.online is None
-        return _scheduled(account, _schedulers(names, everyone=everyone) if beside else (), names, watch)
+        asked = _schedulers(names, everyone=everyone, local_sgd=question.allow_local_sgd) if beside else ()
+        return _scheduled(account, asked, names, watch)
+    if question.allow_local_sgd:
+        problem, remedy = "is for elastic jobs, and this trace has none", "leave it out"
+        raise InputError(problem, source="--allow-local-sgd", remedy=remedy)
     if question.online is not None:
         problem, remedy = "is for agents that share out elastic jobs, and this trace has none", "leave it out"
         raise InputError(problem, source="--online", value=str(question.online), remedy=remedy)
@@ -172,15 +178,24 @@ def _far(watch: Progress, name: str, begun: int, of: int) -> Callable[[int, int]
     return lambda done, jobs: watch(name, (begun + done / max(jobs, 1)) / of)
 
 
-def _schedulers(names: list[str], *, everyone: bool) -> tuple[Scheduler, ...]:
+def check_allowed(names: Iterable[str], source: str, *, local_sgd: bool) -> None:
+    """``InputError`` for who trains otherwise than the user allows."""
+    if LOCAL_SGD in names and not local_sgd:
+        problem, remedy = "changes the optimizer, and that was not allowed", "add --allow-local-sgd, or leave it out"
+        raise InputError(problem, source=source, value=LOCAL_SGD, remedy=remedy)
+
+
+def _schedulers(names: list[str], *, everyone: bool, local_sgd: bool) -> tuple[Scheduler, ...]:
     """Schedulers by name; ``everyone``: all the others behind them."""
+    check_allowed(names, "--policy", local_sgd=local_sgd)
     if others := [name for name in names if name not in JOB_SCHEDULERS]:
         remedy = f"choose from {', '.join(JOB_SCHEDULERS)}"
         raise InputError(
             "ranks gangs, and this trace has elastic jobs", source="--policy", value=others[0], remedy=remedy
         )
     chosen = names or ["separate"]
-    more = [name for name in JOB_SCHEDULERS if name not in chosen] if everyone else []
+    left = {*chosen, *(() if local_sgd else (LOCAL_SGD,))}
+    more = [name for name in JOB_SCHEDULERS if name not in left] if everyone else []
     return tuple(load(JOB_SCHEDULERS, "policy", name) for name in (*chosen, *more))
 
 
@@ -267,7 +282,10 @@ def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
         offers = _offers(asked, workload, agents, cluster, progress)
         workload = workload.timed(dict(zip(offers.kinds, offers.tokens_per_s.tolist(), strict=True)))
     planned = is_planned(agents, cluster)  # spans of other devices than the catalogue's GPUs nobody can plan
-    spans = _slowdown(workload, cluster, site, settings, progress) if planned and offers is None else None
+    flows = asked.network is not None or offers is not None
+    gangs = workload.take(~workload.elastic)
+    may = planned and asked.online is None  # what is learned on a live site knows gangs inside domains only
+    spans = _slowdown(gangs, cluster, site, settings, progress, flows=flows) if may else None
     runs = _can_run(workload, site, settings, spans) | workload.elastic
     workload = _stretched(workload, site, asked.load, runs, offers)
     read = f"read {count(len(trace.workload), 'job')} of {Path(asked.trace).name} (format {trace.format})"
@@ -287,6 +305,7 @@ def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
             read,
             *trace.remarks,
             *(f"left out {count(number, 'job')}: {why}" for why, number in left_out.items()),
+            *(LOCAL_SGD_NOTES[:2] if asked.allow_local_sgd else ()),
         ),
     )
 
@@ -416,7 +435,7 @@ def _offers(
             "nobody can plan elastic jobs on it", source="--cluster", value=str(asked.cluster), remedy=remedy
         )
     first_use.prepare((planner(SPANNER),), progress=progress)
-    return offer_table(cluster, workload.trainings, progress=progress)
+    return offer_table(cluster, workload.trainings, local_sgd=asked.allow_local_sgd, progress=progress)
 
 
 def _stretched(
@@ -446,14 +465,14 @@ def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_],
 
 
 def _slowdown(
-    workload: JobWorkload, cluster: Cluster, site: JobSite, settings: ReplayRules, progress: Progress
+    workload: JobWorkload, cluster: Cluster, site: JobSite, settings: ReplayRules, progress: Progress, *, flows: bool
 ) -> Slowdown | None:
-    """What spanning costs the kinds of jobs that may do so; None: nobody does."""
+    """What spanning costs the kinds of jobs that may do so, and with ``flows`` what they send; None: nobody does."""
     kinds = kinds_that_span(workload, site, settings.span)
     if not kinds:
         return None
     first_use.prepare((planner(SPANNER),), progress=progress)
-    return slowdown(cluster, kinds, progress=progress)
+    return slowdown(cluster, kinds, exchanges=flows, progress=progress)
 
 
 # ------------------------------------------------------------------------------------------------------------- generate

@@ -10,7 +10,7 @@ from typing import Any
 from hippo import first_use
 from hippo.arguments import check_fields
 from hippo.errors import InputError, UnknownNameError
-from hippo.front_door.queues import SPANNER
+from hippo.front_door.queues import SPANNER, check_allowed
 from hippo.jobs.joint.evaluate.evidence import evidence
 from hippo.jobs.joint.evaluate.suite import BOUNDS, WorldMethod, WorldSuite, play_worlds
 from hippo.jobs.joint.evaluate.worlds import LOADS, NETWORKS, WorldGrid, WorldGround
@@ -21,7 +21,7 @@ from hippo.jobs.traces.generate import MOST_JOBS, fitted
 from hippo.jobs.traces.load import load_trace
 from hippo.planners.base import Progress
 from hippo.problem.load import load_cluster
-from hippo.registry import JOB_SCHEDULERS, load, planner
+from hippo.registry import JOB_SCHEDULERS, LOCAL_SGD, load, planner
 
 OURS, VERIFIED = "hi_ppo", "hi_ppo_verified"
 """The trained agents, bare, and with what they say verified by simulation."""
@@ -58,6 +58,7 @@ class WorldsChoice:
     cluster: str = "three-aws-regions"  # name or file, whose domains are repeated
     models: tuple[str, ...] = MODELS  # that elastic jobs train
     like: str | Path | None = None  # trace after which jobs come and whose users ask; None: as the family says
+    allow_local_sgd: bool = False  # elastic jobs may average over domains every H steps
     bounds: tuple[str, ...] = BOUNDS[:1]  # the search takes 100 plays and more of each world
 
     def __post_init__(self) -> None:
@@ -73,6 +74,7 @@ class WorldsChoice:
             for word in words:
                 if word not in known:
                     raise UnknownNameError(kind, word[:60], known, source=source)
+        check_allowed(self.methods or (), "--methods", local_sgd=self.allow_local_sgd)
         for source, values, least, most in (
             ("--domains", self.domains, 2, MOST_DOMAINS),
             ("--loads", self.loads, 0.001, 1000.0),
@@ -116,8 +118,8 @@ def evaluate_worlds(
         trace = load_trace(Path(asked.like))
         like = fitted(trace.workload, begin_s=trace.begin_s)
     first_use.prepare((planner(SPANNER),), progress=progress)
-    offers = offer_table(cluster, usual_trainings(asked.models), progress=progress)
-    rules = tuple(load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
+    offers = offer_table(cluster, usual_trainings(asked.models), local_sgd=asked.allow_local_sgd, progress=progress)
+    rules = tuple(load(JOB_SCHEDULERS, "policy", name) for name in competing(asked))
     suite = WorldSuite(WorldGround(asked.cluster, offers, like), methods, asked.bounds, rules)
     rows, jobs = play_worlds(suite, asked.grid.draws(), processes=processes, ray=ray, watch=progress)
     files = {"policies": [str(each) for each in asked.policies], "like": str(asked.like) if asked.like else None}
@@ -125,9 +127,14 @@ def evaluate_worlds(
     return WorldsRun({"suite": about, **evidence(rows)}, rows, jobs)
 
 
+def competing(choice: WorldsChoice) -> tuple[str, ...]:
+    """All who train as the user allows."""
+    return tuple(name for name in JOB_SCHEDULERS if choice.allow_local_sgd or name != LOCAL_SGD)
+
+
 def methods_of(choice: WorldsChoice) -> Sequence[WorldMethod]:
     """Who plays: by name; policies that are named play in place of the one that ships."""
-    names = tuple(dict.fromkeys(choice.methods or JOB_SCHEDULERS))
+    names = tuple(dict.fromkeys(choice.methods or competing(choice)))
     ours = [each for each in names if each in (OURS, VERIFIED)]
     if choice.policies and not ours:
         remedy = f"add {OURS} to --methods, or leave --policy out"

@@ -172,7 +172,10 @@ def played(
     else:
         assert not isinstance(policy, QueuePolicy), "elastic jobs are scheduled"
         recorder = Recorder()
-        ledger = play_jointly(*asked, policy, account.settings, offers=account.offers, recorder=recorder, watch=watch)
+        spans = account.slowdown
+        ledger = play_jointly(
+            *asked, policy, account.settings, offers=account.offers, slowdown=spans, recorder=recorder, watch=watch
+        )
         record = recorder.record()
         world = world_figures(record, ledger, *asked, account.offers)
         needed = replace(

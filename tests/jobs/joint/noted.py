@@ -12,6 +12,7 @@ from hippo.jobs.joint.moment import JobPlace, Moment, Scheduler
 from hippo.jobs.joint.play import play_jointly
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.settings import ReplayRules, Tenants
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
@@ -29,15 +30,16 @@ class World:
     offers: OfferTable
     rules: ReplayRules
     tenants: Tenants | None = None
+    slowdown: Slowdown | None = None
 
 
 def played(world: World, scheduler: Scheduler) -> Ledger:
-    """The engine's account, on which the twin agrees; ``exchange_usd`` of elastic jobs, too."""
+    """The engine's account, on which the twin agrees; ``exchange_usd`` of flows, too."""
     noting = Noting(scheduler)
-    rest = {"offers": world.offers, "tenants": world.tenants}
+    rest = {"offers": world.offers, "tenants": world.tenants, "slowdown": world.slowdown}
     ledger = play_jointly(world.workload, world.site, noting, world.rules, **rest)
     assert noting.world is not None
-    ledger = replace(ledger, exchange_usd=noting.world.job[:, c.USD].copy())
+    ledger = replace(ledger, exchange_usd=noting.world.job[:, [c.USD, c.USD_OF_FLOWS]].sum(axis=1))
     again = twin.play(noting.script, world.workload, world.site, world.rules, **rest)
     times, amounts = {"rtol": 1e-6}, {"rtol": 1e-6, "atol": 1e-6}  # what is given up is taken away again from amounts
     ended = np.isfinite(again.finish_s)
@@ -78,7 +80,9 @@ class Noted(Moment):
     def start(self, job: int) -> bool:
         began = super().start(job)
         if began:
-            self.script.append(Decision(self.now_s, "start", job, pool=int(self.world.mark[job, c.POOL])))
+            pool, spans = int(self.world.mark[job, c.POOL]), int(self.world.mark[job, c.DOMAINS])
+            domains = tuple(at for at in range(len(self.site.domains)) if spans >> at & 1)
+            self.script.append(Decision(self.now_s, "start", job, domains=domains, pool=pool))
         return began
 
     def move(self, job: int, place: JobPlace) -> bool:

@@ -1,4 +1,7 @@
-"""Worlds of elastic jobs and gangs, led by a scheduler without a plan: the engine and its SimPy twin agree."""
+"""Worlds of elastic jobs and gangs, led by a scheduler without a plan: the engine and its SimPy twin agree.
+
+Gangs may span domains; most of those are flows there, on random routes, and others hold a factor.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.moment import Moment
 from hippo.jobs.placement.offers import MOST_PARTS, OfferTable
+from hippo.jobs.placement.slowdown import Exchange, Kind, Slowdown
 from hippo.jobs.settings import Failures, ReplayRules, Tenants
 from hippo.jobs.site import DevicePool, JobSite, LinkHistory
 from hippo.jobs.workload import JobWorkload
@@ -46,8 +50,10 @@ def drawn(seed: int, domains: int, jobs: int) -> World:
         data=rng.choice(["while", "before"]),
         failures=failures if rng.random() < 0.5 else None,
         seed=seed % 1000,
+        span=str(rng.choice(["must", "free"])),
     )
-    return World(_workload(rng, site, jobs), site, offers, rules, _tenants(rng, site) if rng.random() < 0.5 else None)
+    workload, tenants = _workload(rng, site, jobs), _tenants(rng, site) if rng.random() < 0.5 else None
+    return World(workload, site, offers, rules, tenants, _slowdown(rng, site, workload, offers))
 
 
 def _site(rng: np.random.Generator, domains: int) -> JobSite:
@@ -108,7 +114,7 @@ def _offers(rng: np.random.Generator) -> OfferTable:
 
 
 def _workload(rng: np.random.Generator, site: JobSite, jobs: int) -> JobWorkload:
-    """Elastic jobs and gangs that all fit into one domain, with and without data; some serve within a bound."""
+    """Elastic jobs that fit into one domain and gangs that may not, with and without data; some serve in a bound."""
     found, largest = [], max(pool.devices for pool in site.pools)
     for number, arrival_s in enumerate(np.cumsum(rng.exponential(15.0, jobs)).tolist()):
         terms = {"data_gb": float(rng.choice([0.0, rng.uniform(1, 60)])), "data_at": str(rng.choice(site.domains))}
@@ -120,10 +126,56 @@ def _workload(rng: np.random.Generator, site: JobSite, jobs: int) -> JobWorkload
         else:
             terms["devices"] = int(rng.integers(1, largest + 1))
             if rng.random() < 0.5:
+                terms["devices"] *= int(rng.choice([2, 2, 3, 4]))
+            elif rng.random() < 0.5:
                 bound_s = float(rng.uniform(0.01, 0.1))
                 terms |= {"kind": "deploy", "clients_at": str(rng.choice(site.domains)), "latency_bound_s": bound_s}
         found.append(Job(str(number), arrival_s, duration_s, user=f"owner {number % 3}", **terms))
     return JobWorkload.of(found)
+
+
+def _slowdown(rng: np.random.Generator, site: JobSite, workload: JobWorkload, offers: OfferTable) -> Slowdown:
+    """Most sets can be spanned, over a chain or a ring of most of their domains; the grid is that of the offers."""
+    gangs = [workload.job(row) for row in np.flatnonzero(~workload.elastic).tolist()]
+    kinds = tuple(dict.fromkeys(Kind(job.devices, trains=job.kind == "train") for job in gangs if job.devices > 1))
+    domains = len(site.domains)
+    factor, row = np.full((1 + len(kinds), 1 << domains), np.inf), np.full((1 + len(kinds), 1 << domains), -1)
+    factor[:, [1 << domain for domain in range(domains)]] = 1.0
+    routes, ring, one_way = [], [], []
+    for kind, number in np.argwhere(np.isinf(factor[1:])).tolist():
+        spans = [domain for domain in range(domains) if number >> domain & 1]
+        if len(spans) > 1 and rng.random() < 0.9:
+            factor[1 + kind, number] = rng.uniform(1, 3)
+            if rng.random() < 0.8:
+                row[1 + kind, number] = len(routes)
+                routes.append(rng.permutation(spans)[: rng.integers(2, len(spans) + 1)].tolist())
+                ring.append(len(routes[-1]) > 2 and rng.random() < 0.6)
+                one_way.append(ring[-1] and rng.random() < 0.5)
+    found, parts = len(routes), np.array([len(each) for each in routes], np.int64)
+    there = np.arange(MOST_PARTS) < parts[:, None]
+    size = (found, len(offers.latency_s), len(offers.bandwidth_bytes_per_s))
+    rate = np.sort(rng.uniform(0.3, 1.0, size)) * np.sort(rng.uniform(0.6, 1.0, (found, size[1], 1)), axis=1)[:, ::-1]
+    table = OfferTable(
+        kinds=(),
+        kind=np.full(found, -1),
+        parts=parts,
+        gpus=there.astype(np.int64),
+        block=np.ones(found, np.int64),
+        ring=np.array(ring, bool),
+        layout=np.ones((found, 3), np.int64),
+        rate=rate,
+        hop_bytes=10 ** rng.uniform(7.5, 9.5, found),
+        memory_left=np.zeros(found),
+        inside_comm=np.zeros(found),
+        bandwidth_bytes_per_s=offers.bandwidth_bytes_per_s,
+        latency_s=offers.latency_s,
+        tokens_per_s=np.zeros(0),
+        state_bytes=np.zeros(0),
+        state_share=np.where(there, np.where(np.array(one_way, bool)[:, None], 1.0, 0.25), 0.0),
+    )
+    route = np.array([[*each, *(-1,) * (MOST_PARTS - len(each))] for each in routes], np.int64).reshape(-1, MOST_PARTS)
+    usd_per_s = np.where(np.isfinite(factor), rng.uniform(0, 0.1, factor.shape), 0.0)
+    return Slowdown(kinds, factor, usd_per_s, Exchange(row, route, table))
 
 
 def _tenants(rng: np.random.Generator, site: JobSite) -> Tenants:

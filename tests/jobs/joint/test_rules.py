@@ -30,7 +30,7 @@ from hippo.registry import JOB_SCHEDULERS, load
 
 from .clear_rank import Clear
 from .test_against_twin import drawn
-from .test_play import KIND, TWO, offers
+from .test_play import KIND, TWO, offers, train
 
 EVERYONE: tuple[Scheduler, ...] = tuple(load(JOB_SCHEDULERS, "policy", name) for name in JOB_SCHEDULERS)
 
@@ -190,6 +190,7 @@ def sized(rate: dict[tuple[int, ...], float], hop_gb: float = 1.0) -> OfferTable
         memory_left=np.zeros(count),
         inside_comm=np.zeros(count),
         state_share=np.empty(0),
+        local=np.empty(0, np.bool_),
     )
     found.check()
     return found
@@ -410,3 +411,41 @@ def test_every_field_of_a_rule_but_what_it_is_called_goes_to_the_kernel():
     said = {"name", "summary", "source", "knows", "learns"}
     assert {each.name for each in fields(Ranked)} - said == set(rules.SRPT.terms._fields)
     assert rules.SRPT.most_parts == c.MOST_PARTS
+
+
+def test_diloco_trains_replicas_over_domains_where_the_link_carries_nothing_else():
+    """The cut over both domains sends 10 GB a second of work over 1 GB/s, its replicas a 500th of that."""
+    cut = offers(10.0)
+    both = replace(
+        OfferTable.joined((cut, cut)),
+        kinds=cut.kinds,
+        kind=np.zeros(4, np.int64),
+        **dict.fromkeys(("tokens_per_s", "state_bytes"), np.ones(1)),
+    )
+    local = np.array([False, False, False, True])
+    gpus, rate = both.gpus.copy(), both.rate.copy()
+    gpus[3, :2], rate[3] = 4, 1.9
+    table = replace(both, gpus=gpus, rate=rate, local=local, hop_bytes=np.array([0.0, 1e10, 0.0, 2e7]))
+    table = replace(table, state_share=np.where(local[:, None], gpus > 0, gpus / gpus.sum(axis=1, keepdims=True)))
+    table.check()
+    large = replace(train("a", 190.0), devices=8, most=8)
+    where = {}
+    for rule in (rules.DILOCO, rules.CROSSPIPE):
+        for allowed in (table, cut):
+            ledger = play_jointly(JobWorkload.of([large]), TWO, rule, offers=allowed)
+            where[rule.name, allowed is table] = float(ledger.finish_s[0])
+    assert where == pytest.approx(
+        {("diloco", True): 100.0, ("diloco", False): 190.0, ("crosspipe", True): 100.0, ("crosspipe", False): 190.0}
+    )
+
+
+def test_diloco_cuts_nobody_whom_a_domain_holds():
+    """The cut is quicker, and crosspipe takes it; on a site of domains of two GPUs there is no choice."""
+    cut = replace(offers(0.1), rate=np.stack([np.full((2, 2), 0.5), np.full((2, 2), [0.1, 1.0])]))
+    job = train("a", 100.0)
+    small = site([DevicePool("d0", "gpu", 1, 2), DevicePool("d1", "gpu", 1, 2)], 1e9)
+    found = [
+        float(play_jointly(JobWorkload.of([job]), there, rule, offers=cut).finish_s[0])
+        for rule, there in ((rules.DILOCO, TWO), (rules.CROSSPIPE, TWO), (rules.DILOCO, small))
+    ]
+    assert found == pytest.approx([200.0, 100.0, 100.0])

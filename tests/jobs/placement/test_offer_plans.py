@@ -23,13 +23,15 @@ from hippo.jobs.placement.offer_plans import (
     planned_offers,
 )
 from hippo.jobs.placement.offers import OfferTable
+from hippo.plan.plan import Sync
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
-from hippo.score.judge import Judged
+from hippo.score.judge import Judged, judge
+from hippo.simulate.timeline import link_bytes
 from hippo.units import bytes_per_s_from_gbps
 
 KIND = TrainingKind("gpt3-125m", 1024, 1024)
@@ -212,3 +214,21 @@ def test_other_questions_are_kept_apart(tmp_path: Path, monkeypatch: pytest.Monk
         for domains in (1, 2):
             offer_table(site(domains), [kind], sizes=(1,))
     assert len(list((tmp_path / "offers").iterdir())) == 4
+
+
+def test_replicas_that_average_every_500_steps_send_a_500th():
+    """Of what the same plan sends that sums every step; so on the slowest link they do nearly what each does alone (three
+    share 1,024 sequences unevenly)."""
+    table, judged = planned_offers(site(3), KIND, local_sgd=True)
+    plain, _ = planned_offers(site(3), KIND)
+    own = [row for row in range(len(table)) if table.local[row]]
+    assert [tuple(table.gpus[row].tolist()) for row in own] == [(1, 1, 0, 0), (2, 2, 0, 0), (1, 1, 1, 0), (2, 2, 2, 0)]
+    assert not plain.local.any()
+    assert np.array_equal(plain.rate, table.rate[~table.local])
+    assert (table.state_share[own] == (table.gpus[own] > 0)).all()
+    for row in own:
+        found = judged[row]
+        each_step = judge(found.problem, replace(found.plan, sync=Sync()))
+        assert link_bytes(found.program) * 500 == pytest.approx(link_bytes(each_step.program))
+        (alone,) = rows(table, int(table.gpus[row, 0]))
+        assert table.rate[row, -1, 0] > 0.9 * table.parts[row] * table.rate[alone, 0, 0]

@@ -5,9 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hippo.jobs.engine.play import play
+from hippo.jobs.job import Job
 from hippo.jobs.placement import step_time as asked_of
+from hippo.jobs.placement.models import problem, training
 from hippo.jobs.placement.slowdown import INSIDE, Kind
-from hippo.jobs.placement.step_time import slowdown, step_time
+from hippo.jobs.placement.step_time import STOP, parts, placed_exchange, slowdown, step_time
+from hippo.jobs.policies.heuristics import FIFO
+from hippo.jobs.settings import ReplayRules
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
+from hippo.planners.exact.search import Exact
+from hippo.problem.cluster import Cluster
+from hippo.score.judge import Judged, judge
 
 from .worlds import Counting, cluster
 
@@ -130,3 +140,65 @@ def test_one_device_never_spans():
     table = slowdown(cluster("ab"), [Kind(1)])
     assert table.kinds == ()
     assert table.factor.shape == (INSIDE + 1, 4)
+
+
+def planned(world: Cluster, devices: int) -> Judged:
+    """What the planner finds for a gang of so many devices in each domain."""
+    found = Exact().propose(problem(training(devices * len(world.domains)), world), STOP).best
+    assert isinstance(found, Judged)
+    return found
+
+
+def there(names: str, devices: int, **terms: object) -> Cluster:
+    return parts(cluster(names, **terms), tuple(names), devices)  # type: ignore[arg-type]
+
+
+def test_domains_exchange_along_the_links_that_there_are():
+    """Only b and a, and a and c are joined, so a stands between the others."""
+    found = placed_exchange(planned(there("abc", 4, gbps=20.0, joined="bac"), 4))
+    assert found is not None
+    first = [domain.name for domain in asked_of._in_order(there("abc", 4, gbps=20.0, joined="bac"))]
+    assert [first[place] for place in found.order][1] == "a"
+    assert (len(found.order), found.ring, found.one_way) == (3, False, False)
+
+
+@pytest.mark.parametrize("gbps", [12.0, 6.0, 3.0])  # of the grid, so nothing is interpolated
+def test_on_other_links_a_gang_is_as_quick_as_its_plan_is_judged_to_be(gbps: float):
+    best, slow = planned(there("ab", 16, gbps=20.0), 16), there("ab", 16, gbps=gbps)
+    found = placed_exchange(best)
+    assert found is not None
+    again = judge(problem(training(32), slow), best.plan).step_time_s
+    assert found.seconds[1, asked_of.BANDWIDTH_GBPS.index(gbps)] == pytest.approx(again, rel=1e-6)
+
+
+def test_with_its_links_for_itself_a_gang_takes_its_factor_and_pays_for_what_it_sends():
+    world = cluster("ab", gbps=5.0, nodes=1)
+    here, large = JobSite.of(world), JobWorkload.of([Job("large", 0.0, 1000.0, devices=16)])
+    held, flows = (slowdown(world, [Kind(16)], exchanges=each) for each in (False, True))
+    assert held.exchange is None
+    assert flows.exchange is not None
+    assert flows.exchange.row[1, PAIR] == 0
+    assert np.array_equal(held.factor, flows.factor)
+    one, other = (play(large, here, FIFO, ReplayRules(), slowdown=each) for each in (held, flows))
+    assert other.finish_s == pytest.approx(one.finish_s, rel=1e-12)
+    goodput = planned(parts(world, ("a", "b"), 8), 8).problem.cluster.links[0].goodput  # headers are sent, too
+    assert 0.02 * other.link_gb.sum() * goodput == pytest.approx(one.exchange_usd[0], rel=1e-3)
+    assert other.exchange_usd[0] == 0.0
+
+
+def test_alike_sets_send_alike_over_links_of_their_own():
+    table = slowdown(cluster("abcd", gbps=20.0), [Kind(32)], exchanges=True)
+    exchange = table.exchange
+    assert exchange is not None
+    rows = [exchange.row[1, mask] for mask in range(16) if mask.bit_count() == 2]
+    routes = [sorted(exchange.route[row, :2].tolist()) for row in rows]
+    assert routes == [[0, 1], [0, 2], [1, 2], [0, 3], [1, 3], [2, 3]]
+    assert np.ptp(exchange.offers.rate[rows], axis=0).max() < 1e-12
+    assert np.ptp(exchange.offers.hop_bytes[rows]) == 0.0
+
+
+def test_a_plan_that_leaves_a_domain_idle_sends_nothing():
+    table = slowdown(cluster("ab", gbps=0.1), [Kind(16)], most=ANY, exchanges=True)
+    assert table.exchange is not None
+    assert table.exchange.row[1, PAIR] == -1
+    assert table.factor[1, PAIR] > 1.9

@@ -6,6 +6,7 @@ import numpy as np
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.flows import carries
 from hippo.jobs.engine.heaps import first_at_most
 from hippo.jobs.engine.running import has_somewhere, size_of_set, start, try_start
 
@@ -122,7 +123,7 @@ def _first_set(w, head):  # type: ignore[no-untyped-def]
                 when = max(when, _part_at(w, shape, domain, part)[1])
             rest >>= 1
             domain += 1
-        if when < best_when:
+        if when < best_when and carries(w, head, domains):
             best, best_when = domains, when
     return best, best_when
 

@@ -11,6 +11,7 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.backfilling import backfill
+from hippo.jobs.engine.flows import carries
 from hippo.jobs.engine.heaps import set_due
 from hippo.jobs.engine.keys import offset, rank
 from hippo.jobs.engine.running import has_somewhere, is_far, part_pool, size_of_set, start, start_over, stop, try_start
@@ -179,7 +180,7 @@ def _span_by_force(w, job, mine):  # type: ignore[no-untyped-def]
                 break
             rest >>= 1
             domain += 1
-        if rest == 0:
+        if rest == 0 and carries(w, job, domains):
             _clear_set(w, job, mine, domains, part)
             start_over(w, job, domains, parts)
             return True

@@ -6,7 +6,7 @@ import numpy as np
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.flows import end_streams, farther, hops, narrower, rate_of, send
+from hippo.jobs.engine.flows import end_streams, hops, narrower, rate_alone, send
 from hippo.jobs.engine.running import begin_run, count_for_user, fetch, hold, stop
 
 
@@ -134,18 +134,7 @@ def _run_under(w, job, offer, domains, share):  # type: ignore[no-untyped-def]
     for part in range(parts):
         mark[c.HOLDS] += w.offers.gpus[offer, part]
         fetch(w, job, domains[part], w.job[job, c.GB] / parts)
-    begin_run(w, job, 0, _rate_alone(w, offer, domains), 0.0)
-
-
-@kernel(lean=True)
-def _rate_alone(w, offer, domains):  # type: ignore[no-untyped-def]
-    """Work per second with all of its links for itself; as its flows are counted, ``flows.share`` finds its part."""
-    least, slowest = np.inf, 0.0
-    for hop in range(hops(w.offers, offer)):
-        here, there = domains[hop], domains[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
-        least = narrower(w, offer, w.links.capacity, here, there, least)
-        slowest = farther(w, offer, here, there, slowest)
-    return rate_of(w.offers, offer, least, slowest)
+    begin_run(w, job, 0, rate_alone(w, offer, domains), 0.0)
 
 
 @kernel(lean=True)

@@ -1,4 +1,4 @@
-"""What flows over links: transfers of data and state, and what elastic jobs over several domains exchange.
+"""What flows over links: transfers of data and state, and what jobs over several domains exchange.
 
 Links are shared max-min: who wants less than its level of a link has what it wants, the others share the rest by their
 weights (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). Transfers take what they get. The exchange of a job comes
@@ -122,7 +122,7 @@ def _item(w, transfer):  # type: ignore[no-untyped-def]
 # -------------------------------------------------------------------------------------------------------- who exchanges
 @kernel(lean=True)
 def begin_exchange(w, job):  # type: ignore[no-untyped-def]
-    """An elastic job over several domains computes from now on, until its work is done or it stops."""
+    """A job under an offer over several domains computes from now on, until its work is done or it stops."""
     if w.mark[job, c.EXCHANGES] == 0 and w.offers.form[w.mark[job, c.OFFER], c.FORM_PARTS] > 1:
         w.links.spanning[w.links.tally[c.SPANNING]] = job
         w.links.tally[c.SPANNING] += 1
@@ -170,6 +170,24 @@ def farther(w, offer, here, there, slowest):  # type: ignore[no-untyped-def]
     return max(slowest, w.links.latency[there, here]) if sends_back(w.offers, offer) else slowest
 
 
+@kernel(lean=True)
+def rate_alone(w, offer, domains):  # type: ignore[no-untyped-def]
+    """Work per second with all of its links for itself; as its flows are counted, ``share`` finds its part."""
+    least, slowest = np.inf, 0.0
+    for hop in range(hops(w.offers, offer)):
+        here, there = domains[hop], domains[(hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
+        least = narrower(w, offer, w.links.capacity, here, there, least)
+        slowest = farther(w, offer, here, there, slowest)
+    return rate_of(w.offers, offer, least, slowest)
+
+
+@kernel(lean=True)
+def carries(w, job, domains):  # type: ignore[no-untyped-def]
+    """Whether links carry now what a gang over a set of domains exchanges."""
+    offer = w.exchange[w.mark[job, c.ROW], domains]
+    return offer < 0 or rate_alone(w, offer, w.route[offer - len(w.offers.form) + len(w.route)]) > 0.0
+
+
 # -------------------------------------------------------------------------------------------------------------- shares
 @kernel(lean=True)
 def share(w):  # type: ignore[no-untyped-def]
@@ -200,7 +218,7 @@ def share(w):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _flow(w, at, hop):  # type: ignore[no-untyped-def]
-    return len(w.links.transfer) + 2 * (at * c.MOST_PARTS + hop)
+    return len(w.links.transfer) + 2 * (at * w.part.shape[1] + hop)
 
 
 @kernel(lean=True)
@@ -409,15 +427,38 @@ def rate_of(offers, offer, bandwidth, latency):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def set_rate(w, job, rate):  # type: ignore[no-untyped-def]
-    """A running elastic job goes on at another rate."""
+    """A job that exchanges goes on at another rate."""
     row = w.job[job]
     if rate == row[c.RATE]:
         return
     settle(w, job, w.clock[c.NOW])
     row[c.RATE] = rate
-    row[c.SLOWDOWN] = 1.0 / rate if rate > 0.0 else np.inf
     find_finish(w, job)
-    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, row[c.ENDS])
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, next_due(w, job))
+
+
+@kernel(lean=True)
+def next_due(w, job):  # type: ignore[no-untyped-def]
+    """When a running job ends, crosses its next level, or begins or ends to exchange, whichever is first."""
+    row = w.job[job]
+    due = min(row[c.FINISH], crosses_s(w, job))
+    if w.mark[job, c.OFFER] >= 0:
+        if row[c.READY] > w.clock[c.NOW]:
+            due = min(due, row[c.READY])
+        elif row[c.LEFT] > 0.0 or w.mark[job, c.EXCHANGES] > 0:
+            due = min(due, row[c.ENDS])
+    return due
+
+
+@kernel(lean=True)
+def crosses_s(w, job):  # type: ignore[no-untyped-def]
+    """When a run crosses the next level of attained service, inf: there is none."""
+    row, level = w.job[job], w.mark[job, c.LEVEL]
+    if level >= len(w.levels):
+        return np.inf
+    per_s = float(w.mark[job, c.DEVICES]) if w.per_device else 1.0
+    lacks = w.levels[level] / per_s - row[c.HELD]
+    return row[c.READY] + max(0.0, lacks)
 
 
 @kernel(lean=True)
@@ -469,8 +510,8 @@ def settle(w, job, now):  # type: ignore[no-untyped-def]
         for hop in range(hops(w.offers, offer)):
             here, there = w.part[job, hop], w.part[job, (hop + 1) % w.offers.form[offer, c.FORM_PARTS]]
             w.links.exchanged_gb[here, there] += gb
-            row[c.USD] += gb * 1e9 * w.links.usd_per_byte[here, there]
+            row[c.USD_OF_FLOWS] += gb * 1e9 * w.links.usd_per_byte[here, there]
             if sends_back(w.offers, offer):
                 w.links.exchanged_gb[there, here] += gb
-                row[c.USD] += gb * 1e9 * w.links.usd_per_byte[there, here]
+                row[c.USD_OF_FLOWS] += gb * 1e9 * w.links.usd_per_byte[there, here]
     row[c.AS_OF] = now

@@ -17,7 +17,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.elastic import has_room
 from hippo.jobs.engine.flows import farther, hops, narrower, rate_of, sends_back
 from hippo.jobs.engine.keys import attained, told_left, told_s
-from hippo.jobs.engine.running import find_pool
+from hippo.jobs.engine.running import could_start, find_pool, find_set
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
@@ -206,7 +206,7 @@ def _lefts(w, s, job):  # type: ignore[no-untyped-def]
                 rest, weight, flow = capacity, mine, links.first[here, there]
                 while flow >= 0:
                     at = flow - len(links.transfer)
-                    if at < 0 or links.spanning[at // (2 * c.MOST_PARTS)] != job:
+                    if at < 0 or links.spanning[at // (2 * w.part.shape[1])] != job:
                         if known >= 0.0 and links.demand[flow] <= known * links.weight[flow]:
                             rest -= links.demand[flow]
                         else:
@@ -498,7 +498,7 @@ def _may(w, s, at, best):  # type: ignore[no-untyped-def]
     if w.mark[job, c.STATUS] == c.RUNNING:
         return free_to_change(w, s, at)
     if w.mark[job, c.ELASTIC] == 0:
-        return find_pool(w, job) >= 0
+        return could_start(w, job)
     free = 0
     for domain in range(len(s.free)):
         free += s.free[domain, 0] * s.size[0]
@@ -616,10 +616,17 @@ def _places(w, s, job, anew):  # type: ignore[no-untyped-def]
     is."""
     count = 0
     if w.mark[job, c.ELASTIC] == 0:
-        if w.mark[job, c.STATUS] == c.WAITING and find_pool(w, job) >= 0:
-            pool = find_pool(w, job)
-            count = _add(w, s, job, 0, -2, w.speed[pool], 1)
-            s.where[0, 0] = w.pool[pool, c.POOL_DOMAIN]
+        if w.mark[job, c.STATUS] == c.WAITING and could_start(w, job):
+            pool, domain, rate = find_pool(w, job), 0, 0.0
+            if pool >= 0:
+                domain, rate = w.pool[pool, c.POOL_DOMAIN], w.speed[pool]
+            else:
+                domains, _ = find_set(w, job)
+                rate = 1.0 / w.factor[w.mark[job, c.ROW], domains]
+                while domains >> domain & 1 == 0:
+                    domain += 1
+            count = _add(w, s, job, 0, -2, rate, 1)
+            s.where[0, 0] = domain
         return count
     _count_mine(w, s, job)
     own = w.mark[job, c.EXCHANGES] > 0 or w.job[job, c.WEIGHT] != 1.0

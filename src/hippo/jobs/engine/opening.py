@@ -17,7 +17,7 @@ from hippo.jobs.engine.shapes import Shapes, shapes
 from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.learned.state import LearnedSetup, nothing, writable
 from hippo.jobs.placement.offers import OfferTable
-from hippo.jobs.placement.slowdown import Slowdown
+from hippo.jobs.placement.slowdown import Exchange, Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import ReplayRules, Tenants
 from hippo.jobs.site import JobSite
@@ -77,12 +77,13 @@ def open_world(
         reach=kinds.reach,
         group=np.zeros((len(kinds.reach), 3)),
         **places,
-        **_shared(workload, site, offers, bins=len(places["bin"])),
+        **_shared(workload, site, offers, slowdown.exchange, bins=len(places["bin"])),
         tenant=np.zeros((0, 2), np.int64) if tenants is None else np.stack([tenants.node, tenants.devices], axis=1),
         tenant_s=np.zeros(0) if tenants is None else tenants.time_s.copy(),
         there=np.zeros((len(workload) if np.any(workload.data_gb > 0) else 0, len(site.domains), 2)),
         factor=slowdown.factor,
         usd_per_s=slowdown.usd_per_s,
+        exchange=_exchange(slowdown, offers),
         user=np.zeros((max(1, len(workload.users)), 4)),
         clock=np.array([start_s, max((_last(workload) - start_s) / (SERIES / 2), 1.0), start_s]),
         tally=np.zeros(14, np.int64),
@@ -265,14 +266,27 @@ def _pieces(count: int) -> Ints:
     return piece
 
 
-def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, bins: int) -> dict[str, Any]:
-    """Links and all that goes over them, the offers of elastic jobs, and the heap, which holds transfers too."""
+def _exchange(slowdown: Slowdown, offers: OfferTable | None) -> Ints:
+    """(R, 2^K) offers of gangs, which stand behind those of elastic jobs; -1: none."""
+    if slowdown.exchange is None:
+        return np.full(slowdown.factor.shape, -1, np.int64)
+    row, first = slowdown.exchange.row, 0 if offers is None else len(offers)
+    return np.where(row >= 0, row + first, -1)
+
+
+def _shared(
+    workload: JobWorkload, site: JobSite, offers: OfferTable | None, exchange: Exchange | None, *, bins: int
+) -> dict[str, Any]:
+    """Links and all that goes over them, the offers, and the heap, which holds transfers too."""
     n, domains = len(workload), len(site.domains)
-    spanning = n if offers is not None else 0
+    spanning = n if offers is not None or exchange is not None else 0
+    route = np.full((0, 0), -1, np.int64) if exchange is None else exchange.route
+    parts = max(c.MOST_PARTS, route.shape[1])
+    route = np.pad(route, ((0, 0), (0, parts - route.shape[1])), constant_values=-1)
     moving = offers is not None or bool(np.any(workload.data_gb > 0))
     of_job = domains * min(domains, c.MOST_PARTS + 1)  # a growing part of the data to each, and the state
     transfers = min(n * of_job, MOST_TRANSFERS) if moving else 0
-    flows, items = transfers + 2 * c.MOST_PARTS * spanning, n + bins + c.FIRST_TRANSFER + transfers
+    flows, items = transfers + 2 * parts * spanning, n + bins + c.FIRST_TRANSFER + transfers
     history = site.history
     transfer = np.zeros((transfers, 6), np.int64)
     transfer[:, c.SENT_FOR] = np.append(np.arange(1, transfers), -1)[:transfers]
@@ -299,8 +313,9 @@ def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, 
     )
     return {
         "links": links,
-        "offers": _offers(offers),
-        "part": np.full((spanning, c.MOST_PARTS), -1, np.int64),
+        "offers": _offers(offers, exchange),
+        "route": route,
+        "part": np.full((spanning, parts), -1, np.int64),
         "going": np.full((spanning, c.GOING_PARTS + c.MOST_PARTS), -1, np.int64),
         "going_s": np.zeros(spanning),
         "due": np.full(items, np.inf),
@@ -309,9 +324,15 @@ def _shared(workload: JobWorkload, site: JobSite, offers: OfferTable | None, *, 
     }
 
 
-def _offers(table: OfferTable | None) -> c.Offers:
-    if table is None:
-        table = OfferTable.none()
+def _offers(elastic: OfferTable | None, exchange: Exchange | None) -> c.Offers:
+    """Those of elastic jobs, and behind them those of gangs, of no kind."""
+    tables = [each for each in (elastic, None if exchange is None else exchange.offers) if each is not None]
+    table = OfferTable.joined(tables) if tables else OfferTable.none()
+    for each in tables:
+        assert np.array_equal(each.bandwidth_bytes_per_s, table.bandwidth_bytes_per_s), "two grids"
+        assert np.array_equal(each.latency_s, table.latency_s), "two grids"
+    of_gang = np.arange(len(table)) >= (0 if elastic is None else len(elastic))
+    table = replace(table, kind=np.where(of_gang, -1, table.kind))
     steps = table.tokens_per_s / np.array([kind.batch * kind.seq for kind in table.kinds], np.float64)
     return c.Offers(
         form=np.stack([table.kind, table.parts, table.block, _rings(table)], axis=1),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.decide import decide
 from hippo.jobs.engine.elastic import go_over
-from hippo.jobs.engine.flows import network_moves, share
+from hippo.jobs.engine.flows import carries, network_moves, share
 from hippo.jobs.engine.heaps import join, set_due
 from hippo.jobs.engine.keys import find_shares, key, served
 from hippo.jobs.engine.opening import Opening, open_world
@@ -99,18 +100,25 @@ def ledger(opening: Opening, policy: str) -> Ledger:
         late_s=job[:, c.LATE_S].copy(),
         preemptions=mark[:, c.STOPS].copy(),
         failures=mark[:, c.FAILED].copy(),
-        slowdown=np.where(done, job[:, c.SLOWDOWN], np.nan),
+        slowdown=_slowdown(job[:, c.RATE], done),
         pool=np.where(done, mark[:, c.POOL], -1),
         refused=refused,
         events=int(world.tally[c.EVENTS]),
         busy_device_s=world.series[:, :pools].sum(axis=0),
         link_gb=world.links.moved_gb + world.links.exchanged_gb,
-        exchange_usd=np.where(mark[:, c.ELASTIC] == 1, 0.0, job[:, c.USD]),  # those of elastic jobs are in link_gb
+        exchange_usd=job[:, c.USD].copy(),  # that of flows is in link_gb
         time_s=time_s,
         busy_devices=busy,
         waiting_jobs=waiting,
         segments=(world.segment[:taken], world.segment_s[:taken]) if len(world.segment) else None,
     )
+
+
+def _slowdown(rate: Floats, done: NDArray[np.bool_]) -> Floats:
+    """(n,) seconds of work of those who are done, as quick as they were last."""
+    found = np.where(done, np.inf, np.nan)
+    np.divide(1.0, rate, out=found, where=done & (rate > 0.0))
+    return found
 
 
 def _left(opening: Opening) -> list[tuple[int, str]]:
@@ -119,10 +127,18 @@ def _left(opening: Opening) -> list[tuple[int, str]]:
     links, status = world.links, world.mark[:, c.STATUS]
     waits = "waits for ever for devices: who holds them never ends, or too few are ever free together"
     found = dict.fromkeys(np.flatnonzero(status == c.WAITING).tolist(), waits)
+    for job in found:
+        sets = world.sets[world.mark[job, c.SHAPE]]
+        spans = [int(each) for each in sets if each >= 0]
+        if spans and not any(carries(world, job, each) for each in spans):
+            route = world.route[world.exchange[world.mark[job, c.ROW], spans[0]] - len(world.offers.form)]
+            at = [int(domain) for domain in route if domain >= 0]
+            dead = [(here, there) for here in at for there in at if links.capacity[here, there] <= 0.0]
+            found[job] = "can never begin" + "".join(_cut(opening, *each) for each in dead[:1])
     for job in np.flatnonzero(status == c.RUNNING).tolist():
         sent = [links.transfer[each] for each in links.active[: links.tally[c.TRANSFERS]]]
         over = [(row[c.SENT_FROM], row[c.SENT_TO]) for row in sent if row[c.SENT_FOR] == job]
-        parts = [part for part in world.part[job].tolist() if part >= 0] if len(world.part) else []
+        parts = [part for part in world.part[job].tolist() if part >= 0] if world.mark[job, c.OFFER] >= 0 else []
         over += [(here, there) for here in parts for there in parts if here != there]
         dead = [(int(here), int(there)) for here, there in over if links.capacity[here, there] <= 0.0]
         found[job] = "can never end" + "".join(_cut(opening, *each) for each in dead[:1])

@@ -9,12 +9,16 @@ from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import (
     begin_exchange,
+    carries,
+    crosses_s,
     data_there,
     drop,
     end_exchange,
     end_streams,
     find_finish,
     give_up_state,
+    next_due,
+    rate_alone,
     send,
     settle,
     stream_is_in_step,
@@ -28,14 +32,14 @@ from hippo.jobs.engine.keys import key
 def start(w, job, pool):  # type: ignore[no-untyped-def]
     """Run a job that waits on free devices of one pool."""
     take(w, job, pool, w.mark[job, c.DEVICES])
-    w.mark[job, c.POOL], w.mark[job, c.HOLDS] = pool, w.mark[job, c.DEVICES]
+    w.mark[job, c.POOL], w.mark[job, c.HOLDS], w.mark[job, c.OFFER] = pool, w.mark[job, c.DEVICES], -1
     fetch(w, job, w.pool[pool, c.POOL_DOMAIN], w.job[job, c.GB])
     begin_run(w, job, 0, w.speed[pool], 0.0)
 
 
 @kernel(lean=True)
 def start_over(w, job, domains, parts):  # type: ignore[no-untyped-def]
-    """Run a job that waits over a set of domains, an equal part on free devices of each."""
+    """Run a gang that waits over a set of domains, an equal part on free devices of each."""
     speed, domain, rest = np.inf, 0, domains
     shape, part, row = w.mark[job, c.SHAPE], w.mark[job, c.DEVICES] // parts, w.mark[job, c.ROW]
     w.mark[job, c.POOL] = -1
@@ -50,7 +54,15 @@ def start_over(w, job, domains, parts):  # type: ignore[no-untyped-def]
         domain += 1
     w.mark[job, c.HOLDS] = w.mark[job, c.DEVICES]
     _fetch_to_set(w, job, domains)
-    begin_run(w, job, domains, speed / w.factor[row, domains], w.usd_per_s[row, domains])
+    offer = w.exchange[row, domains]
+    w.mark[job, c.OFFER] = offer
+    if offer < 0:
+        begin_run(w, job, domains, speed / w.factor[row, domains], w.usd_per_s[row, domains])
+        return
+    route = w.route[offer - len(w.offers.form) + len(w.route)]
+    for at in range(len(route)):
+        w.part[job, at] = route[at]
+    begin_run(w, job, domains, rate_alone(w, offer, route), 0.0)
 
 
 @kernel(lean=True)
@@ -70,7 +82,7 @@ def begin_run(w, job, domains, rate, usd_per_s):  # type: ignore[no-untyped-def]
     stopped = mark[c.STOPS] + mark[c.FAILED] > 0
     row[c.BEGAN], row[c.AS_OF], row[c.RATE], row[c.USD_PER_S] = now, now, rate, usd_per_s
     row[c.LATE_SINCE] = np.inf
-    row[c.DONE_IN_RUN], row[c.SAVED], row[c.SLOWDOWN] = 0.0, 0.0, 1.0 / rate if rate > 0.0 else np.inf
+    row[c.DONE_IN_RUN], row[c.SAVED] = 0.0, 0.0
     if not stopped:
         row[c.FIRST] = now
     mark[c.STATUS], mark[c.DOMAINS] = c.RUNNING, domains
@@ -107,25 +119,17 @@ def count_for_user(w, job, now, devices):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _look_ahead(w, job):  # type: ignore[no-untyped-def]
-    """When a running job ends, crosses its next level, or begins or ends to exchange, whichever is first."""
-    row, level = w.job[job], w.mark[job, c.LEVEL]
-    due = row[c.FINISH]
-    if level < len(w.levels):
-        per_s = float(w.mark[job, c.DEVICES]) if w.per_device else 1.0
-        lacks = w.levels[level] / per_s - row[c.HELD]
-        due = min(due, row[c.READY] + max(0.0, lacks))
-    if w.mark[job, c.ELASTIC] == 1:
-        if row[c.READY] > w.clock[c.NOW]:
-            due = min(due, row[c.READY])
-        elif row[c.LEFT] > 0.0:
-            begin_exchange(w, job)
-            due = min(due, row[c.ENDS])
-    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, due)
+    """Wait for what a running job is due for next; it exchanges as soon as it computes."""
+    row = w.job[job]
+    if w.mark[job, c.OFFER] >= 0 and row[c.READY] <= w.clock[c.NOW] and row[c.LEFT] > 0.0:
+        begin_exchange(w, job)
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, next_due(w, job))
 
 
 @kernel(lean=True)
 def happen(w, job, now):  # type: ignore[no-untyped-def]
-    """What a job was due for: it ends, crosses a level, or has waited so long that it is promoted."""
+    """What a job was due for: it ends, crosses a level, begins or ends to exchange, or has waited so long that it is
+    promoted."""
     mark, row = w.mark[job], w.job[job]
     w.tally[c.EVENTS] += 1
     if mark[c.STATUS] == c.WAITING:
@@ -136,12 +140,13 @@ def happen(w, job, now):  # type: ignore[no-untyped-def]
         rekey(w, job, key(w, job, now))
     elif row[c.FINISH] <= now:
         _finish(w, job, now)
-    elif mark[c.ELASTIC] == 1:
+    elif mark[c.OFFER] >= 0 and crosses_s(w, job) > now:
         if row[c.READY] <= now and row[c.ENDS] <= now:  # it waits for its data still
             settle(w, job, now)
             row[c.LEFT] = 0.0
             end_exchange(w, job)
-            give_up_move(w, job)
+            if mark[c.ELASTIC] == 1:
+                give_up_move(w, job)
         _look_ahead(w, job)
     else:
         mark[c.LEVEL] += 1
@@ -459,7 +464,7 @@ def find_pool(w, job):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def find_set(w, job):  # type: ignore[no-untyped-def]
-    """The set of domains for it and how many they are; (0, 0): none that it may span has room."""
+    """The set of domains for it and how many they are; (0, 0): none that it may span has room and links."""
     shape = w.mark[job, c.SHAPE]
     for at in range(w.sets.shape[1]):
         domains = w.sets[shape, at]
@@ -472,9 +477,15 @@ def find_set(w, job):  # type: ignore[no-untyped-def]
                 break
             rest >>= 1
             domain += 1
-        if rest == 0:
+        if rest == 0 and carries(w, job, domains):
             return domains, parts
     return 0, 0
+
+
+@kernel(lean=True)
+def could_start(w, job):  # type: ignore[no-untyped-def]
+    """Whether a gang that waits has somewhere to start on what is free."""
+    return find_pool(w, job) >= 0 or find_set(w, job)[1] > 0
 
 
 @kernel(lean=True)

@@ -47,7 +47,8 @@ def shapes(workload: JobWorkload, site: JobSite, settings: ReplayRules, slowdown
     asks, asked = _asks(workload, site, home)
     usable = np.array([_usable(workload, site, ask) for ask in asks], np.bool_).reshape(len(asks), len(site.pools))
     clients, bounds = _clients(workload, site), np.unique(workload.latency_bound_s)
-    row = np.where(clients == -1, _rows(workload, slowdown, settings), INSIDE)  # who serves does so from one domain
+    alone = (clients != -1) | workload.elastic  # who serves does so from one domain; elastic jobs run under offers
+    row = np.where(alone, INSIDE, _rows(workload, slowdown, settings))
     bound = np.searchsorted(bounds, workload.latency_bound_s)
     found, of_job = np.unique(
         np.stack([asked, workload.devices, row, clients, bound], axis=1), axis=0, return_inverse=True

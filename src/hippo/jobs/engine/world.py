@@ -2,7 +2,8 @@
 
 n jobs, S shapes, C classes, P pools, K domains, B bins, E pieces, U users, G groups, R rows of the table of slowdowns,
 L levels, T instants of the series. Of links: X transfers, H states of the network. Of elastic jobs: O offers, Q kinds
-of training, M (``MOST_PARTS``) parts.
+of training, M parts (``MOST_PARTS``; more where gangs exchange over more domains). The last F offers are those of gangs
+over several domains.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 class Offers(NamedTuple):
-    """``placement.offers.OfferTable`` for kernels; no rows where no job is elastic."""
+    """``placement.offers.OfferTable`` for kernels, and behind its rows those of ``placement.slowdown.Exchange``."""
 
     form: Ints  # (O, 4)
     gpus: Ints  # (O, M)
@@ -33,7 +34,7 @@ class Offers(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Links, and what flows over them: transfers, and the exchange of elastic jobs that run over several domains."""
+    """Links, and what flows over them: transfers, and the exchange of jobs that run over several domains."""
 
     time_s: Floats  # (H,) when each state of the network begins
     history: Floats  # (H, K, K) bytes/s from, to
@@ -42,11 +43,11 @@ class Links(NamedTuple):
     latency_history: Floats  # (H, K, K) s, (1, K, K) where latencies stand still
     usd_per_byte: Floats  # (K, K)
     moved_gb: Floats  # (K, K) by transfers
-    exchanged_gb: Floats  # (K, K) by elastic jobs
+    exchanged_gb: Floats  # (K, K) by jobs
     transfer: Ints  # (X, 6)
     bytes: Floats  # (X, 5)
     active: Ints  # (X,) transfers, the first ``tally[TRANSFERS]`` of them
-    spanning: Ints  # (n,) elastic jobs that run over several domains, the first ``tally[SPANNING]`` of them
+    spanning: Ints  # (n,) jobs that exchange over several domains, the first ``tally[SPANNING]`` of them
     tally: Ints  # (7,)
     behind: Ints  # (K, K) stream of each link, -1: none; ``next`` of the same link, too
     spare: Floats  # (K, K) bytes/s that streams share, where there are any
@@ -105,14 +106,16 @@ class QueueWorld(NamedTuple):
     piece: Ints  # (E, 6)
     links: Links
     offers: Offers
-    part: Ints  # (n, M) or (0, M): domains of an elastic job's parts in its run or its last one, -1: none
-    going: Ints  # (n, 4 + M) or (0, 4 + M): where elastic jobs move to in the background
+    part: Ints  # (n, M) or (0, M): domains of the parts of who runs under an offer or ran so last, -1: none
+    going: Ints  # (n, 4 + MOST_PARTS) or (0, ..): where elastic jobs move to in the background
     going_s: Floats  # (n,) or (0,) since when
     tenant: Ints  # (A, 2) node, devices that other tenants take (negative: give back)
     tenant_s: Floats  # (A,) when, ascending
     there: Floats  # (n, K, 2) or (0, K, 2): GB in each domain or on their way, and when the last came (inf: on its way)
     factor: Floats  # (R, 2^K) of time when spanning
     usd_per_s: Floats  # (R, 2^K)
+    exchange: Ints  # (R, 2^K) offer of a gang over a set, -1: it holds its factor, and sends nothing
+    route: Ints  # (F, M) domains that exchange under it
     user: Floats  # (U, 4)
     group: Floats  # (G, 3)
     reach: Ints  # (G,) the pools (as a set) that jobs of a group may use, -1: all
@@ -149,9 +152,9 @@ class QueueWorld(NamedTuple):
     SINCE,  # when it began to wait
     FIRST,  # start; nan: none
     MOVED,  # GB over links
-    USD_PER_S,  # of the exchange between the domains of a gang; of an elastic job see ``flows.settle``
+    USD_PER_S,  # of the exchange between the domains of a gang that is no flow; of who is see ``flows.settle``
     USD,
-    SLOWDOWN,
+    USD_OF_FLOWS,
     JOINED,  # when it came to its queue: arrived, crossed a level or was promoted
     AS_OF,  # when its run began or its rate last changed
     DONE_IN_RUN,  # work of the run that is on, as of ``AS_OF``
@@ -182,7 +185,7 @@ JOB_COLUMNS = 32
     CHOSEN,  # as a victim
     PRIORITY,
     ROW,  # of the table of slowdowns; of an elastic job its kind of training
-    OFFER,  # that an elastic job runs under, or ran under last; -1: none yet
+    OFFER,  # that an elastic job runs under, or ran under last; -1: none yet; of a gang that of its last run, -1: none
     HOLDS,  # devices that it holds, or held last
     STATE_AT,  # domain where the state of an elastic job lies, -1: it has none
     COMING,  # transfers of its state that are under way

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hippo.jobs.engine.world import QueueWorld
 
 STILL = {"weights", "levels", "order", "shape", "allowed", "partly", "sets", "speed", "offers", "tenant", "tenant_s"}
-STILL |= {"factor", "usd_per_s", "reach", "learned", "time_s", "history", "usd_per_byte"}
+STILL |= {"factor", "usd_per_s", "exchange", "route", "reach", "learned", "time_s", "history", "usd_per_byte"}
 STILL |= {"latency_history", "clients", "bound_s", "large_enough", "serving"}
 """Fields of a world that never change."""
 

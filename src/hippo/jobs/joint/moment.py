@@ -142,7 +142,8 @@ class Moment:
         return bool(_begin(self.world, job, place.offer, domains))
 
     def start(self, job: int) -> bool:
-        """Start a gang where the engine's rules put it: where its data lie, then the fastest, then the fullest pool."""
+        """Start a gang where the engine's rules put it: where its data lie, then the fastest, then the fullest pool;
+        else over the quickest set of domains that it may span."""
         return bool(_start(self.world, job))
 
     def pause(self, job: int) -> None:

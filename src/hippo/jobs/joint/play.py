@@ -16,6 +16,7 @@ from hippo.jobs.joint.record import Recorder
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.heuristics import FIFO
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules, Tenants
@@ -33,14 +34,15 @@ def play_jointly(
     settings: ReplayRules | None = None,
     *,
     offers: OfferTable,
+    slowdown: Slowdown | None = None,
     tenants: Tenants | None = None,
     learner: LearnedSetup | None = None,
     recorder: Recorder | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> Ledger:
     """Replay a workload whose training jobs are elastic; ``learner`` as in ``opened``; ``recorder`` is told of every
-    moment, ``watch`` as in ``engine.play``."""
-    opening = opened(workload, site, settings, offers=offers, tenants=tenants, learner=learner)
+    moment, ``slowdown`` and ``watch`` as in ``engine.play``."""
+    opening = opened(workload, site, settings, offers=offers, slowdown=slowdown, tenants=tenants, learner=learner)
     moment = Moment.of(opening.world, workload, site, offers, stops=settings is None or settings.stops)
     while step(opening.world):
         if recorder is not None:
@@ -67,13 +69,14 @@ def opened(
     settings: ReplayRules | None = None,
     *,
     offers: OfferTable,
+    slowdown: Slowdown | None = None,
     tenants: Tenants | None = None,
     learner: LearnedSetup | None = None,
 ) -> Opening:
     """A world whose jobs wait for a scheduler. ``learner``: gangs without an estimate tell nothing of how long they
     take, and what the past of jobs like them says stands for it (``keys.index_s``); None: they tell all."""
     rules, policy = settings or ReplayRules(), FIFO if learner is None else UNTOLD
-    return open_world(workload, site, policy, rules, offers=offers, tenants=tenants, learner=learner)
+    return open_world(workload, site, policy, rules, offers=offers, slowdown=slowdown, tenants=tenants, learner=learner)
 
 
 @kernel(lean=True)

@@ -33,7 +33,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import hops, sends_back, share
 from hippo.jobs.engine.keys import attained, is_untold, told_left
 from hippo.jobs.engine.observe import Sight, exchange_usd, survey
-from hippo.jobs.engine.running import find_pool, stop, try_start
+from hippo.jobs.engine.running import could_start, stop, try_start
 
 ARRIVED, ATTAINED, LEFT, PRICED = range(4)
 """By what jobs rank: arrival, GPU time had (in powers of four), GPU time left, GPU time left over price."""
@@ -685,7 +685,7 @@ def next_begun(w, s, r, room):  # type: ignore[no-untyped-def]
         region = _region(w, s, room, job) if r.regions else -1
         if room.passed[job] < now:
             if w.mark[job, c.ELASTIC] == 0:
-                if find_pool(w, job) >= 0:
+                if could_start(w, job):
                     first = job
                     break
             elif _free(w, -1) >= _needs(w, s, job):
@@ -741,7 +741,7 @@ def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
     best, last = -2, -1
     for each in range(domains + 1):
         domain = each if each < domains else -1
-        if domain < 0 and (best >= 0 or _most_parts(w, s, r, job) == 1 or w.mark[job, c.ELASTIC] == 0):
+        if domain < 0 and (best >= 0 or not _may_span(w, s, r, job)):
             break
         at, free, fits = running, _free(w, domain), False
         while not fits and at > 0 and _is_far_behind(w, s, r, room, job, room.behind[at - 1]):
@@ -771,6 +771,14 @@ def _by_force(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def _may_span(w, s, r, job):  # type: ignore[no-untyped-def]
+    """Whether room in several domains is any use to a job."""
+    if w.mark[job, c.ELASTIC] == 0:
+        return w.sets[w.mark[job, c.SHAPE], 0] >= 0
+    return _most_parts(w, s, r, job) > 1
+
+
+@kernel(lean=True)
 def _lend(w, job, sign):  # type: ignore[no-untyped-def]
     """Count what a running job holds as free (1), or not any more (-1)."""
     piece = w.mark[job, c.PIECE]
@@ -785,7 +793,7 @@ def _lend(w, job, sign):  # type: ignore[no-untyped-def]
 def _has_place(w, s, r, room, job, needs):  # type: ignore[no-untyped-def]
     """Whether a job that waits would go to a place of so many GPUs."""
     if w.mark[job, c.ELASTIC] == 0:
-        return find_pool(w, job) >= 0
+        return could_start(w, job)
     at, _ = _choose(w, s, r, room, job, -1)
     return at >= 0 and s.total[s.offer[at]] >= needs
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.flows import find_finish
+from hippo.jobs.engine.flows import find_finish, next_due
 from hippo.jobs.engine.heaps import set_due
 from hippo.jobs.engine.keys import remaining, told_left
 from hippo.jobs.engine.world import QueueWorld
@@ -216,10 +216,7 @@ def _hide(w):  # type: ignore[no-untyped-def]
         row[c.DURATION] += more
         if status == c.RUNNING:
             find_finish(w, job)
-            if w.mark[job, c.ELASTIC] == 0:
-                set_due(w.heap, w.due, w.place, height, job, row[c.FINISH])
-            elif row[c.READY] <= now:
-                set_due(w.heap, w.due, w.place, height, job, row[c.ENDS])
+            set_due(w.heap, w.due, w.place, height, job, next_due(w, job))
     for node in range(len(w.bin)):
         if w.bin[node, c.BIN_UP] == 1:
             set_due(w.heap, w.due, w.place, height, first + node, np.inf)

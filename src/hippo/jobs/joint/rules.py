@@ -224,6 +224,52 @@ class GoodputProgram:
                     begin(moment, job, 1)
 
 
+@dataclass(frozen=True)
+class AveragedReplicas:
+    """DiLoCo: a job trains in one domain, or a replica in each of several, alike, which average every H steps.
+
+    Such offers are there where the user allows local SGD. The paper trains one job on what there is, and cuts no
+    replica over domains (section 3), so only who fits in no domain is cut here; who comes first is first, by priority,
+    begins where it would end first, and goes over to where that ends it sooner by ``margin``, its stop included.
+    """
+
+    name: str = "diloco"
+    summary: str = "a replica of each job in one domain or several, which average every 500 steps (DiLoCo)"
+    source: str = "Douillard et al., DiLoCo, arXiv 2311.08105"
+    knows: str = "nothing"
+    preempts: bool = False
+    learns: bool = False
+    margin: float = 0.1
+
+    def decide(self, moment: Moment) -> None:
+        """Begin who waits; look at those who run."""
+        order = [(-int(moment.workload.priority[job]), job) for job in moment.waiting.tolist()]
+        for _, job in sorted(order):
+            if not moment.workload.elastic[job]:
+                moment.start(job)
+            elif (places := self._places(moment, job)) and places[0].rate > 0.0:
+                moment.begin(job, places[0])
+        for job in moment.running.tolist() if moment.sight.stops else ():
+            world = moment.world
+            if not moment.workload.elastic[job] or not world.job[job, c.READY] <= moment.now_s < world.job[job, c.ENDS]:
+                continue
+            left, stays = moment.remaining_s(job), moment.running_at(job).rate
+            for place in self._places(moment, job)[:1]:
+                goes_s = moment.stop_s(job, place) + left / max(place.rate, 1e-12)
+                if goes_s < (1.0 - self.margin) * left / max(stays, 1e-12):
+                    moment.resize(job, place)
+
+    def _places(self, moment: Moment, job: int) -> list[JobPlace]:
+        """In one domain, or over several as the paper does, the quickest first."""
+        offers, jobs, found = moment.offers, moment.workload, moment.places(job)
+        whole, size = (offers.parts == 1) | offers.local, offers.gpus.sum(axis=1)
+        largest = max(pool.devices for pool in moment.site.pools)
+        usable = whole & (offers.kind == moment.world.mark[job, c.ROW]) & (offers.gpus[:, 0] <= largest)
+        if not (usable & (size >= jobs.least[job]) & (size <= jobs.most[job])).any():
+            return found
+        return [each for each in found if whole[each.offer]]
+
+
 SEPARATE = Ranked(
     "separate",
     "a queue that knows nothing (Tiresias), each job planned on what is free",
@@ -317,3 +363,4 @@ CRUX = replace(
 priorities that switches have, so as to hurt least; it stands on top of any scheduler, here of ``srpt``. Levels hold as
 many jobs each and are weights, as links know no strict priority; paths are given."""
 GOODPUT = GoodputProgram()
+DILOCO = AveragedReplicas()

@@ -115,5 +115,5 @@ FGD = placed(
     "Weng et al., Beware of Fragmentation, USENIX ATC 2023",
     GRADIENT,
 )
-GOODPUT = tuned(rules.GOODPUT)
+GOODPUT, DILOCO = tuned(rules.GOODPUT), rules.DILOCO
 RECEDING_HORIZON = tuned(JointHorizon(base=SRPT.stopped), JointHorizon(base=SRPT.kept))

@@ -6,6 +6,7 @@ import numpy as np
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.flows import next_due
 from hippo.jobs.engine.heaps import rekey, set_due
 from hippo.jobs.engine.keys import key
 from hippo.jobs.engine.learned_keys import learn
@@ -64,9 +65,7 @@ def take_over(w):  # type: ignore[no-untyped-def]
         learn(w, job, now)
         due = np.inf
         if runs:
-            due = row[c.FINISH]
-            if level < len(w.levels):
-                due = min(due, row[c.READY] + max(0.0, w.levels[level] / per_s - row[c.HELD]))
+            due = next_due(w, job)
         elif w.promotes_after < np.inf and level > 0:
             due = now + w.promotes_after * row[c.HELD]
         set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, due)

@@ -29,6 +29,7 @@ from hippo.jobs.job import TrainingKind
 from hippo.jobs.placement.offers import MOST_PARTS, Floats, OfferTable
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
+from hippo.planners.baselines.diloco import Diloco
 from hippo.planners.exact.search import Exact
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.codec import problem_to_document
@@ -80,15 +81,21 @@ class _Offer:
     state_share: tuple[float, ...]  # that each part holds
     raised: float = 0.0
 
+    @property
+    def local(self) -> bool:
+        """Whether its parts are replicas that average every H steps."""
+        return len(self.shape.gpus) > 1 and self.judged.plan.sync.method == "local_sgd"
+
 
 def offer_table(
     cluster: Cluster,
     kinds: Sequence[TrainingKind],
     *,
     sizes: Sequence[int] | None = None,
+    local_sgd: bool = False,
     progress: Progress | None = None,
 ) -> OfferTable:
-    """The offers that these kinds of training have on a cluster.
+    """The offers that these kinds of training have on a cluster; ``local_sgd``: DiLoCo's over several domains, too.
 
     ``sizes``: GPUs of a part; default: powers of two up to the largest domain, and three times such beyond a node where
     that pays. What was planned for the same question by the same sources is kept on the disk. ``InputError`` where a
@@ -101,7 +108,7 @@ def offer_table(
             if progress is not None:
                 progress(f"planning sizes and shapes of {model}", (len(tables) + share) / len(unlike))
 
-        tables.append(_kept(_asked(cluster, kind, sizes), told))
+        tables.append(_kept(_asked(cluster, kind, sizes, local_sgd), told))
     if not tables:
         raise InputError("no kind of training", source="offers", remedy="name one model or more")
     table = OfferTable.joined(tables)
@@ -110,15 +117,21 @@ def offer_table(
 
 
 def planned_offers(
-    cluster: Cluster, kind: TrainingKind, *, sizes: Sequence[int] | None = None, planner: Planner | None = None
+    cluster: Cluster,
+    kind: TrainingKind,
+    *,
+    sizes: Sequence[int] | None = None,
+    local_sgd: bool = False,
+    planner: Planner | None = None,
 ) -> tuple[OfferTable, tuple[Judged, ...]]:
     """The offers of one kind planned anew, and the plan of each: what ``offer_table`` keeps, with what is behind it."""
-    return _asked(cluster, kind, sizes).table(planner or Exact(), lambda share: None)
+    return _asked(cluster, kind, sizes, local_sgd).table(planner or Exact(), lambda share: None)
 
 
-def _asked(cluster: Cluster, kind: TrainingKind, sizes: Sequence[int] | None) -> _OfferQuestion:
+def _asked(cluster: Cluster, kind: TrainingKind, sizes: Sequence[int] | None, local_sgd: bool) -> _OfferQuestion:
     fabric, held = _fabric(cluster), tuple(sorted((each.gpus for each in cluster.domains), reverse=True))
-    return _OfferQuestion(kind, replace(cluster, domains=(fabric,), links=()), held, _ladder(fabric, held, sizes))
+    there, ladder = replace(cluster, domains=(fabric,), links=()), _ladder(fabric, held, sizes)
+    return _OfferQuestion(kind, there, held, ladder, local_sgd)
 
 
 def _fabric(cluster: Cluster) -> Domain:
@@ -152,6 +165,7 @@ class _OfferQuestion:
     cluster: Cluster  # one domain, the fabric
     held: tuple[int, ...]  # GPUs of each domain of the site, most first
     ladder: tuple[int, ...]
+    local_sgd: bool = False
 
     def table(self, planner: Planner, told: Told) -> tuple[OfferTable, tuple[Judged, ...]]:
         """The offers of this kind, and the plan of each."""
@@ -164,14 +178,16 @@ class _OfferQuestion:
             key = each.shape.gpus[0], each.shape.block
             alone_s[key] = min(alone_s.get(key, np.inf), float(each.seconds[0, 0]))
         several = _lean(self._several(planner, alone_s, told), alone_s)
-        found = sorted([*single, *several], key=lambda each: (len(each.shape.gpus), each.shape.gpus, each.shape.block))
+        averaged = _lean(self._averaged(), alone_s) if self.local_sgd else ()
+        every = [*single, *several, *averaged]
+        found = sorted(every, key=lambda each: (len(each.shape.gpus), each.shape.gpus, each.shape.block))
         if not found:
             problem = f"fits on no devices of these domains ({self.kind.batch} sequences of {self.kind.seq} tokens)"
             remedy = "name a smaller model, or domains with more GPUs"
             raise InputError(problem, source="offers", key="model", value=self.kind.model, remedy=remedy)
         return self._columns(found), tuple(each.judged for each in found)
 
-    def problem(self, shape: _Shape, gbps: float) -> Problem:
+    def problem(self, shape: _Shape, gbps: float, *, local_sgd: bool = False) -> Problem:
         """The planner's question: equal links join the parts."""
         fabric = self.cluster.domains[0]
         share = fabric.inter_node_bytes_per_s * shape.block / fabric.gpus_per_node
@@ -180,7 +196,9 @@ class _OfferQuestion:
         rate = bytes_per_s_from_gbps(gbps), PLANNED_MS / 1e3, 0.0
         links = tuple(Link(one.name, two.name, *rate) for one in parts for two in parts if one != two)
         there, kind = replace(self.cluster, domains=parts, links=links), self.kind
-        return load_problem(model=kind.model, cluster=there, global_batch=kind.batch, seq=kind.seq)
+        return load_problem(
+            model=kind.model, cluster=there, global_batch=kind.batch, seq=kind.seq, allow_local_sgd=local_sgd
+        )
 
     def _blocks(self, gpus: int) -> list[int]:
         """Sizes of blocks that share out so many GPUs, most first."""
@@ -212,11 +230,22 @@ class _OfferQuestion:
                         idle.add((small, block))
                     yield from found or ()
 
-    def _planned(self, planner: Planner, shape: _Shape, planned_gbps: Sequence[float]) -> list[_Offer] | None:
+    def _averaged(self) -> Iterator[_Offer]:
+        """A replica in each of two to four domains, alike, in its best layout there, which average every H steps."""
+        least = self.cluster.domains[0].gpus_per_node // 2
+        for size in [each for each in self.ladder if not each & (each - 1) and each >= least]:
+            for n in range(2, MOST_PARTS + 1):
+                if n <= len(self.held) and size <= self.held[n - 1]:
+                    shape = _Shape((size,) * n, self._blocks(size)[0])
+                    yield from self._planned(Diloco(), shape, PLANNED_GBPS[:1], local_sgd=True) or ()
+
+    def _planned(
+        self, planner: Planner | Diloco, shape: _Shape, planned_gbps: Sequence[float], *, local_sgd: bool = False
+    ) -> list[_Offer] | None:
         """What the planner finds for a shape; None: where it first looks it is quicker with a part left idle."""
         played: dict[Plan, _Offer | None] = {}
         for gbps in planned_gbps:
-            proposal = planner.propose(self.problem(shape, gbps), STOP)
+            proposal = planner.propose(self.problem(shape, gbps, local_sgd=local_sgd), STOP)
             if proposal.plan is None:
                 break
             if len(proposal.plan.domains) < len(shape.gpus):
@@ -255,6 +284,7 @@ class _OfferQuestion:
             state_bytes=np.array([float(state_bytes)]),
             raised=max(each.raised for each in found),
             state_share=np.array(shares),
+            local=np.array([each.local for each in found]),
         )
 
 
@@ -268,18 +298,8 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
     ring = n > 2 and at_part == [2] * n
     if n > 1 and not (chain or ring):
         return None
-    seconds, raised = np.full((len(LATENCY_MS), len(BANDWIDTH_GBPS)), judged.step_time_s), 0.0
-    goodput, overhead_s = (links[0].goodput, links[0].overhead_s) if links else (1.0, 0.0)  # all links are alike
-    if n > 1:
-        later, quick = np.meshgrid(
-            np.array(LATENCY_MS) / 1e3 + overhead_s,
-            [bytes_per_s_from_gbps(each) * goodput for each in BANDWIDTH_GBPS],
-            indexing="ij",
-        )
-        states = [np.repeat(each.reshape(-1, 1), len(links), axis=1) for each in (quick, later)]
-        found = step_times(judged.program, bandwidth_bytes_per_s=states[0], latency_s=states[1]).reshape(quick.shape)
-        seconds = np.minimum.accumulate(np.minimum.accumulate(found, axis=1)[::-1], axis=0)[::-1]
-        raised = float((found / seconds).max() - 1.0)
+    seconds, raised = on_grid(judged)
+    goodput = links[0].goodput if links else 1.0  # all links are alike
     return _Offer(
         shape,
         judged,
@@ -296,6 +316,26 @@ def _played(judged: Judged, shape: _Shape) -> _Offer | None:
         _state_share(judged),
         raised,
     )
+
+
+def on_grid(judged: Judged) -> tuple[Floats, float]:
+    """Seconds of a step (L, G) where every link has a bandwidth and a latency of the grid, never more on better ones;
+    and by how much what was played was raised for that, as a share."""
+    links, there = judged.problem.cluster.links, judged.problem.cluster
+    if not links:
+        return np.full((len(LATENCY_MS), len(BANDWIDTH_GBPS)), judged.step_time_s), 0.0
+    senders = [there.domain(link.source).nodes for link in links]
+    most = [
+        replace(link, bandwidth_bytes_per_s=np.inf).rate_bytes_per_s(n) for link, n in zip(links, senders, strict=True)
+    ]
+    later, quick = np.meshgrid(
+        np.array(LATENCY_MS) / 1e3, [bytes_per_s_from_gbps(each) for each in BANDWIDTH_GBPS], indexing="ij"
+    )
+    bandwidth = np.minimum(quick.reshape(-1, 1) * np.array([link.goodput for link in links]), most)
+    latency = later.reshape(-1, 1) + np.array([link.overhead_s for link in links])
+    found = step_times(judged.program, bandwidth_bytes_per_s=bandwidth, latency_s=latency).reshape(quick.shape)
+    seconds = np.minimum.accumulate(np.minimum.accumulate(found, axis=1)[::-1], axis=0)[::-1]
+    return seconds, float((found / seconds).max() - 1.0)
 
 
 def _inside_comm(judged: Judged) -> float:
@@ -382,7 +422,8 @@ def _kept(asked: _OfferQuestion, told: Told) -> OfferTable:
 def _digest(asked: _OfferQuestion) -> str:
     """Of the question and of the sources that answer it."""
     question = problem_to_document(asked.problem(_Shape((asked.ladder[0],), 1), PLANNED_GBPS[0]))
-    told = json.dumps([question, asked.held, asked.ladder, asked.cluster.domains[0].gpus_per_node], sort_keys=True)
+    terms = [asked.held, asked.ladder, asked.cluster.domains[0].gpus_per_node, asked.local_sgd]
+    told = json.dumps([question, *terms], sort_keys=True)
     return sha256(told.encode() + _sources()).hexdigest()[:32]
 
 

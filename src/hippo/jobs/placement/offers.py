@@ -46,8 +46,11 @@ class OfferTable:
     state_bytes: Floats  # (R,) of weights and optimizer: what a move carries
     raised: float = 0.0  # most that a played rate was raised by, as a share: better links make no offer slower
     state_share: Floats = field(default_factory=lambda: np.empty(0))  # (O, MOST_PARTS) of the state that a part holds
+    local: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))  # (O,) parts average every H steps
 
     def __post_init__(self) -> None:
+        if not self.local.size:
+            object.__setattr__(self, "local", np.zeros(len(self), np.bool_))
         if not self.state_share.size:  # nobody says: as a pipeline whose stages are alike; replicas hold all
             object.__setattr__(self, "state_share", self.gpus / self.gpus.sum(axis=1, keepdims=True))
 
@@ -100,6 +103,8 @@ class OfferTable:
         assert (self.state_share <= 1.0).all(), "no part holds more than all of it"
         assert np.array_equal(self.hop_bytes > 0, ~alone), "bytes cross hops and nothing else"
         assert not self.ring[self.parts < 3].any(), "a ring has three parts or more"
+        assert not self.local[alone].any(), "one part averages with nobody"
+        assert (self.state_share[self.local] == (self.gpus[self.local] > 0)).all(), "replicas hold all of the state"
 
     @classmethod
     def none(cls) -> OfferTable:

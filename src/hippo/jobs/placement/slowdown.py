@@ -1,7 +1,8 @@
 """How much longer a job takes over several domains than inside one: the table that the queue's engine looks up.
 
-Letters: R rows, K domains of the site (at most ``MOST_DOMAINS`` of them can be spanned), n jobs. A set of domains is
-a number whose bit k says whether domain k is in it. Nothing here plans: ``step_time`` fills the table.
+Letters: R rows, K domains of the site (at most ``MOST_DOMAINS`` of them can be spanned), n jobs, O offers, M the most
+domains that exchange. A set of domains is a number whose bit k says whether domain k is in it. Nothing here plans:
+``step_time`` fills the table.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.job import KINDS
+from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 
@@ -33,6 +35,17 @@ class Kind:
 
 
 @dataclass(frozen=True, eq=False)
+class Exchange:
+    """What gangs send between the domains that they span, and how quick they are under what links give them: an offer
+    for each kind of job and set of domains, whose rate is work per second. Where it has the links of the cluster file
+    for itself that is 1 / factor."""
+
+    row: Ints  # (R, 2^K) offer, -1: nothing is sent
+    route: Ints  # (O, M) domains that exchange, neighbours in their chain or ring beside each other, then -1
+    offers: OfferTable  # of no kind of elastic job; devices and state of the first parts of more than ``MOST_PARTS``
+
+
+@dataclass(frozen=True, eq=False)
 class Slowdown:
     """Step time over a set of domains / step time inside one domain, for kinds of jobs.
 
@@ -44,6 +57,7 @@ class Slowdown:
     kinds: tuple[Kind, ...]  # (R - 1,), row r is kinds[r - 1]
     factor: Floats  # (R, 2^K), at least 1
     usd_per_s: Floats  # (R, 2^K), what the exchange between the domains costs while the job runs
+    exchange: Exchange | None = None  # None: gangs hold their factor, and take no share of a link
 
     @classmethod
     def none(cls, domains: int) -> Slowdown:
