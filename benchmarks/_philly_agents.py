@@ -81,5 +81,5 @@ def main(first: float, last: float, file: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    part = [float(each) for each in sys.argv[1:3]] or [0.7, 1.0]
-    main(*part, Path(sys.argv[3]) if len(sys.argv) > 3 else None)
+    first, last = [float(each) for each in sys.argv[1:3]] or (0.7, 1.0)
+    main(first, last, Path(sys.argv[3]) if len(sys.argv) > 3 else None)

@@ -46,10 +46,11 @@ class Choice:
 
 @takes(Choice)
 def ctl(choice: Choice) -> None:
-    """Orders to a running job, carried out at the border of a step without a restart.
+    """Orders to a running job: levers, other plans, what it measures.
 
-    ORDER is one of: schedule NAME, micro-batch SIZE, shares WAVES WAVES .., compress DOMAIN DOMAIN KIND,
-    all-reduce two-level|ring, every STEPS, plan PLAN.json, status, watch.
+    They are carried out at the border of a step, without a restart. ORDER is one of: schedule NAME,
+    micro-batch SIZE, shares WAVES WAVES .., compress DOMAIN DOMAIN KIND, all-reduce two-level|ring, every STEPS,
+    plan PLAN.json, status, watch.
     """
     from hippo.run.control import RunClient
 

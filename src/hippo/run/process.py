@@ -19,14 +19,12 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from hippo.run.executor.channels import BrokenError
-from hippo.run.model.store import save
-from hippo.run.seat import Seat
 from hippo.run.version import Version
+
+if TYPE_CHECKING:
+    from hippo.run.seat import Seat
 
 BEAT_EVERY_S = 1.0
 
@@ -36,7 +34,7 @@ class LauncherLine:
 
     def __init__(self) -> None:
         self.orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        self.broken_off: Callable[[BaseException], None] = lambda error: None
+        self.broken_off: Callable[[], None] = lambda: None
         self._lock, self._beat_at_s = Lock(), 0.0
         self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints goes to the log
@@ -46,7 +44,7 @@ class LauncherLine:
         for line in sys.stdin:
             order = json.loads(line)
             if "abort" in order:
-                self.broken_off(BrokenError("the step was given up"))
+                self.broken_off()
             self.orders.put(order)
         os._exit(1)
 
@@ -64,9 +62,16 @@ class LauncherLine:
 
 
 def main() -> None:
-    """Runs one process until the launcher says stop."""
-    torch.set_num_threads(1)
+    """Runs one process until the launcher says stop. torch, which takes seconds to load, is loaded when the launcher
+    has heard that the process lives."""
     line, folder, process = LauncherLine(), Path(sys.argv[1]), int(sys.argv[2])
+    line.say(beat="")
+    import torch
+
+    from hippo.run.seat import Seat
+
+    torch.set_num_threads(1)
+    line.say(beat="")
 
     def answer(do: Callable[[], None]) -> None:
         """Does something; whatever goes wrong is told, and ends the process."""
@@ -129,6 +134,8 @@ def _step(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
     assert runner is not None
     runner.post()
     time.sleep(max(0.0, order["at"] - time.monotonic()))
+    from hippo.run.executor.channels import BrokenError
+
     try:
         runner.run(order["go"], order["at"])
     except BrokenError as error:
@@ -147,6 +154,8 @@ def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None
 
 def _save(seat: Seat, folder: Path) -> None:
     """Every layer once: replicas are equal, so those of the first lane of the first pipeline speak for all."""
+    from hippo.run.model.store import save
+
     assert seat.version is not None
     worker = seat.version.worker(seat.process)
     if seat.part is not None and (worker.pipeline, worker.lane) == (0, 0):

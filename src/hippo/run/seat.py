@@ -21,7 +21,7 @@ from hippo.run.executor.agree import (
     buckets,
     messages,
 )
-from hippo.run.executor.channels import Channel, GroupTeam, Inbox, Meeting, claim, codec_of
+from hippo.run.executor.channels import BrokenError, Channel, GroupTeam, Inbox, Meeting, claim, codec_of
 from hippo.run.executor.compute import Compute, Layers, StandIn
 from hippo.run.executor.handing import Handing
 from hippo.run.executor.local_sgd import (
@@ -134,9 +134,9 @@ class Seat:
         """The process has no more to do."""
         self._meeting.close()
 
-    def break_off(self, error: BaseException) -> None:
-        """The step that runs is not going to end; may be called from another thread."""
-        self._inbox.failed(error)
+    def break_off(self) -> None:
+        """The step that runs is given up; may be called from another thread."""
+        self._inbox.failed(BrokenError("the step was given up"))
 
     def give_up(self) -> None:
         """As before the step that was begun; whoever it heard from is heard no more."""

@@ -217,8 +217,8 @@ def test_other_questions_are_kept_apart(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_replicas_that_average_every_500_steps_send_a_500th():
-    """Of what the same plan sends that sums every step; so on the slowest link they do nearly what each does alone (three
-    share 1,024 sequences unevenly)."""
+    """Of what the same plan sends that sums every step; so on the slowest link they do nearly what each does alone.
+    (Three share 1,024 sequences unevenly.)"""
     table, judged = planned_offers(site(3), KIND, local_sgd=True)
     plain, _ = planned_offers(site(3), KIND)
     own = [row for row in range(len(table)) if table.local[row]]

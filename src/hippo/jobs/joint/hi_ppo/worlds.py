@@ -173,8 +173,8 @@ def by_rule(scene: WorldScene, world: QueueWorld | None = None) -> RuleCurve:
     rows = np.zeros((ROWS * len(scene.workload) + 2, 2 + STANDING))
     rows[0, 0] = world.clock[c.STARTED_AT]
     rows = rows[: 1 + _follow(world, rule, rule.sight.price, state, rows[1:])]
-    told = (np.ascontiguousarray(each) for each in (rows[:, 0], rows[:, 1], rows[:, 2:]))
-    return RuleCurve(*told, used(state))
+    time_s, paid_s, standing = (np.ascontiguousarray(each) for each in (rows[:, 0], rows[:, 1], rows[:, 2:]))
+    return RuleCurve(time_s, paid_s, standing, used(state))
 
 
 ROWS = 8
