@@ -1,7 +1,7 @@
 """How much there is to win on a site beyond rules, and who could win it.
 
     python -m benchmarks.room [--cluster examples/eight-cloud-regions.yaml] [--models ..] [--kind kept|stopped]
-        [--settings 12] [--plays 400] [--out FILE]
+        [--settings 24] [--plays 200] [--out FILE]
 
 On fifteen training worlds (each family at loads of 0.8, 1 and 1.3, drawn as ``configs/algo/world.yaml`` does, links
 moving in all of them) every compiled rule gets so many settings, drawn from its levers (``benchmarks.rivals``): the
@@ -48,6 +48,13 @@ from .rivals import KINDS, LEVERS, SEED, TREE
 
 CLUSTER, MODELS = TREE / "examples" / "eight-cloud-regions.yaml", "llama-3-8b,qwen2.5-14b,qwen2.5-32b,llama-3-70b"
 SEARCHED = ("separate", "mast", "sailor", "crosspipe", "hyperion", "shortest", "sla_morl", "srpt", "crux")
+WIDER: Mapping[str, tuple[Any, ...]] = {
+    "crowd": (0.0, 0.3, 1.0, 2.0, 3.0),
+    "thrift": (0.0, 0.3, 1.0, 3.0, 5.0, 8.0),
+    "most_parts": (3, 4),
+}
+"""Levers that go farther here, or less far: where a model fits into no region, jobs that may span two alone wait for
+ever."""
 TIMES = 4.0
 """A play that costs so many times ``separate``'s is given up: some job of it waits for ever."""
 OTHERS, WAIT_S = 3, 7200.0
@@ -86,7 +93,8 @@ def settings(name: str, kind: str, count: int, srpt: Mapping[str, Any], rng: np.
         return [base, *(replace(base, levels=levels, times=times) for levels in (2, 8) for times in (2.0, 8.0))]
     found = [base, replace(base, **setting_of(name, kind))]
     for _ in range(count - 2):
-        some = {lever: values[int(rng.integers(len(values)))] for lever, values in LEVERS[name][kind].items()}
+        levers = {lever: WIDER.get(lever, values) for lever, values in LEVERS[name][kind].items()}
+        some = {lever: values[int(rng.integers(len(values)))] for lever, values in levers.items()}
         found.append(replace(base, **some))
     return found
 
@@ -195,8 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cluster", default=str(CLUSTER))
     parser.add_argument("--models", default=MODELS)
     parser.add_argument("--kind", choices=tuple(KINDS), default="kept")
-    parser.add_argument("--settings", type=int, default=12)
-    parser.add_argument("--plays", type=int, default=400)
+    parser.add_argument("--settings", type=int, default=24)
+    parser.add_argument("--plays", type=int, default=200)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     worlds = scenes(given.cluster, given.models.split(","), given.kind)
@@ -208,7 +216,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         srpt = {lever: getattr(best["srpt"], lever) for lever in LEVERS["srpt"][given.kind]} if name == "crux" else {}
         tried = settings(name, given.kind, given.settings, srpt, rng)
         mean = [
-            np.mean([player.played(player.plain(rule), TIMES * c0)[0] / c0 for player, c0 in zip(players, separate)])
+            np.mean(
+                [
+                    player.played(player.plain(rule), TIMES * c0)[0] / c0
+                    for player, c0 in zip(players, separate, strict=True)
+                ]
+            )
             for rule in tried
         ]
         best[name] = tried[int(np.argmin(mean))]
