@@ -148,11 +148,8 @@ def _moment(env: WorldEnv, slot: int, rng: np.random.Generator, cost: Cost) -> L
         by_slot[JOBS] = cost(-1, -1, np.full(c.MOST_PARTS, -1), nobody)
     chosen = slot if slot >= 0 else JOBS
     by_slot, by_place = by_slot[chosen] - by_slot, by_place[own] - by_place
-    return Lessons(
-        *(np.array(each)[None] for each in (site, domains, links, jobs, places, where, chosen, asked, own)),
-        by_slot[None],
-        by_place[None],
-    )
+    noted = (site, domains, links, jobs, places, where, chosen, asked, own, by_slot, by_place)
+    return Lessons._make(np.array(each)[None] for each in noted)
 
 
 def _footprints(env: WorldEnv, count: int, usual: int, rng: np.random.Generator) -> list[int]:
@@ -178,14 +175,16 @@ def _moments(lessons: Lessons, rows: Ints) -> MomentsSeen:
     """As the network sees them."""
     count = len(rows)
     some = [torch.from_numpy(each[rows]) for each in lessons[:6]]
-    return MomentsSeen(
-        *some[:4],
-        torch.ones(count, JOBS + 1, dtype=torch.bool),
-        *some[4:],
-        torch.ones(count, PLACES, dtype=torch.bool),
-        torch.zeros(count, observe.SHAPES, observe.SHAPE_NUMBERS),
-        torch.ones(count, observe.SHAPES, dtype=torch.bool),
-        torch.zeros(count, BESIDE),
+    return MomentsSeen._make(
+        [
+            *some[:4],
+            torch.ones(count, JOBS + 1, dtype=torch.bool),
+            *some[4:],
+            torch.ones(count, PLACES, dtype=torch.bool),
+            torch.zeros(count, observe.SHAPES, observe.SHAPE_NUMBERS),
+            torch.ones(count, observe.SHAPES, dtype=torch.bool),
+            torch.zeros(count, BESIDE),
+        ]
     )
 
 
@@ -231,8 +230,8 @@ def learn(network: UpperNetwork, lessons: Lessons, terms: AheadTerms, rng: np.ra
         losses.append(total)
     with torch.no_grad():
         for last in (network.job_out, network.none_out[-1], network.place_out[-1]):
-            last.weight.mul_(terms.sharp)
-            last.bias.mul_(terms.sharp)
+            last.weight.mul_(terms.sharp)  # type: ignore[operator]
+            last.bias.mul_(terms.sharp)  # type: ignore[operator]
         network.follows.fill_(terms.sharp * terms.margin / terms.scale)
     return losses
 
