@@ -224,9 +224,23 @@ def _ppo() -> Ppo:
 
 
 @dataclass(frozen=True)
+class AheadTerms(Checked):
+    """What is learned before PPO from answers that are played ahead (``lessons``); 0 worlds: nothing."""
+
+    worlds: int = within(0, 0, 100_000)
+    hours: float = within(12.0, 0.1, 1e4)  # for which an answer is played ahead
+    rest: float = within(0.2, 0.0, 10.0)  # what counts of what those who then run are still to pay
+    epochs: int = within(20, 1, 10_000)
+    scale: float = within(0.5, 1e-6, 1e6)  # of savings, in jobs
+    margin: float = within(0.05, 0.0, 1e6)  # an answer must save more than so many jobs for the rule to be left
+    sharp: float = within(20.0, 1e-3, 1e6)  # log odds of an answer that saves ``scale``, as PPO begins
+
+
+@dataclass(frozen=True)
 class WorldLearning:
     """The whole configuration."""
 
+    ahead: AheadTerms = field(default_factory=AheadTerms)
     ppo: Ppo = field(default_factory=_ppo)
     network: AgentNetwork = field(default_factory=AgentNetwork)
     lower: LowerTerms = field(default_factory=LowerTerms)

@@ -22,6 +22,7 @@ from hippo.files import write_whole
 from hippo.jobs.joint.advice import NO_CHARGES, Charges
 from hippo.jobs.joint.draws import DrawnScenes
 from hippo.jobs.joint.env import COSTS
+from hippo.jobs.joint.hi_ppo import lessons
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, charges_of, decide
 from hippo.jobs.joint.hi_ppo.limits import ascent_by_rule, over_limits
 from hippo.jobs.joint.hi_ppo.policy import FORM
@@ -174,6 +175,8 @@ def learned(
         given = settings.limits.start
         start = given if any(given) else ascent_by_rule(scenes, settings.limits).found
         policy.multipliers.copy_(torch.as_tensor(start))
+    if settings.ahead.worlds and before is None:
+        lessons.study(policy.upper, scenes, settings.ahead, seed=run.seed, progress=progress)
     make = partial(share_learner, policy, settings, scenes)
     Place(0, workers or 1).own(run.shares)  # can be dealt out
     with ExitStack() as stack:
