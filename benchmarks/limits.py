@@ -139,7 +139,7 @@ def of_rule(case: str, unseen: int) -> dict[str, Any]:
     charges = limits.charges(ascent.found.tolist())
     worlds = [other.scene(number) for number in range(unseen)]
     free = NO_CHARGES._replace(floor=charges.floor)
-    dear = Charges(*(DEAR * each for each in charges[: len(COSTS)]), charges.floor)
+    dear = charges._replace(**{name: DEAR * getattr(charges, name) for name in charges._fields[: len(COSTS)]})
     return {
         "multipliers": ascent.found.tolist(),
         "steps": ascent.multipliers.tolist(),
@@ -161,7 +161,7 @@ def of_agents(case: str, start: Sequence[float], updates: int, count: int, out: 
     from hippo.jobs.joint.hi_ppo.train import CURVE, POLICY, learned
 
     settings = configured(case, updates)
-    settings = replace(settings, limits=replace(settings.limits, start=tuple(start)))
+    settings = replace(settings, limits=replace(settings.limits, start=(start[0], start[1], start[2], start[3])))
     folder, other = out / case.replace(" ", "_"), scenes(settings, unseen=True)
     learned(settings, ground().offers, folder, cluster=named_cluster(settings))
     agents = Agents.unpacked((folder / POLICY).read_bytes(), POLICY)
