@@ -122,7 +122,7 @@ def rows(given: argparse.Namespace) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("out/ahead"))
     parser.add_argument("--worlds", type=int, default=175)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--tests", type=int, default=60)

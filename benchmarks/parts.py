@@ -109,7 +109,7 @@ def told_of(ratios: Any) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("out/parts"))
     parser.add_argument("--updates", type=int, default=20)
     parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument("--parts", default=",".join(PARTS))

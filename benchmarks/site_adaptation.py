@@ -116,7 +116,7 @@ def shown(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("out/site_adaptation"))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--show", action="store_true")

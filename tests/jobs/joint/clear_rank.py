@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 
@@ -290,7 +291,8 @@ class Clear:
     def _by_force(self, moment: Moment, job: int, needs: int) -> bool:
         """In the domain where the best of those who must stop ranks last; else, if it may span, anywhere."""
         running = self._ordered(moment, moment.running.tolist())
-        behind = [other for other in running if self._is_far_behind(moment, job, other)]
+        last = takewhile(lambda other: self._is_far_behind(moment, job, other), reversed(running))
+        behind = list(last)[::-1]  # up to the first who goes on
         found = list[tuple[int, int]]()
         for domain in range(len(moment.site.domains)):
             count = self._count(moment, job, needs, behind, domain)

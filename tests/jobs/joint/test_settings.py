@@ -24,11 +24,13 @@ OTHERS = (*DEAR, "crux")
 """The last one adds two levers to srpt."""
 PLACED = ("first_fit", "best_fit", "fgd")
 LEARNED = ("hi_ppo", "hi_ppo_verified")
+UNSEARCHED = ("diloco",)
+"""Competes where local SGD is allowed alone."""
 
 
 def test_every_rule_was_searched_with_as_many_plays():
     rows = settings.searched()["rules"]
-    assert {*rows, *PLACED, *LEARNED} == set(JOB_SCHEDULERS)
+    assert {*rows, *PLACED, *LEARNED, *UNSEARCHED} == set(JOB_SCHEDULERS)
     for kind in KINDS:
         assert (
             len({(row[kind]["settings"], row[kind]["worlds"]) for name, row in rows.items() if name not in OTHERS}) == 1

@@ -217,8 +217,8 @@ def test_other_questions_are_kept_apart(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_replicas_that_average_every_500_steps_send_a_500th():
-    """Of what the same plan sends that sums every step; so on the slowest link they do nearly what each does alone.
-    (Three share 1,024 sequences unevenly.)"""
+    """Of what the same plan sends that sums every step; so on the slowest link, where a 500th still takes its
+    time, they do most of what each does alone."""
     table, judged = planned_offers(site(3), KIND, local_sgd=True)
     plain, _ = planned_offers(site(3), KIND)
     own = [row for row in range(len(table)) if table.local[row]]
@@ -231,4 +231,4 @@ def test_replicas_that_average_every_500_steps_send_a_500th():
         each_step = judge(found.problem, replace(found.plan, sync=Sync()))
         assert link_bytes(found.program) * 500 == pytest.approx(link_bytes(each_step.program))
         (alone,) = rows(table, int(table.gpus[row, 0]))
-        assert table.rate[row, -1, 0] > 0.9 * table.parts[row] * table.rate[alone, 0, 0]
+        assert table.rate[row, -1, 0] > 0.85 * table.parts[row] * table.rate[alone, 0, 0]

@@ -232,7 +232,7 @@ def test_calm_nodes_come_first_where_that_is_asked():
 
 
 def test_what_was_paid_by_a_time_lies_between_two_rows():
-    curve = RuleCurve(np.array([0.0, 10.0, 40.0]), np.array([0.0, 5.0, 20.0]), np.zeros((3, 4)))
+    curve = RuleCurve(np.array([0.0, 10.0, 40.0]), np.array([0.0, 5.0, 20.0]), np.zeros((3, 4)), np.zeros(4))
     asked = [-5.0, 0.0, 4.0, 10.0, 25.0, 40.0, 1e12, np.inf]
     assert [paid(curve, each) for each in asked] == [0.0, 0.0, 2.0, 5.0, 12.5, 20.0, 20.0, 20.0]
     assert [paid(curve, each) for each in asked] == np.interp(asked, curve.time_s, curve.paid_s).tolist()

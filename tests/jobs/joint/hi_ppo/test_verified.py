@@ -21,6 +21,7 @@ from hippo.jobs.joint.hi_ppo.train import packed
 from hippo.jobs.joint.hi_ppo.verified import VerifiedScheduler
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import play_jointly
+from hippo.jobs.joint.ranked import decide_ranked
 from hippo.jobs.joint.receding_horizon import WorldAhead
 from hippo.jobs.ledger import Ledger
 
@@ -113,7 +114,8 @@ def test_what_was_said_in_a_copy_is_what_is_done(policy: HiPpoScheduler, monkeyp
             assert all(map(np.array_equal, ahead.stands, done.stands))
             self.said += len(answers)
             if not len(moment.running):
-                policy.rule.decide(moment)
+                rule = policy.eyes(moment).rule
+                decide_ranked(moment.world, rule.sight, rule.terms, rule.room)
 
     repeated = Repeated()
     played(scenes(stops=0.0).scene(1), repeated)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ Letters: K domains, B nodes, J jobs shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
@@ -256,7 +256,7 @@ class _Logged(Agents):
     """Agents whose every answer is noted before it is carried out."""
 
     def __init__(self, agents: Agents, note: Callable[[Moment, Sight, Answer | None], None]) -> None:
-        super().__init__(**vars(agents))
+        super().__init__(**{each.name: getattr(agents, each.name) for each in fields(Agents)})
         object.__setattr__(self, "asked", (agents, note))
 
     def answer(self, moment: Moment, eyes: Eyes, rng: np.random.Generator | None = None) -> Answer | None:

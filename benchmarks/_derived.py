@@ -1,9 +1,9 @@
 """Figures derived again from raw rows, by sums of their own that use nothing of hippo, beside what hippo printed.
 
     hippo evaluate --world .. --bounds relaxation --out DIR
-    python benchmarks/derived.py worlds DIR hi_ppo srpt
+    python benchmarks/_derived.py worlds DIR hi_ppo srpt
     hippo jobs replay .. --out DIR
-    python benchmarks/derived.py replay DIR CLUSTER.yaml
+    python benchmarks/_derived.py replay DIR CLUSTER.yaml
 
 *Worlds*: of two methods the ratio of priced time and its 95 % interval over worlds, the ratio of mean completion, and
 the share of the bound, from when each job came (``jobs.jsonl``) and ended (``worlds.jsonl``). *Replay*: of the first
