@@ -217,7 +217,7 @@ class Clear:
         found = [
             each for each in moment.places(job, self._most_parts(moment, job)) if self._may(moment, job, each, kept)
         ]
-        costs = [(self._cost(moment, job, each), each) for each in found]
+        costs = [(float(f"{self._cost(moment, job, each):.9g}"), each) for each in found]  # sums in another order tie
         if not costs:
             return None
         least = min(cost for cost, _ in costs)

@@ -627,6 +627,7 @@ def _settle(w):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def decide_ranked(w, s, r, room):  # type: ignore[no-untyped-def]
     """Begin who can, by force if need be; look at those who run; weigh their flows."""
+    room.lacked[0] = -np.inf  # somebody may have come since at the same time
     _note_owners(w, r, room)
     for job in range(w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING or w.mark[job, c.STATUS] == c.RUNNING:

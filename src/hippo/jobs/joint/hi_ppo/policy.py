@@ -128,6 +128,7 @@ class Eyes(NamedTuple):
         """A pass of the rule begins: it has passed nobody over at this time, even if it was asked before, in a copy."""
         passed = self.rule.room.passed
         passed[passed >= moment.now_s] = -np.inf
+        self.rule.room.lacked[0] = -np.inf
 
     def look(self, moment: Moment) -> int:
         """Write down what is seen now; returns how many jobs are shown."""
