@@ -88,7 +88,12 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+QUICK = ("shares", "layers move", "a replica joins and leaves")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CHANGES]
+)
 def test_the_loss_through_changes_is_that_of_one_process(name: str, tmp_path: Path):
     options = RunOptions(precision="fp64", timeout_s=20.0)
     first = RunJob(problem(GPT2), CHANGES[name][0], options)

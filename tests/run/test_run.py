@@ -108,7 +108,7 @@ def test_a_process_that_dies_or_hangs_ends_the_run(sent: int, told: str, timeout
     assert "rank 1 (stage 1, b)" in str(error.value)
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(rank: int):
     model, plan = PLANS["two lanes a domain"]
     asked = RunJob(problem(model), plan, RunOptions(steps=5, precision="fp64", timeout_s=20.0))
