@@ -58,7 +58,8 @@ def in_threads(jobs: list[RunJob], folder: Path, steps: int) -> list[float]:
             if number and (here or was) and hands(old, new, version.job.problem.cluster, before.kept(version)):
                 seat.hand()
             if here:
-                seat.enter()
+                if number:
+                    seat.enter()
                 for step in range(number * steps + 1, (number + 1) * steps + 1):
                     assert seat.runner is not None
                     seat.runner.post()

@@ -207,10 +207,11 @@ def test_orders_to_a_run_of_processes_keep_its_loss(tmp_path: Path):
         if step.number in orders:
             assert "accepted" in desk.answer(orders[step.number])
 
+    assert desk.answer(asked("micro-batch", "0", size=4)) == {"accepted": 1}, "before the first step"
     found = run(began, watch=watch, changes=desk)
     desk.close()
     expected = list(losses(began.problem, settings_of(began), steps=8, micro_batch=2))
     assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
-    assert [each.change.after_step for each in found.stretches if each.change] == [1, 2, 4, 6]
-    assert [len(each.workers) for each in found.stretches] == [2, 2, 2, 2, 4]
-    assert [each["state"] for each in desk.status()["orders"]] == ["done"] * 4
+    assert [each.change.order for each in found.stretches if each.change] == [1, 2, 3, 4, 5]
+    assert [len(each.workers) for each in found.stretches] == [2, 2, 2, 2, 2, 4]
+    assert [each["state"] for each in desk.status()["orders"]] == ["done"] * 5

@@ -106,6 +106,8 @@ class Seat:
             prepared = replace(prepared, runner=self._runner(prepared))
         if self._asked == number:  # else it was given up meanwhile
             self._meeting, self._next = meeting, prepared
+        if after is None:  # what follows may be prepared before the first step
+            self.enter()
 
     def hand(self) -> int:
         """Layers go where the next version has them; the bytes that this process sent."""

@@ -34,7 +34,6 @@ def trained(job: RunJob, folder: Path) -> list[float]:
     def worker(rank: int) -> list[float]:
         seat = Seat(folder, rank, lambda _: None)
         seat.prepare(0)
-        seat.enter()
         runner, found = seat.runner, []
         assert runner is not None
         for step in range(1, job.options.steps + 1):
