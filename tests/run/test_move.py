@@ -14,7 +14,7 @@ from hippo.errors import InputError
 from hippo.plan.plan import Plan
 from hippo.problem.transport import HIPPO
 from hippo.run import checkpoint
-from hippo.run.change import Change, Planned, check_change
+from hippo.run.change import PlanChange, Planned, check_change
 from hippo.run.executor.channels import Meeting
 from hippo.run.executor.handing import Both, Handing
 from hippo.run.handover import hands, predicted_s, wan_bytes
@@ -150,21 +150,21 @@ def test_a_step_outside_the_run_is_refused():
     job = RunJob(problem(GPT2), LEFT, RunOptions(steps=4))
     for step in (0, 4):
         with pytest.raises(InputError, match="step from 1 to 3"):
-            check_change(job, Change(RIGHT, step), source="--then")
+            check_change(job, PlanChange(RIGHT, step), source="--then")
 
 
 def test_a_domain_without_a_way_there_is_refused():
     world = problem(GPT2)
     lonely = replace(world, cluster=replace(world.cluster, links=world.cluster.links[:1]))
     with pytest.raises(InputError, match="no link leads there"):
-        check_change(RunJob(lonely, LEFT, RunOptions(steps=4)), Change(RIGHT, 2), source="--then")
+        check_change(RunJob(lonely, LEFT, RunOptions(steps=4)), PlanChange(RIGHT, 2), source="--then")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
 def test_the_loss_after_a_move_is_that_of_one_process(precision: str):
     job = RunJob(problem(GPT2), LEFT, RunOptions(steps=5, precision=precision, timeout_s=60.0))
-    steps = run(job, changes=Planned(Change(RIGHT, 2))).steps
+    steps = run(job, changes=Planned(PlanChange(RIGHT, 2))).steps
     expected = list(losses(job.problem, settings_of(job), steps=5, micro_batch=2))
     assert [step.number for step in steps] == [1, 2, 3, 4, 5]
     near = {"fp64": 1e-9, "fp32": 1e-5, "bf16": 3e-2}[precision]
@@ -186,10 +186,10 @@ def test_a_death_in_the_middle_leaves_what_was_before(who: str, tmp_path: Path, 
     monkeypatch.setattr(Crew, "gather", killed)
     if who == "old":
         with pytest.raises(RunError, match="signal 9"):
-            run(job, changes=Planned(Change(RIGHT, 2)), saving=Saving(tmp_path, every=1))
+            run(job, changes=Planned(PlanChange(RIGHT, 2)), saving=Saving(tmp_path, every=1))
         assert checkpoint.last(tmp_path, GPT2).step == 2
     else:
-        found = run(job, changes=Planned(Change(RIGHT, 2)), saving=Saving(tmp_path, every=1))
+        found = run(job, changes=Planned(PlanChange(RIGHT, 2)), saving=Saving(tmp_path, every=1))
         expected = list(losses(job.problem, settings_of(job), steps=4, micro_batch=2))
         assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
         assert {each.job.plan for each in found.stretches} == {LEFT}

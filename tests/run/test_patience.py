@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from hippo.plan.plan import Plan, Sync
-from hippo.run.change import Change, Planned
+from hippo.run.change import PlanChange, Planned
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.run import Here, RunError, RunStep, run
 
@@ -39,7 +39,7 @@ def test_replicas_may_train_alone_for_longer_than_the_timeout():
 @pytest.mark.slow
 def test_processes_of_the_next_plan_may_wait_for_longer_than_the_timeout():
     job = RunJob(problem(GPT2), LEFT, RunOptions(steps=9, stand_in=True, timeout_s=SHORT_S))
-    assert len(run(job, changes=Planned(Change(TWINS, 8)), watch=slow).steps) == 9
+    assert len(run(job, changes=Planned(PlanChange(TWINS, 8)), watch=slow).steps) == 9
 
 
 class Hanging(Here):
@@ -59,5 +59,5 @@ def test_a_death_while_the_next_plan_starts_ends_the_run_at_once():
         os.kill(workers()[0], signal.SIGKILL)
 
     with pytest.raises(RunError, match="signal 9"):
-        run(job, changes=Planned(Change(TWINS, 3)), place=Hanging(), watch=strike)
+        run(job, changes=Planned(PlanChange(TWINS, 3)), place=Hanging(), watch=strike)
     assert time.monotonic() - began[0] < 40.0  # of the 60 s and more that it would have waited

@@ -20,7 +20,7 @@ from hippo.errors import InputError
 if TYPE_CHECKING:
     from hippo.emulate.emulation import Emulation
     from hippo.front_door.running import Checkpoints
-    from hippo.run.change import Change
+    from hippo.run.change import PlanChange
     from hippo.run.job import RunJob
 
 OUTSIDE = ("--trace", "--congestion")
@@ -187,7 +187,7 @@ def _job(choice: Choice, *, quietly: bool) -> tuple[RunJob, Checkpoints | None]:
     return job_of(problem, plan, options, checkpoints, source=str(choice.plan), tell=tell), checkpoints
 
 
-def _then(text: str, job: RunJob) -> Change:
+def _then(text: str, job: RunJob) -> PlanChange:
     """The plan under which a run goes on, checked against the run and its model."""
     from hippo.front_door.running import checked_then
 

@@ -17,7 +17,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Progress
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import runtime_of
-from hippo.run.change import Change, Planned, check_change
+from hippo.run.change import PlanChange, Planned, check_change
 from hippo.run.checkpoint import last, refuse_older
 from hippo.run.control import Desk, journal_of, listening
 from hippo.run.fits import check_job, check_machine, is_small
@@ -26,7 +26,7 @@ from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
 from hippo.run.predict import RunNetwork, predicted_along, predicted_s
 from hippo.run.reference import reference_losses
-from hippo.run.run import Emulated, Here, RunStep, Saving, Stretch, WorkerPlace
+from hippo.run.run import Emulated, Here, RunStep, RunStretch, Saving, WorkerPlace
 from hippo.run.run import run as launch
 from hippo.score.interval import interval_document, run_interval
 
@@ -115,7 +115,7 @@ def _resumed(job: RunJob, checkpoints: Checkpoints, *, source: str) -> RunJob:
     return replace(job, options=resumed)
 
 
-def place_of(job: RunJob, then: Change | None = None, *, source: str = "plan") -> WorkerPlace:
+def place_of(job: RunJob, then: PlanChange | None = None, *, source: str = "plan") -> WorkerPlace:
     """Where processes run: here, or in the domains of the emulation around; ``InputError`` for a plan that has others,
     or for one that the run goes on under and this machine cannot hold."""
     if then is not None:
@@ -130,7 +130,7 @@ def place_of(job: RunJob, then: Change | None = None, *, source: str = "plan") -
     return place
 
 
-def checked_then(job: RunJob, problem: Problem, plan: Plan, step: int, *, source: str) -> Change:
+def checked_then(job: RunJob, problem: Problem, plan: Plan, step: int, *, source: str) -> PlanChange:
     """A plan (of the file ``source``) under which the job goes on after a step, checked against it.
 
     Raises
@@ -145,7 +145,7 @@ def checked_then(job: RunJob, problem: Problem, plan: Plan, step: int, *, source
         remedy = "make both plans for the same cluster"
         raise InputError("is for other links", source=source, value=problem.cluster.name, remedy=remedy)
     check_job(replace(job, plan=plan), source=source)
-    then = Change(plan, step)
+    then = PlanChange(plan, step)
     check_change(job, then, source="--then")
     return then
 
@@ -154,7 +154,7 @@ def trained(
     job: RunJob,
     *,
     place: WorkerPlace,
-    then: Change | None = None,
+    then: PlanChange | None = None,
     checkpoints: Checkpoints | None = None,
     reference: bool | None = None,
     progress: Progress | None = None,
@@ -204,14 +204,14 @@ def trained(
     }
 
 
-def _predicted(run: Stretch, *, emulated: bool) -> dict[str, Any]:
+def _predicted(run: RunStretch, *, emulated: bool) -> dict[str, Any]:
     """What the simulator says of a step, over links that move the mean and the range of steps begun along the trace;
     and where nine of ten measured steps are expected around it, as runs over emulated links were."""
     usual = _usual(run)
     return {**usual, **interval_document(run_interval(usual["predicted_step_s"]) if emulated else None)}
 
 
-def _usual(run: Stretch) -> dict[str, float]:
+def _usual(run: RunStretch) -> dict[str, float]:
     job, network = run.job, RunNetwork.around(run.job.problem.cluster)
     if network.trace is None:
         first = predicted_s(job, network, result=run, cold=True)
@@ -222,7 +222,7 @@ def _usual(run: Stretch) -> dict[str, float]:
     return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
 
 
-def _moved(run: Stretch, *, emulated: bool) -> dict[str, Any]:
+def _moved(run: RunStretch, *, emulated: bool) -> dict[str, Any]:
     """The change that led to a stretch of a run and the steps after it, as data."""
     seconds, move = [step.seconds for step in run.steps], run.change
     assert move is not None, "the first stretch has no change before it"

@@ -21,7 +21,7 @@ from hippo.run.version import Version
 
 
 @dataclass(frozen=True)
-class Change:
+class PlanChange:
     """A plan under which a run goes on."""
 
     plan: Plan
@@ -47,7 +47,7 @@ class Changed:
 class Changes(Protocol):
     """Who asks for changes, and hears what became of them."""
 
-    def due(self, done: int, now: RunJob) -> Change | None:
+    def due(self, done: int, now: RunJob) -> PlanChange | None:
         """The next change, where none is under way; ``done``: the last step that was made."""
         ...
 
@@ -55,7 +55,7 @@ class Changes(Protocol):
         """A change has been made; ``what.order`` 0: nobody asked for it."""
         ...
 
-    def gave_up(self, what: Change, told: str) -> None:
+    def gave_up(self, what: PlanChange, told: str) -> None:
         """A change could not be made; the run goes on as before."""
         ...
 
@@ -63,21 +63,21 @@ class Changes(Protocol):
 class Planned:
     """Changes that are known when the run begins, one after another."""
 
-    def __init__(self, *changes: Change) -> None:
+    def __init__(self, *changes: PlanChange) -> None:
         self._left = list(changes)
 
-    def due(self, done: int, now: RunJob) -> Change | None:
+    def due(self, done: int, now: RunJob) -> PlanChange | None:
         """The next one."""
         return self._left.pop(0) if self._left else None
 
     def changed(self, what: Changed, now: RunJob) -> None:
         """Nobody has to be told."""
 
-    def gave_up(self, what: Change, told: str) -> None:
+    def gave_up(self, what: PlanChange, told: str) -> None:
         """Nobody has to be told."""
 
 
-def check_change(job: RunJob, change: Change, *, source: str) -> None:
+def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
     """``InputError`` for a change that cannot be made."""
     first, last = job.options.first_step, job.options.first_step + job.options.steps - 1
     if change.after_step is not None and not first <= change.after_step < last:

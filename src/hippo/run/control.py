@@ -21,7 +21,7 @@ from typing import Any
 
 from hippo.errors import HippoError, InputError
 from hippo.files import write_whole
-from hippo.run.change import Change, Changed, under
+from hippo.run.change import Changed, PlanChange, under
 from hippo.run.job import RunJob
 from hippo.run.journal import Journal
 from hippo.run.orders import change_of, order_of_document
@@ -35,7 +35,7 @@ ACCEPTED, DONE, GIVEN_UP = "accepted", "done", "given up"
 class Desk:
     """Takes orders for one run, one after another, and writes down what became of each."""
 
-    def __init__(self, job: RunJob, journal: Journal, *planned: Change) -> None:
+    def __init__(self, job: RunJob, journal: Journal, *planned: PlanChange) -> None:
         self._lock, self._journal = Lock(), journal
         self._first, self._now, self._asked = job, job, job  # as it began, as it runs, as it has been asked to run
         self._queue = list(planned)
@@ -107,7 +107,7 @@ class Desk:
                 self._watchers.remove(mine)
 
     # told by the run
-    def due(self, done: int, now: RunJob) -> Change | None:
+    def due(self, done: int, now: RunJob) -> PlanChange | None:
         """The next change that was ordered."""
         with self._lock:
             return self._queue.pop(0) if self._queue else None
@@ -131,7 +131,7 @@ class Desk:
             if what.order:
                 self._orders[what.order - 1] |= {"state": DONE, **told}
 
-    def gave_up(self, what: Change, told: str) -> None:
+    def gave_up(self, what: PlanChange, told: str) -> None:
         """An order could not be carried out; those that build upon it are void, too."""
         self._journal.write(kind="given up", order=what.order, why=told)
         with self._lock:

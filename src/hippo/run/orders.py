@@ -15,7 +15,7 @@ from hippo.errors import InputError, UnknownNameError
 from hippo.plan.check import check
 from hippo.plan.codec import plan_from_document
 from hippo.plan.plan import WITH_ORDER, Compression, Plan, ScheduleChoice
-from hippo.run.change import Change, again, check_change, dealt, under
+from hippo.run.change import PlanChange, again, check_change, dealt, under
 from hippo.run.fits import PACKED, check_job
 from hippo.run.job import RunJob
 from hippo.schedule.schedule import SCHEDULES
@@ -26,7 +26,7 @@ WAYS = ("two-level", "ring")
 
 
 @dataclass(frozen=True)
-class Order:
+class RunOrder:
     """What a run is asked to do, from the border of a step on."""
 
     kind: str  # of ``KINDS``
@@ -34,7 +34,7 @@ class Order:
     after_step: int | None = None  # the last step as before; None: as soon as all processes have made ready
 
 
-def order_of_document(document: Any) -> Order:
+def order_of_document(document: Any) -> RunOrder:
     """``{"order": kind, .., "after_step": N}``; ``InputError`` for what is no such thing."""
     if not isinstance(document, dict) or not isinstance(document.get("order"), str):
         raise InputError("is no order", source=SOURCE, value=str(document)[:60], remedy=f"give {', '.join(KINDS)}")
@@ -53,10 +53,10 @@ def order_of_document(document: Any) -> Order:
         if not isinstance(value, known[key]) or isinstance(value, bool):
             told = f"must be a {known[key].__name__}"
             raise InputError(told, source=SOURCE, key=key, value=str(value)[:60])
-    return Order(kind, values, after)
+    return RunOrder(kind, values, after)
 
 
-def change_of(order: Order, job: RunJob, *, done: int, number: int = 0) -> Change:
+def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0) -> PlanChange:
     """What an order makes of a job whose last step so far is ``done``.
 
     Raises
@@ -74,7 +74,7 @@ def change_of(order: Order, job: RunJob, *, done: int, number: int = 0) -> Chang
         raise InputError(str(violation), source=SOURCE, remedy=violation.remedy)
     changed = under(job, plan)
     check_job(changed, source=SOURCE)
-    change = Change(plan, order.after_step, number)
+    change = PlanChange(plan, order.after_step, number)
     check_change(job, change, source=SOURCE)
     if not job.options.stand_in and job.options.device != "cpu" and not fits(job.problem, plan):
         raise InputError("does not fit into the memory of its devices", source=SOURCE, value=order.kind)
@@ -160,7 +160,7 @@ def _plan(job: RunJob, values: Mapping[str, Any]) -> Plan:
 
 
 @dataclass(frozen=True)
-class Kind:
+class OrderKind:
     """One kind of order."""
 
     plan: Callable[[RunJob, Mapping[str, Any]], Plan]
@@ -169,19 +169,19 @@ class Kind:
     optional: frozenset[str] = frozenset()
 
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, OrderKind] = MappingProxyType(
     {
-        "schedule": Kind(
+        "schedule": OrderKind(
             _schedule, {"name": str, "live_limit": int}, "another order of micro-batches", frozenset({"live_limit"})
         ),
-        "micro-batch": Kind(_micro_batch, {"size": int}, "sequences of a micro-batch"),
-        "shares": Kind(_shares, {"waves": list}, "micro-batches of each pipeline"),
-        "compress": Kind(
+        "micro-batch": OrderKind(_micro_batch, {"size": int}, "sequences of a micro-batch"),
+        "shares": OrderKind(_shares, {"waves": list}, "micro-batches of each pipeline"),
+        "compress": OrderKind(
             _compress, {"source": str, "destination": str, "kind": str}, "what crosses two domains in fewer bits"
         ),
-        "all-reduce": Kind(_all_reduce, {"way": str}, "two-level, or ring"),
-        "every": Kind(_every, {"steps": int}, "local SGD: steps between two sums"),
-        "plan": Kind(_plan, {"plan": dict}, "another plan: layers move, replicas join and leave"),
+        "all-reduce": OrderKind(_all_reduce, {"way": str}, "two-level, or ring"),
+        "every": OrderKind(_every, {"steps": int}, "local SGD: steps between two sums"),
+        "plan": OrderKind(_plan, {"plan": dict}, "another plan: layers move, replicas join and leave"),
     }
 )
 """Orders that change a plan."""

@@ -23,7 +23,7 @@ from hippo.problem.load import load_trace
 from hippo.problem.runtimes import runtime_of
 from hippo.problem.transport import CONGESTIONS, HIPPO, Transport
 from hippo.run.job import RunJob
-from hippo.run.run import RunStep, Stretch
+from hippo.run.run import RunStep, RunStretch
 from hippo.run.work import Work
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
@@ -64,7 +64,9 @@ class RunNetwork:
 WAN = RunNetwork()
 
 
-def predicted_s(job: RunJob, network: RunNetwork = WAN, *, result: Stretch | None = None, cold: bool = False) -> float:
+def predicted_s(
+    job: RunJob, network: RunNetwork = WAN, *, result: RunStretch | None = None, cold: bool = False
+) -> float:
     """Seconds of a step; ``result``: of real layers, whose seconds then count.
 
     ``cold``: of the first step of a run, in which TCP comes up to the rate of its links. Where links move: the mean of
@@ -79,7 +81,7 @@ def predicted_s(job: RunJob, network: RunNetwork = WAN, *, result: Stretch | Non
     return fast.step_time(program, bandwidth_bytes_per_s=np.full(links, 1e12), latency_s=np.full(links, 1e-5))
 
 
-def predicted_along(job: RunJob, network: RunNetwork, *, result: Stretch | None = None) -> Floats:
+def predicted_along(job: RunJob, network: RunNetwork, *, result: RunStretch | None = None) -> Floats:
     """Seconds of a step for each of ``INSTANTS`` in a trace at which it may begin, evenly spread, (INSTANTS,)."""
     trace = network.trace
     assert trace is not None, "links move along a trace"
@@ -89,7 +91,7 @@ def predicted_along(job: RunJob, network: RunNetwork, *, result: Stretch | None 
     return step_times(program, _transport(job, network), each)
 
 
-def _program(job: RunJob, result: Stretch | None) -> Program:
+def _program(job: RunJob, result: RunStretch | None) -> Program:
     bare = replace(job.problem.cluster, congestion="")  # that of the network around the run counts
     program = lower(replace(job.problem, cluster=bare, runtime=job.options.runtime), job.plan)
     if job.options.backward == "whole":  # no runtime's own way: as the schedule says
@@ -112,7 +114,7 @@ def _live_limits(job: RunJob) -> tuple[float | None, ...]:
     return tuple(work.live_limit(worker) if may else None for worker, may in zip(work.workers, free, strict=True))
 
 
-def _with_measured(job: RunJob, program: Program, result: Stretch) -> Program:
+def _with_measured(job: RunJob, program: Program, result: RunStretch) -> Program:
     """Seconds of the layers as they ran, bytes as they were sent; within a stage the slowest process counts."""
     places = zip(program.rank_pipeline.tolist(), program.rank_stage.tolist(), strict=True)
     rank_of = {place: rank for rank, place in enumerate(places)}

@@ -25,7 +25,7 @@ from hippo.emulate.emulation import Emulation
 from hippo.errors import HippoError, InputError
 from hippo.plan.plan import Plan
 from hippo.run import checkpoint
-from hippo.run.change import Change, Changed, Changes, Planned, expected, under, without
+from hippo.run.change import Changed, Changes, PlanChange, Planned, expected, under, without
 from hippo.run.handover import hands
 from hippo.run.job import RunJob
 from hippo.run.version import Version
@@ -116,7 +116,7 @@ class RunStep:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class RunStretch:
     """Steps under one plan."""
 
     job: RunJob
@@ -133,7 +133,7 @@ class Stretch:
 class Result:
     """A run as it was."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[RunStretch, ...]
 
     @property
     def steps(self) -> tuple[RunStep, ...]:
@@ -207,7 +207,7 @@ class _Coming:
     """A version that processes make ready for."""
 
     version: Version
-    change: Change
+    change: PlanChange
     began_s: float
 
     def crew(self, now: Version) -> tuple[int, ...]:
@@ -222,7 +222,7 @@ class Conductor:
         self.crew, self.version, self._changes = crew, Version.first(job), changes
         self._stretches: list[tuple[Version, Changed | None, list[RunStep]]] = [(self.version, None, [])]
         self._coming: _Coming | None = None
-        self._again: Change | None = None  # what was given up when a process was lost
+        self._again: PlanChange | None = None  # what was given up when a process was lost
         self._fresh, self._numbered = len(self.version.members), 0
         self._ask(self.version, self.version.members)
         crew.gather("prepared", self.version.members, number=0)
@@ -230,7 +230,7 @@ class Conductor:
     @property
     def result(self) -> Result:
         """The run so far."""
-        return Result(tuple(Stretch(version.job, tuple(steps), led) for version, led, steps in self._stretches))
+        return Result(tuple(RunStretch(version.job, tuple(steps), led) for version, led, steps in self._stretches))
 
     def step(self, number: int) -> RunStep:
         """Conducts one step. Where a process is lost and whole replicas are left, those go on, with the whole batch: no
@@ -293,7 +293,7 @@ class Conductor:
         if (done >= after) if after is not None else self.crew.said("prepared", crew, number=coming.version.number):
             self._go_over(coming, done, ended_s)
 
-    def _prepare(self, change: Change) -> None:
+    def _prepare(self, change: PlanChange) -> None:
         version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh)
         version = replace(version, number=self._numbered + 1)
         self._fresh = max(self._fresh, 1 + max(version.members))

@@ -58,7 +58,7 @@ class Met:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedSeat:
     """What a process is going to be in a version."""
 
     version: Version
@@ -79,7 +79,7 @@ class Seat:
         self.part: Part | None = None
         self.runner: Runner | TorchRunner | None = None
         self._meeting, self._inbox = Meeting(folder, process, device=device), Inbox()
-        self._next: Prepared | None = None
+        self._next: PreparedSeat | None = None
         self._asked = 0
 
     def prepare(self, number: int, after: int | None = None) -> None:
@@ -101,7 +101,7 @@ class Seat:
             met = _meet(new, worker, meeting, inbox)
             part = None if new.job.options.stand_in else self._part(new, worker, met.team)
         handing = None if old is None else Handing(old, new, self.process, meeting, (self.part, part))
-        prepared = Prepared(new, worker, met, part, handing, runner)
+        prepared = PreparedSeat(new, worker, met, part, handing, runner)
         if runner is None and worker is not None:
             prepared = replace(prepared, runner=self._runner(prepared))
         if self._asked == number:  # else it was given up meanwhile
@@ -123,7 +123,7 @@ class Seat:
         _go_on(self.runner, now.runner)
         self.version, self.part, self.runner = now.version, now.part, now.runner
 
-    def _runner(self, now: Prepared) -> Runner:
+    def _runner(self, now: PreparedSeat) -> Runner:
         assert now.worker is not None, "who leaves runs nothing"
         job, work, worker = now.version.job, now.version.job.work, now.worker
         compute, gradients = _computing(now)
@@ -181,7 +181,7 @@ def _go_on(before: Runner | TorchRunner | None, after: Runner | TorchRunner) -> 
         new.outer.go_on_from(old.outer)
 
 
-def _computing(now: Prepared) -> tuple[Compute, Gradients]:
+def _computing(now: PreparedSeat) -> tuple[Compute, Gradients]:
     """What the worker computes, and what of it is agreed at every step."""
     assert now.worker is not None
     job, worker, met = now.version.job, now.worker, now.met
