@@ -1,17 +1,19 @@
 """What agents learn from answers that are played ahead, where links bind: ``hi_ppo.lessons``, then worlds of other
 numbers.
 
-    python -m benchmarks.ahead --out out/ahead [--worlds 175] [--seeds 0,1,2] [--tests 60] [--margin 0.05]
+    python -m benchmarks.ahead --out DIR [--worlds 175] [--seeds 0,1,2] [--tests 60] [--margin 0.05]
 
 On ``examples/eight-cloud-regions.yaml``, running jobs kept, four families (``philly-like`` leaves nothing to choose),
-loads of 0.8, 1 and 1.3. Answers are tried once; each seed learns from all of them. Priced time and mean completion over
-``srpt`` as it ships, which advises the agents, and over ``srpt`` with the setting that was searched on such worlds
-(``TUNED``: the best of 80 on worlds 1000 to 1029), with 95 % intervals over worlds; several seeds: of their means.
+loads of 0.8, 1 and 1.3. Answers are tried once (and not again where their files lie in DIR); each seed learns from all
+of them. Priced time and mean completion over ``srpt`` as it ships, which advises the agents, and over ``srpt`` with the
+setting that was searched on such worlds (``TUNED``: the best of 80 on worlds 1000 to 1029), with 95 % intervals over
+worlds; several seeds: of their means.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,7 +29,7 @@ from hippo.jobs.joint.env import WorldScene, prices
 from hippo.jobs.joint.evaluate.hindsight import HindsightPlayer
 from hippo.jobs.joint.evaluate.suite import stays_s
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents
-from hippo.jobs.joint.hi_ppo.lessons import joined, learn, lessons_of
+from hippo.jobs.joint.hi_ppo.lessons import Lessons, joined, learn, lessons_of
 from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import AheadTerms, DrawnWorlds, WorldLearning
 from hippo.jobs.joint.hi_ppo.train import packed
@@ -44,6 +46,7 @@ from .room import CLUSTER, MODELS
 FAMILIES = ("mixed", "steady", "bursty", "large")
 LEARNED, TESTED = 1_000, 20_000
 """First numbers of the worlds."""
+A_FILE = 25
 TUNED = replace(SRPT.kept, name="srpt, tuned", crowd=3.0, busy=1.0, thrift=5.0, slack=0.0)
 
 Floats = NDArray[np.float64]
@@ -92,6 +95,21 @@ def told(name: str, ours: Floats, others: Sequence[Floats]) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
+def tried(scenes: DrawnScenes, terms: AheadTerms, out: Path) -> Lessons:
+    """Of all worlds, kept in files of some worlds each: what is there is not tried again."""
+    every = list[Lessons]()
+    for first in range(LEARNED, LEARNED + terms.worlds, A_FILE):
+        path, numbers = out / f"lessons-{first}.npz", range(first, min(first + A_FILE, LEARNED + terms.worlds))
+        if not path.exists():
+            found = [lessons_of(scenes.scene(each), np.random.default_rng([77, each]), terms) for each in numbers]
+            content = io.BytesIO()
+            np.savez_compressed(content, **joined(each for each in found if each is not None)._asdict())
+            write_whole(path, content.getvalue())
+        with np.load(path) as stored:
+            every.append(Lessons(**stored))
+    return joined(every)
+
+
 def rows(given: argparse.Namespace) -> Iterator[str]:
     """Learn, and play."""
     scenes, terms = drawn(), AheadTerms(worlds=given.worlds, margin=given.margin)
@@ -100,11 +118,8 @@ def rows(given: argparse.Namespace) -> Iterator[str]:
     paid = [np.array([by_rule(scene, rule) for scene in tests]) for rule in rules]
     yield "| who | priced, over `srpt` | completion | priced, over `srpt` tuned | completion |\n|---|---|---|---|---|"
     yield from (told(f"`{rule.name}`", each, paid[:2]) for rule, each in zip(rules[1:], paid[1:], strict=True))
-    began, every = time.process_time(), []
-    for number in range(LEARNED, LEARNED + given.worlds):
-        found = lessons_of(scenes.scene(number), np.random.default_rng([77, number]), terms)
-        every += [found] if found is not None else []
-    lessons, settings, seen = joined(every), WorldLearning(ahead=terms), list[Floats]()
+    began = time.process_time()
+    lessons, settings, seen = tried(scenes, terms, given.out), WorldLearning(ahead=terms), list[Floats]()
     tried_s = time.process_time() - began
     for seed in map(int, given.seeds.split(",")):
         torch.manual_seed(seed)
