@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from tests.report.worlds import decision_of
 
 from hippo.cost.stage import StageCost
-from hippo.decide.decision import Decision, Row
+from hippo.decide.decision import Decision, PlannerRow
 from hippo.planners.base import Status
 from hippo.report import terminal
 from hippo.report.story import PlanStory
@@ -101,7 +101,7 @@ def test_comparison_on_a_narrow_terminal(small_story: PlanStory) -> None:
 
 
 def test_a_dropped_plan_says_why(small_story: PlanStory) -> None:
-    rows = (*small_story.rows[:2], Row("even", Status.FEASIBLE, dropped="stage 3 has no devices"))
+    rows = (*small_story.rows[:2], PlannerRow("even", Status.FEASIBLE, dropped="stage 3 has no devices"))
     told = printed(terminal.comparison_view(rows))
     assert "dropped" in told
     assert "- even: stage 3 has no devices" in told

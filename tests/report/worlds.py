@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hippo.cost.stage import StageMemory
-from hippo.decide.decision import Decision, Row
+from hippo.decide.decision import Decision, PlannerRow
 from hippo.decide.reasons import Binding, Bottleneck, Capacity
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.planners.base import Status
@@ -172,9 +172,9 @@ def make_story(names: tuple[str, ...] = ("beijing", "guizhou", "wuhu"), *, model
     alone = make_plan(problem, (first,), stages=1, micro_batches=2)
     cheaper = make_score(14.5, egress_usd_per_step=0.0, utilization=0.9)
     rows = (
-        Row("exact", Status.OPTIMAL, game, 0.0, 11.0, 0.4),
-        Row("single_domain", Status.FEASIBLE, replace(game, plan=alone, score=cheaper), None, None, 0.01),
-        Row("zero", Status.INFEASIBLE, notes=(f"{first} holds no shard of it.",)),
+        PlannerRow("exact", Status.OPTIMAL, game, 0.0, 11.0, 0.4),
+        PlannerRow("single_domain", Status.FEASIBLE, replace(game, plan=alone, score=cheaper), None, None, 0.01),
+        PlannerRow("zero", Status.INFEASIBLE, notes=(f"{first} holds no shard of it.",)),
     )
     reasons = (
         Binding("bubble", 6 / 11, 3 / 11, 1 / 11, 0.0, 1 / 11, 0.3, 0.08, 0.01, 0.0),

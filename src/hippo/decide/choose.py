@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from time import process_time
 
 from hippo.decide.best_order import passed
-from hippo.decide.decision import Baseline, Decision, Row
+from hippo.decide.decision import Baseline, Decision, PlannerRow
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
 from hippo.decide.reasons import Dropped, Note
@@ -347,9 +347,9 @@ def sound(problem: Problem, plans: Iterable[Plan | Judged | None]) -> Iterator[J
             yield plan.under(problem)
 
 
-def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
+def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> PlannerRow:
     """The proposal as a row; dropped with its flaw where it has one."""
-    row = Row(
+    row = PlannerRow(
         planner=proposal.planner,
         status=proposal.status,
         gap=proposal.gap,
@@ -441,7 +441,7 @@ def _with_cheaper(found: Proposal, cheap: Judged, least: float) -> Proposal:
     return replace(found, best=cheap, gap=gap, status=status, runners_up=(quick, *found.runners_up), notes=notes)
 
 
-def _chosen(problem: Problem, rows: Sequence[Row], least: float) -> int:
+def _chosen(problem: Problem, rows: Sequence[PlannerRow], least: float) -> int:
     """The row of the least value of the objective; of time, the cheapest of those within ``EQUAL`` of it (ties: the
     quickest, then the first)."""
     timed = problem.objective.name == "time"
@@ -454,7 +454,7 @@ def _chosen(problem: Problem, rows: Sequence[Row], least: float) -> int:
     return min(ranked)[2]
 
 
-def _carried(problem: Problem, row: Row, rows: Sequence[Row]) -> Row:
+def _carried(problem: Problem, row: PlannerRow, rows: Sequence[PlannerRow]) -> PlannerRow:
     """The winner with the best lower bound that any planner proved: the gap of the one is carried over to the other.
 
     Bounds are on the step time of plans that agree on every step. One that the winner lies below does not hold for its
@@ -485,7 +485,7 @@ def _all_rejected(proposals: Sequence[Proposal]) -> dict[str, int]:
 
 
 def _runners_up(
-    problem: Problem, chosen: Row, proposals: Sequence[Proposal], baseline: Score | None
+    problem: Problem, chosen: PlannerRow, proposals: Sequence[Proposal], baseline: Score | None
 ) -> tuple[Judged, ...]:
     """The best sound plan of every other (way to join, set of domains) that any planner found, best first."""
     if chosen.plan is None:

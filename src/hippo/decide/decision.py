@@ -27,7 +27,7 @@ GIVEN = "the plan given"
 
 
 @dataclass(frozen=True)
-class Row:
+class PlannerRow:
     """One planner's answer, scored by the same judge as all others; rows stand side by side in a comparison."""
 
     planner: str
@@ -105,7 +105,7 @@ class Decision:
     planning_s: float = 0.0  # CPU seconds of all planners together
     reasons: tuple[Reason, ...] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)  # cause -> candidates of the chosen planner
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PlannerRow, ...] = ()
     baseline: Baseline | None = None
     runners_up: tuple[Judged, ...] = ()  # best first, each joins domains in another way
     searched: frozenset[Way] = frozenset()  # of their ways to join, those searched with the effort of the answer

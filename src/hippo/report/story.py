@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hippo.cost.stage import StageMemory
-from hippo.decide.decision import Baseline, Decision, Row
+from hippo.decide.decision import Baseline, Decision, PlannerRow
 from hippo.decide.pareto import front_of
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import Way
@@ -37,7 +37,7 @@ class PlanStory:
     prover: str = ""  # the planner whose bound the gap rests on
     planning_s: float = 0.0
     reasons: tuple[Reason, ...] = ()
-    rows: tuple[Row, ...] = ()  # every planner that ran; empty or one row: nothing to compare
+    rows: tuple[PlannerRow, ...] = ()  # every planner that ran; empty or one row: nothing to compare
     runners_up: Scored = ()  # best first, each joins domains in another way
     searched: frozenset[Way] = frozenset()  # of their ways, those searched with the effort of the plan
     front: Scored = ()  # over step time, utilisation and egress; empty: nothing to trade
@@ -127,8 +127,8 @@ def _known(decision: Decision) -> Scored:
     return tuple(found.items())
 
 
-def _rows(rows: tuple[Row, ...], baseline: Baseline | None) -> tuple[Row, ...]:
+def _rows(rows: tuple[PlannerRow, ...], baseline: Baseline | None) -> tuple[PlannerRow, ...]:
     """The planners asked, and the baseline where it was not among them."""
     if baseline is None or any(row.planner == baseline.planner for row in rows):
         return rows
-    return (*rows, Row(baseline.planner, Status.FEASIBLE, baseline.best))
+    return (*rows, PlannerRow(baseline.planner, Status.FEASIBLE, baseline.best))

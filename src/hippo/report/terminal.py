@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hippo.cost.stage import StageCost, StageMemory
-from hippo.decide.decision import Decision, Row
+from hippo.decide.decision import Decision, PlannerRow
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import between, count, joining, number, percent, seconds
 from hippo.plan.plan import Plan
@@ -154,7 +154,7 @@ class _Why:
 
 
 # ------------------------------------------------------------------------------------------------------ comparison
-def comparison_view(rows: Sequence[Row], *, best: str | None = None) -> RenderableType:
+def comparison_view(rows: Sequence[PlannerRow], *, best: str | None = None) -> RenderableType:
     """Planners side by side, quickest step first, those without a plan last with the reason below.
 
     ``best`` names the row printed bold; the quickest when it is None.
@@ -225,21 +225,21 @@ def _span_cell(decision: Decision) -> str:
     return NOTHING if found is None else between(found.fast_s, found.slow_s)
 
 
-def _of(row: Row, tell: Callable[[Score], str]) -> str:
+def _of(row: PlannerRow, tell: Callable[[Score], str]) -> str:
     return NOTHING if row.score is None or row.plan is None else tell(row.score)
 
 
-def _status(row: Row) -> Text:
+def _status(row: PlannerRow) -> Text:
     if row.dropped is not None:
         return Text("dropped", style="red")
     return Text(row.status.value, style=_STATUS_STYLE[row.status])
 
 
-def _cut_short(rows: Sequence[Row]) -> RenderableType:
+def _cut_short(rows: Sequence[PlannerRow]) -> RenderableType:
     return reasons_view([f"{row.planner}: {row.cut_short}" for row in rows if row.cut_short], title="Not to the end")
 
 
-def _without_plan(rows: Sequence[Row]) -> RenderableType:
+def _without_plan(rows: Sequence[PlannerRow]) -> RenderableType:
     told = [(row.planner, row.dropped or " ".join(row.notes)) for row in rows if row.score is None]
     return reasons_view([f"{name}: {why}" for name, why in told if why], title="Without a plan")
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from hippo.cost.calibration import uncalibrated
 from hippo.decide import wording
-from hippo.decide.decision import GIVEN, Row
+from hippo.decide.decision import GIVEN, PlannerRow
 from hippo.decide.wording import between, capital, count, gb, interval_text, listed, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
@@ -198,12 +198,12 @@ def gap_sentence(gap: float | None, lower_bound_s: float | None, prover: str = "
     return f"Proven by {who} to be {near} the best plan that it knows{bound}."
 
 
-def ranked(rows: Sequence[Row]) -> list[Row]:
+def ranked(rows: Sequence[PlannerRow]) -> list[PlannerRow]:
     """Rows with a score first, quickest first; ties and the rest in the order given."""
     return sorted(rows, key=lambda row: row.score.step_time_s if row.score else float("inf"))
 
 
-def found_by(planner: str, rows: Sequence[Row], planning_s: float, reasons_s: float = 0.0) -> str:
+def found_by(planner: str, rows: Sequence[PlannerRow], planning_s: float, reasons_s: float = 0.0) -> str:
     """Who found the plan and how long that took; of several planners, the time of all together too, and of reasons."""
     own_s = next((row.planning_s for row in rows if row.planner == planner), planning_s)
     asked = sum(1 for row in rows if row.planning_s > 0)

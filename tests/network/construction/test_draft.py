@@ -9,7 +9,7 @@ import pytest
 
 from hippo.network.construction.draft import CLAIMS, PLAIN, Draft, Site, build, lower_rewards, played, site
 from hippo.network.construction.estimate import join, shared_layers, weighed
-from hippo.network.construction.layout_table import Links, layout_table, links_under, stranded_share
+from hippo.network.construction.layout_table import LinkPaces, layout_table, links_under, stranded_share
 from hippo.network.construction.observe import (
     CANDIDATE_FEATURES,
     ConstructionState,
@@ -58,10 +58,10 @@ def test_fragments_are_idle_gpus_of_nodes_in_use(tp: int, groups: int, share: fl
     assert stranded_share(4, 8, tp=tp, groups=groups) == share
 
 
-def links_of(pace: list[list[float]]) -> Links:
+def links_of(pace: list[list[float]]) -> LinkPaces:
     """Directly only, one millisecond everywhere."""
     size = len(pace)
-    return Links(np.array(pace), np.full((size, size), 1e-3), np.full((size, size), -1, np.int64))
+    return LinkPaces(np.array(pace), np.full((size, size), 1e-3), np.full((size, size), -1, np.int64))
 
 
 def test_a_border_is_as_slow_as_its_slower_direction() -> None:

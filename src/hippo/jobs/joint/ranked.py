@@ -646,6 +646,21 @@ def decide_ranked(w, s, r, room):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def decide_without(w, s, r, room, since):  # type: ignore[no-untyped-def]
+    """The same for who does not see a job that waits before ``since`` (n,)."""
+    now, hidden = w.clock[c.NOW], 0
+    for job in range(w.tally[c.ARRIVED]):
+        if w.mark[job, c.STATUS] == c.WAITING and since[job] > now:
+            w.mark[job, c.STATUS] = c.ABSENT
+            hidden += 1
+    decide_ranked(w, s, r, room)
+    if hidden > 0:
+        for job in range(w.tally[c.ARRIVED]):
+            if w.mark[job, c.STATUS] == c.ABSENT:
+                w.mark[job, c.STATUS] = c.WAITING
+
+
+@kernel(lean=True)
 def _begin_all(w, s, r, room, by_force):  # type: ignore[no-untyped-def]
     waiting, kept = _rank(w, r, room.key, c.WAITING, room.order), 0
     if r.regions:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.network.construction.estimate import buffers, round_trips, settle, shared_layers, weigh_layouts
-from hippo.network.construction.layout_table import LayoutTable, Links, layout_table, links_under
+from hippo.network.construction.layout_table import LayoutTable, LinkPaces, layout_table, links_under
 from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.run_ahead import ChainTimes, warm_ups
@@ -55,7 +55,7 @@ class Site:
     """One problem under one state of its links and domains."""
 
     table: LayoutTable
-    links: Links
+    links: LinkPaces
     bandwidth_bytes_per_s: Floats  # (E,)
     latency_s: Floats  # (E,)
     slower: Floats  # (K,) factor on the length of operations

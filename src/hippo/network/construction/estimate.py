@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.construction.layout_table import Arrays, Links
+from hippo.network.construction.layout_table import Arrays, LinkPaces
 from hippo.planners.run_ahead import fitting_warm_up, least_warm_up
 
 Floats = NDArray[np.float64]
@@ -370,14 +370,14 @@ def _fill(table, slower, chain, claims, rows, place, live, bound, cuts):  # type
     return at == layers
 
 
-def weighed(table: Arrays, links: Links, slower: Floats, chain: Ints, claims: Floats) -> tuple[Floats, Ints]:
+def weighed(table: Arrays, links: LinkPaces, slower: Floats, chain: Ints, claims: Floats) -> tuple[Floats, Ints]:
     """T (R,) of a chain (n,) with its claims (n,) under every recipe, and the layouts (R, n) that it takes."""
     found, rows = np.empty(len(table.wave)), np.zeros((len(table.wave), len(chain)), np.int64)
     weigh_recipes(table, links, slower, chain, claims, len(chain), buffers(table), found, rows)
     return found, rows
 
 
-def ahead(table: Arrays, links: Links, slower: Floats, chain: Ints, claims: Floats, now: Floats) -> Floats:
+def ahead(table: Arrays, links: LinkPaces, slower: Floats, chain: Ints, claims: Floats, now: Floats) -> Floats:
     """Least T (K, 2) with each domain added behind and before the chain, over the recipes best for the chain as it is
     (``now``, (R,))."""
     recipes = np.arange(len(now)) if len(chain) == 0 else np.argsort(now, kind="stable")[:LOOKED_AHEAD]

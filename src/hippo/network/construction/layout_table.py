@@ -99,7 +99,7 @@ class LayoutTable:
         return len(self.problem.cluster.domains)
 
 
-class Links(NamedTuple):
+class LinkPaces(NamedTuple):
     """A state of the links between domains. All (K, K), from row to column."""
 
     pace: Floats  # seconds per byte; inf: no link
@@ -130,7 +130,7 @@ def prepare(problem: Problem) -> LayoutTable:
     return LayoutTable(problem, tables, choices, rows.arrays())
 
 
-def links_under(table: LayoutTable, bandwidth_bytes_per_s: Floats, latency_s: Floats) -> Links:
+def links_under(table: LayoutTable, bandwidth_bytes_per_s: Floats, latency_s: Floats) -> LinkPaces:
     """What joins domains in a state (E,), (E,) of the links; a link of bandwidth 0 joins nothing, nor does one below
     the objective's floor (a barred link)."""
     problem, size = table.problem, table.domains
@@ -145,7 +145,7 @@ def links_under(table: LayoutTable, bandwidth_bytes_per_s: Floats, latency_s: Fl
     through[np.arange(size), :, np.arange(size)] = np.inf
     via = through.argmin(axis=1)
     relayed = np.take_along_axis(through, via[:, None, :], axis=1)[:, 0, :]
-    return Links(pace, latency, np.where(relayed < RELAYED * pace, via, -1).astype(np.int64))
+    return LinkPaces(pace, latency, np.where(relayed < RELAYED * pace, via, -1).astype(np.int64))
 
 
 def stranded_share(nodes: int, gpus_per_node: int, *, tp: int, groups: int) -> float:

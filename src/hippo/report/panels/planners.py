@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.decide.decision import Row
+from hippo.decide.decision import PlannerRow
 from hippo.decide.wording import joining, percent, way_of
 from hippo.report.story import PlanStory
 from hippo.report.text import pipeline_lines, ranked, versus
@@ -15,7 +15,7 @@ from hippo.score.score import Score
 class PlannerEntry:
     """One planner. ``share`` is the length of its bar: its step time over the slowest one shown in full."""
 
-    row: Row
+    row: PlannerRow
     chosen: bool
     versus: str
     share: float
@@ -50,7 +50,7 @@ def entries(story: PlanStory) -> tuple[PlannerEntry, ...]:
     return tuple(_entry(row, story, times[0], limit) for row in rows)
 
 
-def _entry(row: Row, story: PlanStory, best: float, limit: float) -> PlannerEntry:
+def _entry(row: PlannerRow, story: PlanStory, best: float, limit: float) -> PlannerEntry:
     lines = () if row.plan is None else pipeline_lines(row.plan)
     if row.score is None:
         return PlannerEntry(row, False, "", 0.0, False, lines)

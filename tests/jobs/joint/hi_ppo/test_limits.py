@@ -19,7 +19,7 @@ from hippo.jobs.joint.hi_ppo.limits import ascent_by_rule, over_limits, played_b
 from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning
 from hippo.jobs.joint.hi_ppo.train import packed
-from hippo.jobs.joint.hi_ppo.worlds import Ended, WorldBatch
+from hippo.jobs.joint.hi_ppo.worlds import WorldBatch, WorldEnd
 from hippo.jobs.joint.hi_ppo.worlds import by_rule as rule_curve
 from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.joint.play import play_jointly
@@ -144,8 +144,8 @@ def test_who_holds_all_wrongs_who_waits():
     assert _lacking(world, env.state) == pytest.approx(0.25, abs=0.01)
 
 
-def ended(used: tuple[float, ...], hours: float, jobs: int = 1) -> Ended:
-    return Ended(1.0, np.array(used), hours, jobs)
+def ended(used: tuple[float, ...], hours: float, jobs: int = 1) -> WorldEnd:
+    return WorldEnd(1.0, np.array(used), hours, jobs)
 
 
 def test_charges_are_hours_of_a_job_at_the_limit():

@@ -24,7 +24,7 @@ from hippo.jobs.engine.observe import Sight, sight
 from hippo.jobs.joint.env import WorldScene
 from hippo.jobs.joint.moment import MOST_PLACES
 from hippo.jobs.joint.play import opened, step
-from hippo.jobs.joint.ranked import RankRoom, decide_ranked, rank_room
+from hippo.jobs.joint.ranked import RankRoom, decide_without, rank_room
 from hippo.jobs.joint.rules import SRPT, Ranked
 
 Floats = NDArray[np.float64]
@@ -244,13 +244,4 @@ def play_with_hints(w, s, r, room, since, price, most):  # type: ignore[no-untyp
         paid += before * (w.clock[c.NOW] - now)
         if paid > most * (1.0 + 1e-9):
             return False
-        now, hidden = w.clock[c.NOW], 0
-        for job in range(w.tally[c.ARRIVED]):
-            if w.mark[job, c.STATUS] == c.WAITING and since[job] > now:
-                w.mark[job, c.STATUS] = c.ABSENT
-                hidden += 1
-        decide_ranked(w, s, r, room)
-        if hidden > 0:
-            for job in range(w.tally[c.ARRIVED]):
-                if w.mark[job, c.STATUS] == c.ABSENT:
-                    w.mark[job, c.STATUS] = c.WAITING
+        decide_without(w, s, r, room, since)

@@ -15,22 +15,7 @@ from hippo.jobs.engine.flows import share
 from hippo.jobs.engine.keys import remaining
 from hippo.jobs.engine.running import try_start
 from hippo.jobs.joint.play import step
-from hippo.jobs.joint.ranked import decide_ranked
-
-
-@kernel(lean=True)
-def _decide(w, s, r, room, since):  # type: ignore[no-untyped-def]
-    """As the rule, which does not see who waits before ``since`` (n,)."""
-    now, hidden = w.clock[c.NOW], 0
-    for job in range(w.tally[c.ARRIVED]):
-        if w.mark[job, c.STATUS] == c.WAITING and since[job] > now:
-            w.mark[job, c.STATUS] = c.ABSENT
-            hidden += 1
-    decide_ranked(w, s, r, room)
-    if hidden > 0:
-        for job in range(w.tally[c.ARRIVED]):
-            if w.mark[job, c.STATUS] == c.ABSENT:
-                w.mark[job, c.STATUS] = c.WAITING
+from hippo.jobs.joint.ranked import decide_without
 
 
 @kernel(lean=True)
@@ -49,7 +34,7 @@ def played_ahead(w, s, r, room, answer, where, since, price, decay, cost):  # ty
     (``answer``: which, and its offer; -1: none) begins in domains (M,) and the rule does the rest."""
     if answer[1] != -1:
         begin(w, answer[0], answer[1], where)
-    _decide(w, s, r, room, since)
+    decide_without(w, s, r, room, since)
     began = w.clock[c.NOW]
     for each in range(len(cost)):
         cost[each] = 0.0
@@ -62,7 +47,7 @@ def played_ahead(w, s, r, room, answer, where, since, price, decay, cost):  # ty
             return
         for each in range(len(cost)):
             cost[each] += paid * (w.clock[c.NOW] - before) * np.exp(-decay[each] * (before - began))
-        _decide(w, s, r, room, since)
+        decide_without(w, s, r, room, since)
 
 
 STANDING = 8
@@ -107,7 +92,7 @@ def played_until(w, s, r, room, answer, where, since, price, until_s, found):  #
     priced seconds up to then, undiscounted, and how the world then stands."""
     if answer[1] != -1:
         begin(w, answer[0], answer[1], where)
-    _decide(w, s, r, room, since)
+    decide_without(w, s, r, room, since)
     paid = 0.0
     while w.clock[c.NOW] < until_s:
         before, each = w.clock[c.NOW], 0.0
@@ -117,6 +102,6 @@ def played_until(w, s, r, room, answer, where, since, price, until_s, found):  #
         if not step(w):
             break
         paid += each * (w.clock[c.NOW] - before)
-        _decide(w, s, r, room, since)
+        decide_without(w, s, r, room, since)
     found[0], found[1] = w.clock[c.NOW], paid
     standing(w, s, price, found[2:])

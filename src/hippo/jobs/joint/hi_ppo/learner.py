@@ -26,7 +26,7 @@ from hippo.jobs.joint.advice import Charges
 from hippo.jobs.joint.env import COSTS, JOBS
 from hippo.jobs.joint.hi_ppo.network import LowerNetwork, MomentsSeen, UpperNetwork
 from hippo.jobs.joint.hi_ppo.settings import Ascending, WorldLearning
-from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Ended, Sights, WorldBatch
+from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Sights, WorldBatch, WorldEnd
 from hippo.learn.advantage import advantages
 from hippo.learn.distributed import Place
 from hippo.learn.ppo import Batch, Evaluated, Losses, likely, minibatches, normalised, take, update
@@ -337,7 +337,7 @@ class WorldLearner:
             together=together,
         )
 
-    def _ascend(self, ended: Sequence[Ended]) -> dict[str, float]:
+    def _ascend(self, ended: Sequence[WorldEnd]) -> dict[str, float]:
         """A step of the dual (Ray et al. 2019, section 4.2) once enough worlds have ended: those that are cut off tell
         too little of their quiet ends. Returns use over limit, and multipliers."""
         limits, held = self.settings.limits, self.policy.multipliers

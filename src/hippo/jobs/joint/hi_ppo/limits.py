@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hippo.jobs.joint.advice import Charges
 from hippo.jobs.joint.env import COSTS
 from hippo.jobs.joint.hi_ppo.settings import BEGIN, Ascending, Limits
-from hippo.jobs.joint.hi_ppo.worlds import Ended, Scenes, by_rule
+from hippo.jobs.joint.hi_ppo.worlds import Scenes, WorldEnd, by_rule
 
 Floats = NDArray[np.float64]
 
@@ -32,15 +32,15 @@ class Ascent(NamedTuple):
         return half.mean(axis=0) if len(half) else np.zeros(len(COSTS))
 
 
-def played_by_rule(scenes: Scenes, number: int, charges: Charges) -> Ended:
+def played_by_rule(scenes: Scenes, number: int, charges: Charges) -> WorldEnd:
     """A world under the rule."""
     scene = replace(scenes.scene(number), charges=charges)
     curve = by_rule(scene)
     hours = float(curve.time_s[-1] - curve.time_s[0]) / 3600.0
-    return Ended(1.0, curve.used, hours, len(scene.workload))
+    return WorldEnd(1.0, curve.used, hours, len(scene.workload))
 
 
-def over_limits(limits: Limits, ended: list[Ended]) -> Floats:
+def over_limits(limits: Limits, ended: list[WorldEnd]) -> Floats:
     """(COSTS,) what worlds used together over what they may."""
     used = np.sum([each.used for each in ended], axis=0)
     found: Floats = limits.over(used, sum(each.hours for each in ended), sum(each.jobs for each in ended))

@@ -199,7 +199,7 @@ def _follow(w, rule, price, state, rows):  # type: ignore[no-untyped-def]
         decide_ranked(w, rule.sight, rule.terms, rule.room)
 
 
-class Side(NamedTuple):
+class BatchSide(NamedTuple):
     """One of worlds side by side, for kernels."""
 
     world: QueueWorld
@@ -211,7 +211,7 @@ class Side(NamedTuple):
     curve: RuleCurve  # of no rows: nothing is told beside the rule
 
 
-class Outcome(NamedTuple):
+class Answered(NamedTuple):
     """What answers led to, until the next are due; zero where a world had ended."""
 
     paid_s: NDArray[np.float64]  # (W,) priced seconds
@@ -221,7 +221,7 @@ class Outcome(NamedTuple):
     done: Masks  # (W,) whether it has ended now
 
 
-class Ended(NamedTuple):
+class WorldEnd(NamedTuple):
     """A world that was played to its end."""
 
     of_rule: float  # priced seconds with charges, over what the rule pays
@@ -251,12 +251,12 @@ class WorldBatch:
     charges: Charges = NO_CHARGES
     sights: Sights = field(init=False)
     envs: list[WorldEnv] = field(init=False)
-    row: Row = field(init=False)  # of ``Side``
+    row: Row = field(init=False)  # of ``BatchSide``
     number: list[int] = field(init=False)  # of each world
     answers: list[list[tuple[int, int, int]]] = field(init=False)  # in each world, from its beginning on
     paid: NDArray[np.float64] = field(init=False)  # priced seconds with charges, of each world from its beginning on
     total_s: NDArray[np.float64] = field(init=False)  # (W,) priced seconds that the rule pays in each world
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[WorldEnd] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.sights = Sights.of(self.worlds, self.domains)
@@ -287,7 +287,7 @@ class WorldBatch:
         self.paid[each] = env.paid_s + env.costs() @ charges[: len(COSTS)]
         self.number[each : each + 1] = [number]
         self.total_s[each] = curve.total_s if self.regret else 0.0
-        self.row[each] = Side(env.world, env.sight, env.rule, env.price, env.state, env.standing, curve)
+        self.row[each] = BatchSide(env.world, env.sight, env.rule, env.price, env.state, env.standing, curve)
         return env
 
     def ask(self, slots: Ints) -> None:
@@ -303,7 +303,7 @@ class WorldBatch:
         ``regret`` says) less what is charged, seconds that passed (W,), and which worlds ended (W,)."""
         count, kinds = self.worlds, len(COSTS)
         taken, spent = action.copy(), np.zeros((count, kinds + 1))
-        found = Outcome(np.zeros(count), np.zeros(count), np.zeros(count), spent, np.zeros(count, bool))
+        found = Answered(np.zeros(count), np.zeros(count), np.zeros(count), spent, np.zeros(count, bool))
         _answer(self.row, taken, self.sights, found)
         for said, (slot, place, shape) in zip(self.answers, taken.tolist(), strict=True):
             if place >= 0:
@@ -320,7 +320,7 @@ class WorldBatch:
             env = self.envs[each]
             of_rule = float(self.paid[each] / self.total_s[each]) if self.regret else np.nan
             hours = float(env.world.clock[c.NOW] - env.world.clock[c.STARTED_AT]) / 3600.0
-            self.ended.append(Ended(of_rule, env.costs(), hours, len(env.price)))
+            self.ended.append(WorldEnd(of_rule, env.costs(), hours, len(env.price)))
             if self.endless:
                 self.envs[each], self.answers[each] = self._opened(each, self._next(), self.charges), []
         _show(self.row, self.sights)
