@@ -77,7 +77,7 @@ def test_a_stand_in_run_tells_every_operation_of_every_step():
     assert predicted_s(asked, RunNetwork(emulated=False), result=result.stretches[0]) <= result.steps[-1].seconds
 
 
-@pytest.mark.parametrize("all_reduce", ["two-level", "ring"])
+@pytest.mark.parametrize("all_reduce", ["two-level", pytest.param("ring", marks=pytest.mark.slow)])
 def test_lanes_that_stand_in_are_processes_of_their_own(all_reduce: str):
     model, plan = PLANS["two lanes a domain"]
     asked = RunJob(problem(model), replace(plan, sync=Sync(all_reduce=all_reduce)), replace(job().options, lanes=True))

@@ -202,7 +202,10 @@ def test_one_job_does_the_work_of_a_plan_on_a_moving_network(family: str, sets: 
     assert tokens_among_jobs(world, plans, first, then, How.STOP) == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize(("family", "sets", "quicker"), [("day", ((0,), (2, 4)), 16.0), ("halving", ((0,), (3,)), 8.0)])
+@pytest.mark.parametrize(
+    ("family", "sets", "quicker"),
+    [pytest.param("day", ((0,), (2, 4)), 16.0, marks=pytest.mark.slow), ("halving", ((0,), (3,)), 8.0)],
+)
 def test_a_move_in_the_background_arrives_as_on_a_moving_network(
     family: str, sets: tuple[tuple[int, ...], ...], quicker: float
 ):

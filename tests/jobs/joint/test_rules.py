@@ -156,7 +156,6 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     rule=RULES,
     seed=st.integers(0, 2**32 - 1),

@@ -131,7 +131,10 @@ def test_hindsight_trains_replicas_alone_where_that_is_allowed_and_a_domain_is_c
     assert {domain.name for domain in cluster.domains} in alone
 
 
-@pytest.mark.parametrize(("family", "allowed"), [("halving", True), ("stragglers", True), ("transient", False)])
+@pytest.mark.parametrize(
+    ("family", "allowed"),
+    [("halving", True), pytest.param("stragglers", True, marks=pytest.mark.slow), ("transient", False)],
+)
 def test_nobody_does_more_than_hindsight(family: str, allowed: bool) -> None:
     """Worlds of the suite, their first hours; in the first DiLoCo's plan in motion once did 6.7 % more, in the second
     shares dealt anew under load 10 %."""

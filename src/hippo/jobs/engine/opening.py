@@ -291,7 +291,7 @@ def _shared(
     transfer = np.zeros((transfers, 6), np.int64)
     transfer[:, c.SENT_FOR] = np.append(np.arange(1, transfers), -1)[:transfers]
     links = c.Links(
-        time_s=history.time_s.copy() if history else np.zeros(1),
+        time_s=history.time_s.astype(np.float64) if history else np.zeros(1),
         history=history.bandwidth_bytes_per_s if history else np.array([site.bandwidth_bytes_per_s]),
         capacity=np.array(history.bandwidth_bytes_per_s[0] if history else site.bandwidth_bytes_per_s),
         latency=site.moving_latency_s[0].copy(),

@@ -167,6 +167,7 @@ def test_a_policy_that_replays_worse_never_serves(tmp_path: Path) -> None:
         assert {version for _, version, _ in log.served[1:]} == {GUARD}
 
 
+@pytest.mark.slow
 def test_the_guard_holds_a_policy_that_is_bad_where_it_serves_and_good_in_replays(tmp_path: Path) -> None:
     played = scene(jobs=240)
     lazy_s = float(played.workload.arrival_s[40])
@@ -203,7 +204,9 @@ def test_a_policy_comes_back_once_replays_say_that_it_is_no_worse_each_time_late
     assert 20 <= waits[0] < 40 <= waits[1] < 80, waits
 
 
-def test_only_what_replays_better_is_swapped_in_and_ties_keep_the_present(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_what_replays_no_better_is_not_swapped_in(tmp_path: Path) -> None:
+    """Ties keep the present; who is as good as the guard is none that replayed better."""
     played = scene(jobs=100)
     alike = served(played, tmp_path / "alike", *told(script(), script(1e12)))
     np.testing.assert_array_equal(alike.finish_s, by_guard(played))
@@ -212,9 +215,13 @@ def test_only_what_replays_better_is_swapped_in_and_ties_keep_the_present(tmp_pa
     served(played, tmp_path / "better", *told(script(0.0), script()))
     with log_of(tmp_path / "better", played) as log:
         assert not [why for _, _, why in log.served if why.startswith("replayed better")], "as good as the guard"
+
+
+def test_what_replays_better_is_swapped_in(tmp_path: Path) -> None:
+    played = scene(jobs=100)
     lazy = HiPpoScheduler("lazy", agents=script(0.0))
-    served(played, tmp_path / "swap", *told(script(0.0), script()), guard=lazy)
-    with log_of(tmp_path / "swap", played) as log:
+    served(played, tmp_path, *told(script(0.0), script()), guard=lazy)
+    with log_of(tmp_path, played) as log:
         assert [version for _, version, why in log.served if why.startswith("replayed better")] == [2]
         assert [file for _, file, _ in log.versions] == ["policy-1.npz", "policy-2.npz"]
 
