@@ -148,7 +148,7 @@ def test_out_without_the_right_to_write(refused, small, tmp_path, monkeypatch):
 
 
 def test_too_little_memory_is_an_answer(hippo, tmp_path):
-    arguments = ("plan", "--model", "llama-3-405b", "--cluster", "toy", "--time-limit", "5")
+    arguments = ("plan", "--model", "llama-3-405b", "--cluster", "toy", "--time-limit", "1")
     answer = hippo(*arguments, "--json", "--out", tmp_path / "out")
     assert answer.code == 3
     document = answer.document

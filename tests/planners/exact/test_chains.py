@@ -61,7 +61,9 @@ def slower_links(where: Cluster) -> Problem:
     return problem(where, gpt(12, 4096), batch=32, seq=1024)
 
 
-@pytest.mark.parametrize("runtime", ["hippo", "megatron", "torch", "deepspeed"])
+@pytest.mark.parametrize(
+    "runtime", ["hippo", "megatron", *(pytest.param(each, marks=pytest.mark.slow) for each in ("torch", "deepspeed"))]
+)
 def test_a_quicker_link_never_gives_a_longer_step(runtime: str) -> None:
     where = cluster(domain("a", 1, 8), domain("b", 1, 8), domain("c", 1, 4), gbps=2.0, latency_s=0.01, memory_gb=24)
     asked = replace(slower_links(where), runtime=runtime)

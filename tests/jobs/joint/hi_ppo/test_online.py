@@ -228,13 +228,13 @@ def test_what_replays_better_is_swapped_in(tmp_path: Path) -> None:
 
 def test_a_kill_in_the_middle_loses_nothing_and_a_new_loop_goes_on_as_the_old_one_would(tmp_path: Path) -> None:
     """The same world, played on by a second scheduler from the same log, as by one."""
-    played = scene(jobs=120)
+    played = scene(jobs=60)
     whole = served(played, tmp_path / "whole", *told(script(), script()))
     opening = opened(*_asked(played)[:2], played.settings, offers=played.offers, tenants=played.tenants)
     moment = Moment.of(opening.world, *_asked(played), stops=played.settings.stops)
     given = (ground(played), *told(script(), script()), RULE, settings(tmp_path / "cut"))
     first, count = OnlineScheduler(*given), 0
-    while count < 150 and step(opening.world):
+    while count < 75 and step(opening.world):
         first.decide(moment)
         count += 1
     before = (first.loop.version, first.loop._held, first.loop._told, first.loop.log.decisions, first.loop.log.served)
