@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -330,6 +331,13 @@ def test_a_source_that_is_edited_while_a_process_runs_leaves_nothing_behind(
     assert not list(cache.glob("*/*.twice-*"))
     assert not list(cache.glob("*/*.times-*.inner"))
     _stays_at(pair, cache, "600.0")
+
+
+def test_a_clock_that_was_set_back_makes_no_process_younger(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, now = compiling._began_ns(), time.time_ns()
+    for step_s, moved_s in ((-3600, -3600), (3600, 0)):
+        monkeypatch.setattr(time, "time_ns", lambda stepped=now + step_s * 10**9: stepped)
+        assert compiling._began_ns() - before == pytest.approx(moved_s * 10**9, abs=60 * 10**9)
 
 
 def test_a_constant_that_is_set_at_run_time_is_no_other_process_s(pair: Path, tmp_path: Path) -> None:

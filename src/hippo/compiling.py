@@ -69,17 +69,31 @@ OPTIONS = {"nopython": True, "boundscheck": None, "error_model": "numpy", "no_cf
 ENTRY, INNER = "entry", "inner"  # endings of files
 
 
-def _began_ns() -> int:
-    """When this process began, as files tell times, rounded up by a tick: nothing is imported so early."""
+def _began_after_boot_ns() -> int:
+    """When this process began, since the machine did, rounded up by a tick: nothing is imported so early."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
-        return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) + (ticks + 1) * tick_ns
-    except (OSError, ValueError, IndexError, AttributeError):
-        return time.time_ns()
+        return (ticks + 1) * 10**9 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.clock_gettime_ns(BOOT_CLOCK)
 
 
-BEGAN_NS = _began_ns()  # a process that is forked later has what this one imported
+def _on_the_wall_ns(after_boot_ns: int) -> int:
+    """A time since boot as files tell times, by what the clock says now."""
+    return time.time_ns() - time.clock_gettime_ns(BOOT_CLOCK) + after_boot_ns
+
+
+BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+BEGAN_AFTER_BOOT_NS = _began_after_boot_ns()  # a process that is forked later has what this one imported
+BEGAN_NS = _on_the_wall_ns(BEGAN_AFTER_BOOT_NS)
+
+
+def _began_ns() -> int:
+    """When this process began as files tell times: by the clock as it was then or is now, whichever is earlier.
+
+    A clock that is set back while a process runs would make what is edited later look older than the process.
+    """
+    return min(BEGAN_NS, _on_the_wall_ns(BEGAN_AFTER_BOOT_NS))
 
 
 def _no_blas() -> NoReturn:
@@ -794,8 +808,8 @@ def _kept(package: str) -> tuple[Path, dict[str, _State]] | None:
     if root is None:
         return None
     sources = _reached(package)
-    states = {path: _state(path) for path, _ in sources.values()}
-    if any(state is None or state[0] > BEGAN_NS for state in states.values()):
+    states, began = {path: _state(path) for path, _ in sources.values()}, _began_ns()
+    if any(state is None or state[0] > began for state in states.values()):
         LOG.info("what is compiled is not kept: sources of %s were changed after this process began", package)
         return None
     codegen = cpu_target.target_context.codegen()
