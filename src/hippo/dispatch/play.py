@@ -7,7 +7,8 @@ Decisions are taken in the order of time, of equals the first rank. It never get
 masks only F, and with one chunk per rank and micro-batches in order the oldest unfinished micro-batch can always go on
 (see there); WAIT is allowed only for a message that is announced, and ends with it at the latest.
 
-The same kernels serve a whole play (``play``) and whoever is asked decision by decision (``following`` and ``act``).
+The same kernels serve a whole play (``play``), whoever is asked decision by decision (``following`` and ``act``), and a
+rank of a running pipeline, which knows its own rows of the state alone (``decide``; ``dispatch.rank``).
 
 Letters: p ranks, m micro-batches.
 """
@@ -27,6 +28,8 @@ from hippo.engine.events import NEAR, earliest, makespan, sleep, start, vary
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 
 ENDED = -1
+STARVED, ASKED = 4, 5
+"""Beside the choices: nothing can start; there is a choice, and ``AskedRank`` says what the rank sees."""
 _AGAIN = 0.25  # beats: who waits longer than the base would is asked again so often
 
 
@@ -61,20 +64,44 @@ def following(state, base, asked):  # type: ignore[no-untyped-def]
     """Plays on until a rank has a choice; that rank, or ENDED. What a rank does that has no choice is done here."""
     while state.left[0] > 0:
         rank, now = earliest(state.board.wake)
-        ready_f, ready_b, ready_w, fits = readiness(state, rank, now)
-        count = int(ready_f) + int(ready_b) + int(ready_w)
-        if count == 0:
-            sleep(state.board, rank, _next_arrival(state, rank, now))
+        faced = facing(state, base, rank, now, asked)
+        if faced == ASKED:
+            return rank
+        if faced == STARVED:
             state.waiting[rank] = False
-            continue
-        alone = not awaited(state, FORWARD, rank, now, fits)
-        if count == 1 and alone and not awaited(state, BACKWARD, rank, now, True):
-            act(state, base, rank, now, 0 if ready_f else 1 if ready_b else 2, np.inf)
-            continue
-        says, until = observe(base, state, rank, now, asked.seen, asked.mask)
-        asked.until[0], asked.until[1], asked.says[0] = now, until, says
-        return rank
+            sleep(state.board, rank, _next_arrival(state, rank, now))
+        else:
+            act(state, base, rank, now, faced, np.inf)
     return ENDED
+
+
+@kernel(lean=True)
+def facing(state, base, rank, now, asked):  # type: ignore[no-untyped-def]
+    """What a free rank faces: the one operation that it could start, STARVED, or ASKED."""
+    ready_f, ready_b, ready_w, fits = readiness(state, rank, now)
+    count = int(ready_f) + int(ready_b) + int(ready_w)
+    if count == 0:
+        return STARVED
+    alone = not awaited(state, FORWARD, rank, now, fits)
+    if count == 1 and alone and not awaited(state, BACKWARD, rank, now, True):
+        return 0 if ready_f else 1 if ready_b else 2
+    says, until = observe(base, state, rank, now, asked.seen, asked.mask)
+    asked.until[0], asked.until[1], asked.says[0] = now, until, says
+    return ASKED
+
+
+@kernel
+def decide(state, base, weights, asked, rank, now):  # type: ignore[no-untyped-def]
+    """What a free rank does: F, B, W, WAIT or STARVED, and when it decides again if it hears of nothing."""
+    choice = facing(state, base, rank, now, asked)
+    if choice == ASKED:
+        choice = best_choice(weights, asked)
+    state.waiting[rank] = choice == WAIT
+    if choice == WAIT:
+        return choice, _gives_up(state, base, rank, now, asked.until[1])
+    if choice == STARVED:
+        return choice, _next_arrival(state, rank, now)
+    return choice, now
 
 
 @kernel(lean=True)
@@ -92,16 +119,14 @@ def _next_arrival(state, rank, now):  # type: ignore[no-untyped-def]
 def act(state, base, rank, now, choice, until):  # type: ignore[no-untyped-def]
     """What follows from a choice; ``until``: when one who waits gives up, inf for the usual."""
     if choice == WAIT:
-        _wait(state, base, rank, now, until)
+        sleep(state.board, rank, _gives_up(state, base, rank, now, until))
+        state.waiting[rank] = True
         return
-    pipe, board, mine = state.pipe, state.board, state.history[rank]
+    pipe, board = state.pipe, state.board
     index, begins = board.begun[rank, choice], now
     if choice != WEIGHT:
         begins = max(now, board.arrived[choice * pipe.slots + rank, index])  # later than now by rounding only
-    promised, end = pipe.duration[choice, rank], start(pipe, board, state.written, rank, choice, rank, index, begins)
-    mine[BUSY] += end - begins
-    mine[PROMISED] += promised
-    mine[DEVIATION] += abs((end - begins) / promised - 1)
+    remember(state, rank, choice, begins, start(pipe, board, state.written, rank, choice, rank, index, begins))
     state.left[0] -= 1
     state.waiting[rank] = False
     receiver = rank + 1 if choice == FORWARD else rank - 1
@@ -113,10 +138,19 @@ def act(state, base, rank, now, choice, until):  # type: ignore[no-untyped-def]
             sleep(board, receiver, min(board.wake[receiver], heard))
 
 
+@kernel(lean=True, flat=True)
+def remember(state, rank, kind, begins, end):  # type: ignore[no-untyped-def]
+    """How long an operation of the rank took, beside its promise."""
+    promised, mine = state.pipe.duration[kind, rank], state.history[rank]
+    mine[BUSY] += end - begins
+    mine[PROMISED] += promised
+    mine[DEVIATION] += abs((end - begins) / promised - 1)
+
+
 @kernel(lean=True)
-def _wait(state, base, rank, now, until):  # type: ignore[no-untyped-def]
-    """Sleeps until something comes in or is announced, or until the base would give up; at most a quarter beat where
-    the base would not wait at all."""
+def _gives_up(state, base, rank, now, until):  # type: ignore[no-untyped-def]
+    """When a rank that waits decides again: when something comes in or is announced, when the base would give up; after
+    a quarter beat at most where the base would not wait at all."""
     wake = min(_next_arrival(state, rank, now), until)
     if until == np.inf:
         wake = min(wake, now + _AGAIN * base.beat)
@@ -124,8 +158,7 @@ def _wait(state, base, rank, now, until):  # type: ignore[no-untyped-def]
         heard, _ = promise(state, kind, rank, state.board.begun[rank, kind])
         if heard > now:
             wake = min(wake, heard)
-    sleep(state.board, rank, wake)
-    state.waiting[rank] = True
+    return wake
 
 
 @kernel(lean=True)
