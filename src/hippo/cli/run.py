@@ -58,6 +58,23 @@ class Choice:
             help="The plan's order, or what is ready; auto: by domain; learned: the policy's order in its place.",
         ),
     ] = "fixed"
+    dispatch: Annotated[
+        str,
+        typer.Option(
+            metavar="fixed|hint|learned",
+            help="What a free rank runs: the order's next, that as a hint, or what the policy that ships says.",
+        ),
+    ] = "fixed"
+    patience: Annotated[
+        float, typer.Option(metavar="SHARE", help="Of an operation's time: how long a hint waits for what is announced.")
+    ] = 0.5
+    noise: Annotated[
+        str,
+        typer.Option(metavar="LEVEL|PRESET", help="Stretches operations and messages, such as 0.2, restless.", show_default="none"),
+    ] = ""
+    play_links: Annotated[
+        bool, typer.Option("--play-links", help="Without --emulate: messages take what the plan says of their links.")
+    ] = False
     backward: Annotated[
         str, typer.Option(metavar="split|whole", help="A gradient leaves before its wave's weight gradients, or after.")
     ] = "split"
@@ -148,6 +165,9 @@ def _check_words(choice: Choice, inside: Emulation | None) -> None:
             remedy = f"give --{name} to the hippo emulate around" if inside is not None else "add --emulate"
             told = "moves no link of this run" if name == "trace" else "changes no link of this run"
             raise InputError(told, source=f"--{name}", value=str(value), remedy=remedy)
+    if choice.play_links and (choice.emulate or inside is not None):
+        remedy = "leave it out: emulated links delay messages themselves"
+        raise InputError("does not go with an emulated WAN", source="--play-links", remedy=remedy)
     if choice.resume and choice.checkpoint is None:
         remedy = "name the folder with --checkpoint"
         raise InputError("there is nothing to go on from", source="--resume", remedy=remedy)
@@ -175,6 +195,10 @@ def _job(choice: Choice, *, quietly: bool) -> tuple[RunJob, Checkpoints | None]:
         learning_rate=choice.learning_rate,
         timeout_s=choice.timeout,
         order=choice.order,
+        dispatch=choice.dispatch,
+        patience=choice.patience,
+        noise=choice.noise,
+        play_links=choice.play_links,
         backward=choice.backward,
         runtime=choice.runtime,
         outer_late=choice.outer_late,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
+from hippo.dispatch.noise.pipelines import DISPATCHERS
+from hippo.dispatch.noise.presets import fluctuation_of
 from hippo.engine.program import FORWARD
 from hippo.errors import InexpressibleError, InputError, MissingExtraError, UnknownNameError
 from hippo.machine import available_bytes
@@ -35,6 +37,7 @@ def check_job(job: RunJob, *, source: str) -> None:
         raise UnknownNameError("order", options.order[:60], (*ORDERS, "learned", "learned-ready"), source="--order")
     if options.backward not in BACKWARDS:
         raise UnknownNameError("backward", options.backward[:60], BACKWARDS, source="--backward")
+    _check_dispatch(job, source)
     if options.device not in DEVICES:
         raise UnknownNameError("device", options.device[:60], DEVICES, source="--device")
     if options.device != "cpu" and options.stand_in:
@@ -77,11 +80,34 @@ def _gpus() -> int:
 
 def _check_own(job: RunJob) -> None:
     """``InputError`` for what only hippo's own executor can be told."""
-    for name in ("order", "backward", "lanes"):
+    for name in ("order", "backward", "lanes", "dispatch", "noise", "play_links"):
         value = getattr(job.options, name)
         if value != getattr(RunOptions, name):
-            remedy = f"leave out --{name}, or --runtime torch"
-            raise InputError("torch's runtime has its own way", source=f"--{name}", value=str(value), remedy=remedy)
+            option = f"--{name.replace('_', '-')}"
+            remedy = f"leave out {option}, or --runtime torch"
+            raise InputError("torch's runtime has its own way", source=option, value=str(value), remedy=remedy)
+
+
+def _check_dispatch(job: RunJob, source: str) -> None:
+    """``InputError`` for a dispatcher, a patience or noise that is none, and for what does not go with asking ranks."""
+    options = job.options
+    if options.dispatch not in DISPATCHERS:
+        raise UnknownNameError("dispatcher", options.dispatch[:60], DISPATCHERS, source="--dispatch")
+    if options.noise:
+        fluctuation_of(options.noise, source="--noise")
+    if options.patience != RunOptions.patience and options.dispatch != "hint":
+        remedy = "leave it out, or add --dispatch hint"
+        raise InputError("is of a hint alone", source="--patience", value=options.patience, remedy=remedy)
+    if not job.asks:
+        return
+    if options.order != "fixed":
+        remedy = "leave out --order, or --dispatch, --noise and --play-links"
+        raise InputError("goes through a list without asking", source="--order", value=options.order, remedy=remedy)
+    if job.plan.interleave > 1:
+        remedy = "leave out --dispatch, --noise and --play-links, or give a plan with one chunk per stage"
+        raise InputError(
+            "goes through a list without asking", source=source, key="interleave", value=job.plan.interleave, remedy=remedy
+        )
 
 
 STATE_BYTES = {"fp32": 16, "fp64": 32, "bf16": 18}

@@ -14,7 +14,7 @@ from hippo.files import json_text, write_whole
 from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.run.work import Work
+from hippo.run.work import Work, in_parts
 
 FILE = "job.json"
 MOST_STEPS = 1_000_000
@@ -23,6 +23,7 @@ LIMITS = {
     "outer_late": (0, MOST_STEPS),
     "timeout_s": (1.0, 86_400.0),
     "learning_rate": (0.0, 1e3),
+    "patience": (0.0, 100.0),
 }
 """Least and largest values of options of a run."""
 
@@ -40,6 +41,10 @@ class RunOptions:
     learning_rate: float = 1e-3
     timeout_s: float = 60.0  # without any progress, or of one message
     order: str = "fixed"  # the plan's, as it was printed; ready: what is ready; auto: that on stages at a WAN alone
+    dispatch: str = "fixed"  # who says what a free rank runs: the order; the order as a hint; learned: the policy
+    patience: float = 0.5  # of a hint: share of an operation's time that a rank waits for what is announced
+    noise: str = ""  # that stretches operations and messages (``presets.fluctuation_of``); empty: none
+    play_links: bool = False  # messages take what the plan says, on loopback
     backward: str = "split"  # split: a gradient leaves before the weight gradients of its wave are made; whole: after
     runtime: str = "hippo"  # hippo: its own executor; torch: torch.distributed.pipelining
     outer_late: int = 0  # steps that replicas train on while their outer sum goes round (local SGD)
@@ -63,7 +68,23 @@ class RunJob:
     @cached_property
     def work(self) -> Work:
         """The plan as processes."""
-        return Work(self.problem.model, self.plan, self.options.stand_in, self.options.lanes)
+        plan = self.plan if self.options.dispatch == "fixed" else in_parts(self.plan)
+        return Work(self.problem.model, plan, self.options.stand_in, self.options.lanes)
+
+    @property
+    def asks(self) -> bool:
+        """Whether ranks ask what is next, message by message, in place of going through a list."""
+        return self.options.dispatch != "fixed" or bool(self.options.noise) or self.options.play_links
+
+    @property
+    def announces(self) -> bool:
+        """Whether neighbours are told of what is coming."""
+        return self.options.dispatch != "fixed"
+
+    @property
+    def notes(self) -> bool:
+        """Whether notes go beside the messages."""
+        return self.announces or self.options.play_links
 
     def write(self, folder: Path) -> None:
         """Leaves the job where its processes find it."""

@@ -149,7 +149,8 @@ def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None
     assert runner is not None
     runner.update(step, started_s)
     operations = [[one.kind, one.chunk, one.wave, one.start_s, one.end_s] for one in runner.done]
-    line.say(done=step, operations=operations)
+    asking = getattr(runner, "asking", None)
+    line.say(done=step, operations=operations, asked=[] if asking is None else [asking.asked, asking.asked_s])
 
 
 def _save(seat: Seat, folder: Path) -> None:

@@ -113,6 +113,7 @@ class RunStep:
     seconds: float  # from the word to the end of the last worker
     loss: float
     operations: tuple[tuple[Row, ...], ...] = ()  # of every worker, in the order they ran
+    asked: tuple[tuple[int, float], ...] = ()  # of every worker that asks: decisions, their CPU seconds
 
 
 @dataclass(frozen=True)
@@ -444,7 +445,8 @@ class Crew:
         told = self.gather("done", version.members, number=number)
         rows = tuple(tuple((int(k), int(c), int(w), s, e) for k, c, w, s, e in one["operations"]) for one in told)
         seconds = max(row[-1] for each in rows for row in each)
-        return RunStep(number, seconds, self._loss, rows)
+        asked = tuple((int(one["asked"][0]), float(one["asked"][1])) for one in told if one["asked"])
+        return RunStep(number, seconds, self._loss, rows, asked)
 
     def abort(self, number: int, whom: Sequence[int]) -> set[int]:
         """A step is given up by all of these; those that do not answer are ended, and told."""

@@ -21,6 +21,8 @@ from hippo.run.executor.agree import (
     buckets,
     messages,
 )
+from hippo.run.dispatching import WorkerNoise, noise_for, problem_of, rank_of
+from hippo.run.executor.asking import Asking, NoteChannels, ways_in
 from hippo.run.executor.channels import BrokenError, Channel, GroupTeam, Inbox, Meeting, claim, codec_of
 from hippo.run.executor.compute import Compute, Layers, StandIn
 from hippo.run.executor.handing import Handing
@@ -55,6 +57,7 @@ class Met:
     outgoing: dict[Transfer, Channel] = field(default_factory=dict)
     team: GroupTeam | None = None
     groups: dict[str, Any] = field(default_factory=dict)  # of sums, by name
+    notes: NoteChannels = NoteChannels({}, {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +129,10 @@ class Seat:
     def _runner(self, now: PreparedSeat) -> Runner:
         assert now.worker is not None, "who leaves runs nothing"
         job, work, worker = now.version.job, now.version.job.work, now.worker
-        compute, gradients = _computing(now)
+        noise = noise_for(job, worker)
+        compute, gradients = _computing(now, noise)
         agreeing = Agreeing(inner_work(work, worker), worker, gradients, now.met.groups)
-        ties = Ties(now.met.incoming, now.met.outgoing, self._inbox, now.met.team, agreeing)
+        ties = Ties(now.met.incoming, now.met.outgoing, self._inbox, now.met.team, agreeing, _asking(now, noise))
         habits = Habits(_free(work, worker, job.options.order), job.options.backward == "whole")
         return Runner(work, worker, compute, ties, habits, self.beat)
 
@@ -181,7 +185,7 @@ def _go_on(before: Runner | TorchRunner | None, after: Runner | TorchRunner) -> 
         new.outer.go_on_from(old.outer)
 
 
-def _computing(now: PreparedSeat) -> tuple[Compute, Gradients]:
+def _computing(now: PreparedSeat, noise: WorkerNoise) -> tuple[Compute, Gradients]:
     """What the worker computes, and what of it is agreed at every step."""
     assert now.worker is not None
     job, worker, met = now.version.job, now.worker, now.met
@@ -192,14 +196,32 @@ def _computing(now: PreparedSeat) -> tuple[Compute, Gradients]:
         each = job.problem.workload.gradient_bytes_per_parameter
         gradients = StandInGradients(inner, bytes_per_parameter=each, sync_s=mine.sync_s)
         if is_local(work):
-            return LocalStandIn(mine, chunks, outer_stand_in(job, work, worker, met.groups)), gradients
-        return StandIn(mine, chunks), gradients
+            return LocalStandIn(mine, chunks, noise, outer_stand_in(job, work, worker, met.groups)), gradients
+        return StandIn(mine, chunks, noise), gradients
     part = now.part
     assert part is not None
     if not is_local(work):
-        return Layers(work, worker, part, job.problem.workload), PartGradients(inner, worker, part, met.team)
+        return Layers(work, worker, part, job.problem.workload, noise), PartGradients(inner, worker, part, met.team)
     outer = OuterLayers(work, worker, part, OuterTies(met.groups, met.team, late))
-    return LocalLayers(work, worker, part, job.problem.workload, outer), PartGradients(inner, worker, part, met.team)
+    layers = LocalLayers(work, worker, part, job.problem.workload, noise, outer)
+    return layers, PartGradients(inner, worker, part, met.team)
+
+
+def _asking(now: PreparedSeat, noise: WorkerNoise) -> Asking | None:
+    """How the worker asks what is next; None: it goes through a list, or does what its leader says."""
+    job, worker = now.version.job, now.worker
+    assert worker is not None
+    if not job.asks or not worker.leads:
+        return None
+    return Asking(
+        rank_of(job, worker),
+        ways_in(problem_of(job, worker.pipeline), worker.stage, now.met.incoming),
+        now.met.notes,
+        waves=job.plan.pipelines[worker.pipeline].num_micro_batches,
+        announces=job.announces,
+        played=job.options.play_links,
+        noise=noise,
+    )
 
 
 def _free(work: Work, worker: Worker, order: str) -> bool:
@@ -218,6 +240,8 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
     mine = [one for one in work.transfers if worker.rank in (one.source, one.destination)]
     for one in mine:
         wanted[_way(who, one)] = (who[one.source], who[one.destination])
+        if version.job.notes:
+            wanted[_way(who, one, "note")] = (who[one.source], who[one.destination])
     members = work.tensor_group(worker)
     team_name = _name("team", who, members)
     if len(members) > 1:
@@ -237,6 +261,9 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
         wanted |= {names[name]: tuple(who[rank] for ranks in each for rank in ranks) for name, each in sums.items()}
     made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
     channels = {one: meeting.channel(_way(who, one), failed=inbox.failed, codec=codec_of(work, one)) for one in mine}
+    notes = {
+        one: meeting.channel(_way(who, one, "note"), failed=inbox.failed) for one in mine if version.job.notes
+    }
     team = None
     if len(members) > 1:
         team = GroupTeam(made[team_name], len(members), worker.tp_index, meeting.device)
@@ -249,15 +276,24 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
             every.append(meeting.channel(way, failed=inbox.failed, use=use))
         groups[name] = AllReduce(each, every, inbox.check, short)
     return Met(
-        {one: channels[one] for one in mine if one.destination == worker.rank},
-        {one: channels[one] for one in mine if one.source == worker.rank},
+        _to(worker, channels),
+        _from(worker, channels),
         team,
         groups,
+        NoteChannels(_to(worker, notes), _from(worker, notes)),
     )
 
 
-def _way(who: Sequence[int], one: Transfer) -> str:
-    return f"pair-{one.kind}-{who[one.source]}-{who[one.destination]}"
+def _to(worker: Worker, channels: dict[Transfer, Channel]) -> dict[Transfer, Channel]:
+    return {one: channel for one, channel in channels.items() if one.destination == worker.rank}
+
+
+def _from(worker: Worker, channels: dict[Transfer, Channel]) -> dict[Transfer, Channel]:
+    return {one: channel for one, channel in channels.items() if one.source == worker.rank}
+
+
+def _way(who: Sequence[int], one: Transfer, what: str = "pair") -> str:
+    return f"{what}-{one.kind}-{who[one.source]}-{who[one.destination]}"
 
 
 def _name(kind: str, who: Sequence[int], ranks: Sequence[int]) -> str:

@@ -8,15 +8,15 @@ border are the same on all of them. Letters: p stages, v chunks per stage, m wav
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import lcm
 
 from hippo.engine.program import BACKWARD, FORWARD
-from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice, Stage
 from hippo.problem.model import LayerKind, Model
 from hippo.problem.problem import Problem
-from hippo.schedule.schedule import Schedule, order_of
+from hippo.schedule.schedule import Schedule, letters_of, order_of, split
 from hippo.simulate.costs import chunk_layers
 from hippo.simulate.ring import ring
 from hippo.simulate.routes import Routes
@@ -247,6 +247,15 @@ class Work:
     def kinds(self, worker: Worker) -> set[LayerKind]:
         """Kinds of layers that a worker holds."""
         return {self.model.layers[i].kind for start, stop in self.chunks(worker) for i in range(start, stop)}
+
+
+def in_parts(plan: Plan) -> Plan:
+    """The plan with each fused backward as two operations, one at once after the other; one chunk per stage."""
+    orders = (letters_of(split(order_of(plan, pipeline))) for pipeline in plan.pipelines)
+    pipelines = (
+        replace(pipeline, warm_up=(), order=order) for pipeline, order in zip(plan.pipelines, orders, strict=True)
+    )
+    return replace(plan, pipelines=tuple(pipelines), schedule=ScheduleChoice(WITH_ORDER))
 
 
 # -------------------------------------------------------------------------------------------------------------- levels

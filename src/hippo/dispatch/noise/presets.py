@@ -10,9 +10,11 @@ nearly cancels in a step of hundreds of them: that is why it is so much larger t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from types import MappingProxyType
 
 from hippo.dispatch.noise.fluctuation import Fluctuation
+from hippo.errors import InputError
 
 MEASURED = Fluctuation(0.037, rank_level=0.0053, rank_memory=0.5, stall_share=0.002, stall_level=0.079)
 """The median of all runs in each figure: steps vary by 1.1 %, their 99th percentile is 1.022 of the median."""
@@ -30,3 +32,25 @@ PRESETS: Mapping[str, Fluctuation] = MappingProxyType(
     }
 )
 """The last three are stress: operations and messages of that standard deviation, all on their own."""
+
+
+def fluctuation_of(text: str, *, source: str = "noise") -> Fluctuation:
+    """The noise that a text names: a preset, or a level and what else moves, such as ``0.2,rank_level=0.1``.
+
+    Raises ``InputError`` for what is neither, for an unknown field and a value out of range.
+    """
+    name, *others = text.split(",")
+    if name in PRESETS and not others:
+        return PRESETS[name]
+    known = [each.name for each in fields(Fluctuation)]
+    given: dict[str, float | str] = {}
+    for key, _, value in [("level", "", name), *(each.partition("=") for each in others)]:
+        if key not in known or key in given:
+            remedy = f"name some of {', '.join(known)}, each once"
+            raise InputError("is no figure of noise", source=source, value=key[:60], remedy=remedy)
+        try:
+            given[key] = value if key == "kind" else float(value)
+        except ValueError:
+            remedy = f"give a level such as 0.2, then others as in 0.2,rank_level=0.1; or one of {', '.join(PRESETS)}"
+            raise InputError("is no noise", source=source, key=key, value=value[:60], remedy=remedy) from None
+    return Fluctuation(**given)  # type: ignore[arg-type]  # checked when made

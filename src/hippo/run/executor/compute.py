@@ -8,9 +8,10 @@ from typing import Protocol
 
 import torch
 
-from hippo.engine.program import FORWARD
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.problem.model import LayerKind
 from hippo.problem.workload import Workload
+from hippo.run.dispatching import WorkerNoise
 from hippo.run.executor.channels import settle
 from hippo.run.model.stage import Part, sequences
 from hippo.run.stand_in import StageTimes
@@ -63,8 +64,10 @@ class Compute(Protocol):
 class Layers:
     """Real layers."""
 
-    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload) -> None:
-        self.part = part
+    def __init__(
+        self, work: Work, worker: Worker, part: Part, workload: Workload, noise: WorkerNoise
+    ) -> None:
+        self.part, self._noise = part, noise
         self._work, self._worker, self._workload = work, worker, workload
         self._step, self._loss = 0, 0.0
         self._share = work.share(worker)
@@ -72,6 +75,7 @@ class Layers:
     def begin(self, step: int) -> None:
         """A step starts."""
         self._step, self._loss = step, 0.0
+        self._noise.begin(step)
 
     def room(self, kind: int) -> Tensor:
         """(sequences of the worker, seq, hidden)."""
@@ -90,8 +94,9 @@ class Layers:
         layers = self._work.model.layers
         ends = layers[stop - 1].kind is LayerKind.HEAD
         needed = ends or layers[start].kind is LayerKind.EMBEDDING
-        output = self.part.forward(at, given, self._tokens(at[1]) if needed else None)
-        settle(self.part.settings.device)
+        with self._noise.stretching(FORWARD, at[1]):
+            output = self.part.forward(at, given, self._tokens(at[1]) if needed else None)
+            settle(self.part.settings.device)
         if not ends:
             return output
         if self._worker.leads:
@@ -108,14 +113,16 @@ class Layers:
 
     def backward(self, at: Pass, gradient: Tensor | None) -> Tensor | None:
         """Gradient of the activations that came in."""
-        back = self.part.backward(at, gradient)
-        settle(self.part.settings.device)
+        with self._noise.stretching(BACKWARD, at[1]):
+            back = self.part.backward(at, gradient)
+            settle(self.part.settings.device)
         return back
 
     def weight(self, at: Pass, ready: Callable[[int], None] | None) -> None:
         """Weight gradients, the last layer first."""
-        self.part.weight(at, ready)
-        settle(self.part.settings.device)
+        with self._noise.stretching(WEIGHT, at[1]):
+            self.part.weight(at, ready)
+            settle(self.part.settings.device)
 
     def finish(self, step: int) -> None:
         """AdamW."""
@@ -134,12 +141,13 @@ class Layers:
 class StandIn:
     """Waits in place of layers; messages of the right size."""
 
-    def __init__(self, times: StageTimes, layers: tuple[tuple[int, int], ...]) -> None:
-        self._times, self._layers = times, layers
+    def __init__(self, times: StageTimes, layers: tuple[tuple[int, int], ...], noise: WorkerNoise) -> None:
+        self._times, self._layers, self._noise = times, layers, noise
         self._sent: dict[int, Tensor] = {}
 
     def begin(self, step: int) -> None:
-        """Nothing to prepare."""
+        """A step starts."""
+        self._noise.begin(step)
 
     def room(self, kind: int) -> Tensor:
         """Bytes of the largest message."""
@@ -151,12 +159,12 @@ class StandIn:
 
     def forward(self, at: Pass, given: Tensor | None) -> Tensor | None:
         """Waits; then a message of zeros."""
-        time.sleep(self._times.forward_s[at[0]])
+        time.sleep(self._times.forward_s[at[0]] * self._noise.operation(FORWARD, at[1]))
         return self._message(self._times.down_bytes[at[0]])
 
     def backward(self, at: Pass, gradient: Tensor | None) -> Tensor | None:
         """Waits; then a message of zeros."""
-        time.sleep(self._times.backward_s[at[0]])
+        time.sleep(self._times.backward_s[at[0]] * self._noise.operation(BACKWARD, at[1]))
         return self._message(self._times.up_bytes[at[0]])
 
     def _message(self, size: int) -> Tensor | None:
@@ -169,6 +177,7 @@ class StandIn:
     def weight(self, at: Pass, ready: Callable[[int], None] | None) -> None:
         """Waits, layer by layer where somebody wants to hear of them."""
         layers, seconds = range(*self._layers[at[0]]), self._times.weight_s[at[0]]
+        seconds *= self._noise.operation(WEIGHT, at[1])
         if ready is None:
             time.sleep(seconds)
             return

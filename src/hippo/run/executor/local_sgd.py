@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hippo.problem.workload import Workload
+from hippo.run.dispatching import WorkerNoise
 from hippo.run.executor.agree import Agreeing, PartGradients, StandInGradients
 from hippo.run.executor.channels import GroupTeam
 from hippo.run.executor.compute import Layers, StandIn
@@ -228,8 +229,10 @@ def _carrier(part: Part) -> Part:
 class LocalLayers(Layers):
     """Real layers of a replica that trains alone."""
 
-    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload, outer: OuterLayers) -> None:
-        super().__init__(work, worker, part, workload)
+    def __init__(
+        self, work: Work, worker: Worker, part: Part, workload: Workload, noise: WorkerNoise, outer: OuterLayers
+    ) -> None:
+        super().__init__(work, worker, part, workload, noise)
         self.outer, self._of_batch = outer, share(work, worker)
 
     def begin(self, step: int) -> None:
@@ -250,12 +253,15 @@ class LocalLayers(Layers):
 class LocalStandIn(StandIn):
     """A stand-in that sends as much, as often."""
 
-    def __init__(self, times: StageTimes, layers: tuple[tuple[int, int], ...], outer: OuterSteps) -> None:
-        super().__init__(times, layers)
+    def __init__(
+        self, times: StageTimes, layers: tuple[tuple[int, int], ...], noise: WorkerNoise, outer: OuterSteps
+    ) -> None:
+        super().__init__(times, layers, noise)
         self._outer = outer
 
     def begin(self, step: int) -> None:
         """A step starts."""
+        super().begin(step)
         self._outer.begin()
 
     def finish(self, step: int) -> None:

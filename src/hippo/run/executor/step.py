@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
+from hippo.run.executor.asking import LOOK_S, Asking
 from hippo.run.executor.channels import Channel, GroupTeam, Inbox, Key
 from hippo.run.executor.compute import Compute
 from hippo.run.work import Operation, Transfer, Work, Worker
@@ -59,6 +60,10 @@ class Order:
     def awaited(self) -> Operation:
         """The first operation of the schedule that is not done."""
         return min(self._heads(), key=self._place.__getitem__)
+
+    def head(self, kind: int) -> Operation:
+        """The first operation of a kind that is not done."""
+        return self._queues[kind][self._done[kind]]
 
     def is_last(self, operation: Operation) -> bool:
         """Whether no other operation of its kind and chunk is left."""
@@ -228,6 +233,7 @@ class Ties:
     inbox: Inbox
     team: GroupTeam | None
     agreement: GradientSync
+    asking: Asking | None = None  # a worker without a list of operations to go through
 
 
 @dataclass(frozen=True)
@@ -246,7 +252,7 @@ class Runner:
     ) -> None:
         self.work, self.worker, self.compute, self.habits, self.beat = work, worker, compute, habits, beat
         self.incoming, self.outgoing, self.inbox = ties.incoming, ties.outgoing, ties.inbox
-        self.team, self.agreement = ties.team, ties.agreement
+        self.team, self.agreement, self.asking = ties.team, ties.agreement, ties.asking
         self.done: list[Done] = []
         self._receipts = Receipts(work, worker.rank, compute, ties.incoming, ties.inbox)
         self._local: dict[Key, Tensor] = {}
@@ -255,6 +261,8 @@ class Runner:
     def post(self) -> None:
         """Posts the receives of the next step."""
         self._receipts.post()
+        if self.asking is not None:
+            self.asking.post(self.inbox)
         self.agreement.post()
 
     def run(self, step: int, start_s: float) -> None:
@@ -263,6 +271,8 @@ class Runner:
         self.done = []
         self.compute.begin(step)
         self.agreement.begin()
+        if self.asking is not None:
+            self.asking.begin(step, start_s)
         operations = self.work.operations(self.worker)
         order = Order(
             operations,
@@ -309,11 +319,12 @@ class Runner:
         """The operation to begin now; None: look again, a message came or a moment has passed."""
         news = self.inbox.news
         self.inbox.check()
+        if self.asking is not None:
+            return self._asked(self.asking, order)
         operation, awaited = order.next(self.inbox.has), order.awaited()
         if operation is None:
             if not news.wait(1.0):
-                kind, chunk, wave = awaited
-                self.beat(f"waits for {NAMES.get(kind, 'work')} of wave {wave}{self._sender(kind, chunk)}")
+                self._waits(awaited)
             return None
         if operation == awaited:
             return operation
@@ -323,6 +334,20 @@ class Runner:
             return None
         return operation
 
+    def _asked(self, asking: Asking, order: Order) -> Operation | None:
+        """As ``_chosen``, of who decides at every free rank."""
+        kind = asking.next(self.inbox)
+        if kind is not None:
+            return order.head(kind)
+        patience_s = asking.patience_s()
+        if not self.inbox.news.wait(patience_s) and patience_s >= LOOK_S:
+            self._waits(order.awaited())
+        return None
+
+    def _waits(self, awaited: Operation) -> None:
+        kind, chunk, wave = awaited
+        self.beat(f"waits for {NAMES.get(kind, 'work')} of wave {wave}{self._sender(kind, chunk)}")
+
     def _sender(self, kind: int, chunk: int) -> str:
         ranks = [t.source for t in self.incoming if (t.kind, t.destination_chunk) == (kind, chunk)]
         return "".join(f" from rank {rank} ({self.work.workers[rank].domain})" for rank in ranks[:1])
@@ -331,11 +356,15 @@ class Runner:
         """Runs it and sends on what it made; of a fused backward the gradient goes before the weights are done."""
         kind, chunk, wave = operation
         at, given, began = (chunk, wave), self._given(operation), time.monotonic() - start_s
-        output = None
+        output, asking = None, self.asking
+        if asking is not None:
+            asking.begins(operation, began)
         if kind == FORWARD:
             output = self.compute.forward(at, given)
         elif kind == BACKWARD:
             output = self.compute.backward(at, given)
+        if asking is not None:
+            asking.made(operation, time.monotonic() - start_s)
         whole = kind == BACKWARD and self.work.fused(self.worker)
         if not (whole and self.habits.whole):
             self._send(kind, at, output)
@@ -347,6 +376,8 @@ class Runner:
             self.done.append(Done(WEIGHT, chunk, wave, ended, time.monotonic() - start_s))
         if whole and self.habits.whole:
             self._send(kind, at, output)
+        if asking is not None:
+            asking.ended(kind, began, time.monotonic() - start_s)
 
     def _given(self, operation: Operation) -> Tensor | None:
         """What came in for an operation; None: nothing does."""
