@@ -675,6 +675,8 @@ def _layer(kind: types.Type) -> tuple[Any, Callable[[Any], Any]]:
         fields = [(f"at_{at}", layout) for at, (layout, _) in enumerate(parts)]
         whole = type("Laid", (ctypes.Structure,), {"_fields_": fields})
         return whole, lambda value: whole(*(lay(each) for (_, lay), each in zip(parts, value, strict=True)))
+    if isinstance(kind, types.NoneType):
+        return ctypes.c_void_p, ctypes.c_void_p
     plain = {types.boolean: ctypes.c_bool, types.int64: ctypes.c_int64, types.float64: ctypes.c_double}[kind]
     return plain, plain
 

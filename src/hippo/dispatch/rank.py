@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
+from hippo.compiling import Row
 from hippo.dispatch.base import Base
 from hippo.dispatch.features import WAIT
 from hippo.dispatch.network import DispatchWeights
-from hippo.dispatch.play import decide, remember, room
+from hippo.dispatch.play import Known, decide, remember, room
 from hippo.dispatch.state import begin, new_state
 from hippo.engine.program import BACKWARD, FORWARD
 from hippo.schedule.problem import ScheduleProblem
@@ -58,8 +59,9 @@ class ChoosingRank:
     """A rank that runs what is ready: by a hint with its patience (weights of ``network.follower``), or by a policy."""
 
     def __init__(self, problem: ScheduleProblem, rank: int, base: Base, weights: DispatchWeights) -> None:
-        self._base, self._weights, self._rank = base, weights, rank
-        self._state, self._room = new_state(problem), room(len(weights.first_bias))
+        self._rank, self._state = rank, new_state(problem)
+        self._known = Row(1)
+        self._known[0] = Known(self._state, base, weights, room(len(weights.first_bias)))
         self.wake = 0.0
         self.begin()
 
@@ -85,7 +87,7 @@ class ChoosingRank:
 
     def next(self, now: float) -> int | None:
         """See ``RankDispatch``."""
-        choice, wake = decide(self._state, self._base, self._weights, self._room, self._rank, now)
+        choice, wake = decide(self._known, self._rank, now)
         if choice < WAIT:
             return int(choice)
         self.wake = float(wake)
