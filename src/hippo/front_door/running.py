@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from hippo.run.fits import check_job, check_machine, is_small
 from hippo.run.job import MOST_STEPS, RunJob, RunOptions, check_range, check_saving
 from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
-from hippo.run.predict import RunNetwork, predicted_along, predicted_s
+from hippo.run.predict import RunNetwork, dispatched_each, predicted_along, predicted_s
 from hippo.run.reference import reference_losses
 from hippo.run.run import Emulated, Here, RunStep, RunStretch, Saving, WorkerPlace
 from hippo.run.run import run as launch
@@ -195,6 +195,9 @@ def trained(
         "processes": len(result.workers),
         "emulated": emulated,
         "stand_in": job.options.stand_in,
+        "dispatch": job.options.dispatch,
+        "noise": job.options.noise,
+        "decision_us": _decision_us(result.steps),
         "timeline": [
             {"rank": each.rank, "domain": each.domain, "stage": each.stage, "operations": [list(row) for row in rows]}
             for each, rows in zip(result.workers, result.steps[-1].operations, strict=True)
@@ -202,6 +205,12 @@ def trained(
         "changes": [_moved(each, emulated=emulated) for each in result.stretches[1:]],
         "move": None if len(result.stretches) == 1 else _moved(result.stretches[-1], emulated=emulated),
     }
+
+
+def _decision_us(steps: Sequence[RunStep]) -> float | None:
+    """CPU time of a decision, median over processes and steps; None: no rank was asked."""
+    found = [1e6 * seconds / count for step in steps for count, seconds in step.asked if count]
+    return median(found) if found else None
 
 
 def _predicted(run: RunStretch, *, emulated: bool) -> dict[str, Any]:
@@ -213,6 +222,8 @@ def _predicted(run: RunStretch, *, emulated: bool) -> dict[str, Any]:
 
 def _usual(run: RunStretch) -> dict[str, float]:
     job, network = run.job, RunNetwork.around(run.job.problem.cluster)
+    if job.asks:
+        return {"predicted_step_s": float(dispatched_each(job, [step.number for step in run.steps], result=run).mean())}
     if network.trace is None:
         first = predicted_s(job, network, result=run, cold=True)
         usual = predicted_s(job, network, result=run)
@@ -236,5 +247,5 @@ def _moved(run: RunStretch, *, emulated: bool) -> dict[str, Any]:
         "stopped_s": move.stopped_s,
         "processes": len(run.workers),
         "median_step_s": median(seconds[1:] or seconds),
-        "predicted_step_s": predicted_s(run.job, RunNetwork.around(run.job.problem.cluster), result=run),
+        "predicted_step_s": _usual(run)["predicted_step_s"],
     }

@@ -15,6 +15,11 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.dispatch.base import base_from
+from hippo.dispatch.guard import settled
+from hippo.dispatch.network import follower, shipped
+from hippo.dispatch.noise.fluctuation import Factors, play
+from hippo.dispatch.noise.learned_play import play_learned
 from hippo.emulate.emulation import emulation
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.problem.cluster import Cluster
@@ -22,11 +27,14 @@ from hippo.problem.links import Trace
 from hippo.problem.load import load_trace
 from hippo.problem.runtimes import runtime_of
 from hippo.problem.transport import CONGESTIONS, HIPPO, Transport
+from hippo.run.dispatching import StepNoise, WorkerNoise, level_of, noise_of, problem_of
 from hippo.run.job import RunJob
 from hippo.run.run import RunStep, RunStretch
-from hippo.run.work import Work
+from hippo.run.work import Work, Worker
+from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
+from hippo.simulate.ordering import LEAST_S
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import OPTIMIZER
 from hippo.simulate.transport.carried import from_instant
@@ -89,6 +97,77 @@ def predicted_along(job: RunJob, network: RunNetwork, *, result: RunStretch | No
     starts = np.linspace(trace.time_s[0], trace.time_s[-1], INSTANTS, endpoint=False)
     each = (Circumstances(from_instant(trace, start), live_limit=limits) for start in starts.tolist())
     return step_times(program, _transport(job, network), each)
+
+
+def dispatched_each(job: RunJob, numbers: Sequence[int], *, result: RunStretch | None = None) -> Floats:
+    """Seconds of steps whose ranks ask what is next, (n,), with the draws of these steps; errors as of ``rank_of``.
+
+    Each pipeline is played alone: what replicas agree on between domains is left out. Links are the plan's.
+    """
+    found = np.zeros(len(numbers))
+    for index in range(len(job.plan.pipelines)):
+        problem, noise = _pipeline(job, index, result), noise_of(job, index)
+        plays = [_factors(job, problem, noise, number) for number in numbers]
+        factors = Factors(*(np.stack(each) for each in zip(*plays, strict=True)))
+        found = np.maximum(found, _dispatched(job, index, problem, factors))
+    finish = _program(job, result).finish_s
+    return found + float(np.max(finish))
+
+
+def _dispatched(job: RunJob, index: int, problem: ScheduleProblem, factors: Factors) -> Floats:
+    """Makespans (n,) of a pipeline under draws, by the dispatcher of the job."""
+    dispatch, order, planned = job.options.dispatch, job.work.schedules[index], problem_of(job, index)
+    if dispatch == "fixed":
+        return play(problem, order, factors)
+    if dispatch == "hint":
+        return play_learned(problem, follower(), factors, base=base_from(planned, order, job.options.patience))
+    chosen = settled(planned, shipped(), level_of(job))
+    return play_learned(problem, chosen.weights, factors, base=chosen.base)
+
+
+def _pipeline(job: RunJob, index: int, result: RunStretch | None) -> ScheduleProblem:
+    """A pipeline as it is played: real layers take what they took, links on loopback nothing."""
+    problem = problem_of(job, index)
+    if not job.options.play_links and emulation() is None:
+        nothing = (RankLink(),) * (problem.ranks - 1)
+        problem = replace(problem, down=nothing, up=nothing)
+    if result is None or job.options.stand_in:
+        return problem
+    seconds = np.zeros((problem.ranks, 3))
+    noise = noise_of(job, index)
+    for worker in result.workers:
+        if worker.pipeline == index:
+            took = _own_medians(result.steps, worker, noise, problem)
+            seconds[worker.stage] = np.maximum(seconds[worker.stage], took)
+    forward, backward, weight = (tuple(column) for column in np.maximum(seconds, LEAST_S).T.tolist())
+    return replace(problem, forward=forward, backward=backward, weight=weight)
+
+
+def _own_medians(
+    steps: Sequence[RunStep], worker: Worker, noise: StepNoise | None, problem: ScheduleProblem
+) -> Floats:
+    """(3,) of one process, without what noise has added; the first step is left out."""
+    stretched, took = WorkerNoise(noise, (problem.ranks, problem.micro_batches), worker.stage), ([], [], [])
+    for step in steps[1:] or steps:
+        stretched.begin(step.number)
+        for kind, _, wave, start, end in step.operations[worker.rank]:
+            if kind < len(took):
+                took[kind].append((end - start) / max(1.0, stretched.operation(kind, wave)))
+    return np.array([median(each) if each else 0.0 for each in took])
+
+
+def _factors(job: RunJob, problem: ScheduleProblem, noise: StepNoise | None, number: int) -> Factors:
+    """The draws of a step as a run feels them: what takes time of its own is never shorter."""
+    count = problem.ranks * problem.micro_batches
+    if noise is None:
+        return Factors(*(np.ones(size, np.float32) for size in (3 * count, 2 * count, problem.ranks)))
+    operations, messages, ranks = noise.of(number)
+    if not job.options.stand_in:
+        each = np.repeat(ranks, problem.micro_batches)
+        operations, ranks = np.maximum(operations * np.tile(each, 3), np.float32(1)), np.ones_like(ranks)
+    if not job.options.play_links:
+        messages = np.maximum(messages, np.float32(1))
+    return Factors(operations, messages, ranks)
 
 
 def _program(job: RunJob, result: RunStretch | None) -> Program:

@@ -1,0 +1,186 @@
+"""Dispatch in the running pipeline: fixed order, hint and policy in real processes, beside the simulator on the same draws.
+
+8 processes that sleep in place of layers, 32 micro-batches, F B W = 1 1.05 0.75 with F = 20 ms, two domains 5 F apart
+(links are played on the loopback), memory for 8 and 16 micro-batches. The baselines are the best fixed order and the best
+hint with its patience, chosen by the simulator on the very draws that are run, which favours them. Steps are paired: the
+draws of a seed and a step are those of everybody. The first step of each run is left out. `--seeds`, `--steps` and
+`--noise` make it shorter.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.dispatch.noise.fluctuation import Factors, MakespanSpread, play
+from hippo.dispatch.noise.fluctuation_grid import NEAR, TIMES
+from hippo.dispatch.noise.hindsight import floors_of
+from hippo.dispatch.noise.trial import ORDERS, order_for
+from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice, Stage
+from hippo.problem.cluster import Cluster, Domain, Gpu, Link
+from hippo.problem.model import gpt_model
+from hippo.problem.problem import Problem
+from hippo.problem.profile import Profile, ProfileRow
+from hippo.problem.workload import Workload
+from hippo.run.dispatching import noise_of, problem_of
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.predict import dispatched_each
+from hippo.run.run import run
+from hippo.schedule.schedule import Schedule, letters_of, split
+
+Floats = NDArray[np.float64]
+
+RANKS, WAVES, F_S, FAR = 8, 32, 0.02, 5.0  # FAR: between the domains, in F
+LIVE = (8, 16)
+NOISE = ("20 %", "30 %", "restless")
+PATIENCES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+SEEDS, STEPS = 5, 6
+
+
+def job_of(live: int, options: RunOptions) -> RunJob:
+    """Two domains of 4 stages of a block each, whose memory holds so many micro-batches."""
+    model, half = gpt_model("blocks", layers=RANKS, hidden=64, heads=4, vocab=64, seq=16), RANKS // 2
+
+    def row(kind: str, share: float) -> ProfileRow:
+        seconds = (share * F_S * each for each in TIMES)
+        return ProfileRow(kind, None, "stand-in", 1, 1, *seconds, 1e3, share * 1e9, 1e3)
+
+    rows = (row("embedding", 0.0), row("block", 1.0), row("head", 0.0))
+    domains = tuple(Domain(name, half, 1, 1e12, 1e12, NEAR * F_S) for name in "ab")
+    links = tuple(Link(one, two, 1e12, FAR * F_S, 0.0) for one, two in ("ab", "ba"))
+    cuts = [0, *range(2, RANKS + 1), RANKS + 2]
+    stages = (
+        Stage("ab"[rank // half], (cuts[rank], cuts[rank + 1]), 1, 1, (f"{'ab'[rank // half]}/{rank % half}/0",))
+        for rank in range(RANKS)
+    )
+    plan = Plan((Pipeline(tuple(stages), WAVES),), 1, schedule=ScheduleChoice("zb-h1"))
+
+    def job(memory: float) -> RunJob:
+        gpu = Gpu("stand-in", {"bf16": 1e15}, memory, 1e12, 1e12, 0.0)
+        profile = Profile("bf16", 16.0, rows)
+        return RunJob(Problem(model, Cluster("two", gpu, domains, links), Workload(WAVES, 16, "bf16"), profile=profile), plan, options)
+
+    one, two = (min(problem_of(job(memory), 0).limit) for memory in (1e12, 2e12))  # it grows evenly with the memory
+    return job(1e12 + (live + 0.5 - one) * 1e12 / (two - one))
+
+
+def ordered(job: RunJob, schedule: Schedule) -> RunJob:
+    """The job with another order."""
+    (pipeline,) = job.plan.pipelines
+    pipeline = replace(pipeline, order=letters_of(split(schedule)))
+    return replace(job, plan=replace(job.plan, pipelines=(pipeline,), schedule=ScheduleChoice(WITH_ORDER)))
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way to run the pipeline, and its steps in F, (seeds x steps,)."""
+
+    name: str
+    job: RunJob
+    simulated: Floats
+    measured: Floats = field(default_factory=lambda: np.empty(0))
+    decision_us: float = 0.0
+
+    def of(self, seed: int) -> RunJob:
+        """With the draws of a seed."""
+        return replace(self.job, options=replace(self.job.options, seed=seed))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One cell: memory, noise, and how much is run."""
+
+    live: int
+    noise: str
+    seeds: int
+    steps: int
+
+    @property
+    def numbers(self) -> range:
+        """Steps that count."""
+        return range(2, self.steps + 1)
+
+    def draws(self) -> Factors:
+        """Of all seeds and steps."""
+        found = []
+        for seed in range(self.seeds):
+            noise = noise_of(job_of(self.live, RunOptions(stand_in=True, noise=self.noise, seed=seed)), 0)
+            assert noise is not None
+            found += [noise.of(number) for number in self.numbers]
+        return Factors(*(np.stack(each) for each in zip(*found, strict=True)))
+
+    def ways(self) -> list[Way]:
+        """The best fixed order, the best hint, the policy."""
+        options = RunOptions(steps=self.steps, stand_in=True, noise=self.noise, play_links=True)
+        job = job_of(self.live, options)
+        problem, draws = problem_of(job, 0), self.draws()
+        tried: list[tuple[float, str, Schedule, float]] = []
+        for name in ORDERS:
+            schedule, fits = order_for(problem, name)
+            if fits:
+                tried.append((float(play(problem, split(schedule), draws).mean()), name, schedule, -1.0))
+            for patience in PATIENCES:
+                seconds = play(problem, schedule, draws, by_hint=True, patience=patience)
+                tried.append((float(seconds.mean()), name, schedule, patience))
+        _, name, schedule, _ = min((each for each in tried if each[3] < 0), key=lambda each: each[0])
+        _, hinted, hint, patience = min((each for each in tried if each[3] >= 0), key=lambda each: each[0])
+        asked = replace(options, dispatch="hint", patience=patience)
+        return [
+            self._way(f"fixed {name}", ordered(job, schedule)),
+            self._way(f"hint {hinted} {patience:g}", replace(ordered(job, hint), options=asked)),
+            self._way("learned", replace(job, options=replace(options, dispatch="learned"))),
+        ]
+
+    def _way(self, name: str, job: RunJob) -> Way:
+        way = Way(name, job, np.empty(0))
+        steps = [dispatched_each(way.of(seed), self.numbers) for seed in range(self.seeds)]
+        return replace(way, simulated=np.concatenate(steps) / F_S)
+
+    def measured(self, way: Way) -> Way:
+        """With what real processes took."""
+        seconds, asked = [], []
+        for seed in range(self.seeds):
+            steps = run(way.of(seed)).steps[1:]
+            seconds += [step.seconds / F_S for step in steps]
+            asked += [1e6 * cpu_s / count for step in steps for count, cpu_s in step.asked]
+        return replace(way, measured=np.array(seconds), decision_us=median(asked))
+
+    def told(self, ways: Sequence[Way]) -> str:
+        """A row for each way."""
+        floor = floors_of(problem_of(ways[0].job, 0), self.draws()) / F_S
+        lines = [f"memory for {self.live}, noise {self.noise}: {len(floor)} steps, seeds 0 to {self.seeds - 1}"]
+        learned = ways[-1]
+        for way in ways:
+            real, played = MakespanSpread(way.measured), MakespanSpread(way.simulated)
+            line = f"  {way.name:24s} {real.mean:7.1f} +-{real.error:4.1f}  simulated {played.mean:7.1f}"
+            line += f"  off {100 * (real.mean / played.mean - 1):+5.2f} %  decision {way.decision_us:5.1f} us"
+            if way is not learned:
+                for name, mine, own in (("real", learned.measured, real), ("simulated", learned.simulated, played)):
+                    less = own.minus(MakespanSpread(mine))
+                    line += f"  learned saves {100 * less.mean / own.mean:+5.2f} +-{100 * less.error / own.mean:4.2f} % {name}"
+            lines.append(line)
+        gains = [100 * (1 - floor.mean() / way.simulated.mean()) for way in ways]
+        lines.append(f"  no order is below {floor.mean():.1f}: hindsight gains at most " + ", ".join(f"{each:.1f}" for each in gains) + " %")
+        return "\n".join(lines)
+
+
+def main() -> None:
+    """Prints the cells."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each run; the first does not count")
+    parser.add_argument("--noise", nargs="*", default=NOISE)
+    given = parser.parse_args()
+    for live in LIVE:
+        for noise in given.noise:
+            trial = Trial(live, noise, given.seeds, given.steps)
+            print(trial.told([trial.measured(way) for way in trial.ways()]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
