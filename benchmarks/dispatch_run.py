@@ -63,7 +63,11 @@ def job_of(live: int, options: RunOptions) -> RunJob:
     def job(memory: float) -> RunJob:
         gpu = Gpu("stand-in", {"bf16": 1e15}, memory, 1e12, 1e12, 0.0)
         profile = Profile("bf16", 16.0, rows)
-        return RunJob(Problem(model, Cluster("two", gpu, domains, links), Workload(WAVES, 16, "bf16"), profile=profile), plan, options)
+        return RunJob(
+            Problem(model, Cluster("two", gpu, domains, links), Workload(WAVES, 16, "bf16"), profile=profile),
+            plan,
+            options,
+        )
 
     one, two = (min(problem_of(job(memory), 0).limit) for memory in (1e12, 2e12))  # it grows evenly with the memory
     return job(1e12 + (live + 0.5 - one) * 1e12 / (two - one))
@@ -165,7 +169,11 @@ class Trial:
                     line += f"  learned saves {100 * less.mean / own.mean:+5.2f} +-{100 * less.error / own.mean:4.2f} % {name}"
             lines.append(line)
         gains = [100 * (1 - floor.mean() / way.simulated.mean()) for way in ways]
-        lines.append(f"  no order is below {floor.mean():.1f}: hindsight gains at most " + ", ".join(f"{each:.1f}" for each in gains) + " %")
+        lines.append(
+            f"  no order is below {floor.mean():.1f}: hindsight gains at most "
+            + ", ".join(f"{each:.1f}" for each in gains)
+            + " %"
+        )
         return "\n".join(lines)
 
 

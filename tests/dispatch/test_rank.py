@@ -144,9 +144,7 @@ def test_whoever_waits_whenever_it_may_comes_to_an_end(problem: ScheduleProblem,
 def test_ranks_in_order_play_the_schedule(problem: ScheduleProblem) -> None:
     schedule, p, m = split(generate("cross-domain", problem)), problem.ranks, problem.micro_batches
     orders = [[(kind, index) for kind, _, index in schedule.rank(rank).tolist()] for rank in range(p)]
-    ranks: list[RankDispatch] = [
-        OrderedRank(order, fed=(rank > 0, rank < p - 1)) for rank, order in enumerate(orders)
-    ]
+    ranks: list[RankDispatch] = [OrderedRank(order, fed=(rank > 0, rank < p - 1)) for rank, order in enumerate(orders)]
     found = Ranks(problem, ranks, nothing_moves(problem)).run()
     played, at = replay(problem, schedule).start, np.repeat(np.arange(p), 3 * m)
     np.testing.assert_allclose(found[schedule.order[:, 0], at, schedule.order[:, 2]], played, rtol=1e-9)

@@ -66,11 +66,16 @@ class Choice:
         ),
     ] = "fixed"
     patience: Annotated[
-        float, typer.Option(metavar="SHARE", help="Of an operation's time: how long a hint waits for what is announced.")
+        float,
+        typer.Option(metavar="SHARE", help="Of an operation's time: how long a hint waits for what is announced."),
     ] = 0.5
     noise: Annotated[
         str,
-        typer.Option(metavar="LEVEL|PRESET", help="Stretches operations and messages, such as 0.2, restless.", show_default="none"),
+        typer.Option(
+            metavar="LEVEL|PRESET",
+            help="Stretches operations and messages, such as 0.2, restless.",
+            show_default="none",
+        ),
     ] = ""
     play_links: Annotated[
         bool, typer.Option("--play-links", help="Without --emulate: messages take what the plan says of their links.")

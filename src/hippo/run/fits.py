@@ -98,6 +98,9 @@ def _check_dispatch(job: RunJob, source: str) -> None:
     if options.patience != RunOptions.patience and options.dispatch != "hint":
         remedy = "leave it out, or add --dispatch hint"
         raise InputError("is of a hint alone", source="--patience", value=options.patience, remedy=remedy)
+    if options.backward != "split" and options.dispatch != "fixed":
+        remedy = "leave it out: a rank that chooses runs the weight gradient as an operation of its own"
+        raise InputError("does not go with --dispatch", source="--backward", value=options.backward, remedy=remedy)
     if not job.asks:
         return
     if options.order != "fixed":
@@ -106,7 +109,11 @@ def _check_dispatch(job: RunJob, source: str) -> None:
     if job.plan.interleave > 1:
         remedy = "leave out --dispatch, --noise and --play-links, or give a plan with one chunk per stage"
         raise InputError(
-            "goes through a list without asking", source=source, key="interleave", value=job.plan.interleave, remedy=remedy
+            "goes through a list without asking",
+            source=source,
+            key="interleave",
+            value=job.plan.interleave,
+            remedy=remedy,
         )
 
 

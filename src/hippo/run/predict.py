@@ -143,9 +143,7 @@ def _pipeline(job: RunJob, index: int, result: RunStretch | None) -> SchedulePro
     return replace(problem, forward=forward, backward=backward, weight=weight)
 
 
-def _own_medians(
-    steps: Sequence[RunStep], worker: Worker, noise: StepNoise | None, problem: ScheduleProblem
-) -> Floats:
+def _own_medians(steps: Sequence[RunStep], worker: Worker, noise: StepNoise | None, problem: ScheduleProblem) -> Floats:
     """(3,) of one process, without what noise has added; the first step is left out."""
     stretched, took = WorkerNoise(noise, (problem.ranks, problem.micro_batches), worker.stage), ([], [], [])
     for step in steps[1:] or steps:

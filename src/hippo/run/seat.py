@@ -261,9 +261,7 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
         wanted |= {names[name]: tuple(who[rank] for ranks in each for rank in ranks) for name, each in sums.items()}
     made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
     channels = {one: meeting.channel(_way(who, one), failed=inbox.failed, codec=codec_of(work, one)) for one in mine}
-    notes = {
-        one: meeting.channel(_way(who, one, "note"), failed=inbox.failed) for one in mine if version.job.notes
-    }
+    notes = {one: meeting.channel(_way(who, one, "note"), failed=inbox.failed) for one in mine if version.job.notes}
     team = None
     if len(members) > 1:
         team = GroupTeam(made[team_name], len(members), worker.tp_index, meeting.device)

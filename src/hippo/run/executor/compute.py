@@ -64,9 +64,7 @@ class Compute(Protocol):
 class Layers:
     """Real layers."""
 
-    def __init__(
-        self, work: Work, worker: Worker, part: Part, workload: Workload, noise: WorkerNoise
-    ) -> None:
+    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload, noise: WorkerNoise) -> None:
         self.part, self._noise = part, noise
         self._work, self._worker, self._workload = work, worker, workload
         self._step, self._loss = 0, 0.0
