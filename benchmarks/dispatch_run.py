@@ -1,10 +1,10 @@
-"""Dispatch in the running pipeline: fixed order, hint and policy in real processes, beside the simulator on the same draws.
+"""Dispatch in the running pipeline: fixed order, hint and policy in real processes, simulated on the same draws.
 
 8 processes that sleep in place of layers, 32 micro-batches, F B W = 1 1.05 0.75 with F = 20 ms, two domains 5 F apart
-(links are played on the loopback), memory for 8 and 16 micro-batches. The baselines are the best fixed order and the best
-hint with its patience, chosen by the simulator on the very draws that are run, which favours them. Steps are paired: the
-draws of a seed and a step are those of everybody. The first step of each run is left out. `--seeds`, `--steps` and
-`--noise` make it shorter.
+(links are played on the loopback), memory for 8 and 16 micro-batches. The baselines are the best fixed order and the
+best hint with its patience, chosen by the simulator on the very draws that are run, which favours them. Steps are
+paired: the draws of a seed and a step are those of everybody. The first step of each run is left out. `--seeds`,
+`--steps` and `--noise` make it shorter.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def job_of(live: int, options: RunOptions) -> RunJob:
     model, half = gpt_model("blocks", layers=RANKS, hidden=64, heads=4, vocab=64, seq=16), RANKS // 2
 
     def row(kind: str, share: float) -> ProfileRow:
-        seconds = (share * F_S * each for each in TIMES)
-        return ProfileRow(kind, None, "stand-in", 1, 1, *seconds, 1e3, share * 1e9, 1e3)
+        forward, backward, weight = (share * F_S * each for each in TIMES)
+        return ProfileRow(kind, None, "stand-in", 1, 1, forward, backward, weight, 1e3, share * 1e9, 1e3)
 
     rows = (row("embedding", 0.0), row("block", 1.0), row("head", 0.0))
     domains = tuple(Domain(name, half, 1, 1e12, 1e12, NEAR * F_S) for name in "ab")
@@ -166,7 +166,8 @@ class Trial:
             if way is not learned:
                 for name, mine, own in (("real", learned.measured, real), ("simulated", learned.simulated, played)):
                     less = own.minus(MakespanSpread(mine))
-                    line += f"  learned saves {100 * less.mean / own.mean:+5.2f} +-{100 * less.error / own.mean:4.2f} % {name}"
+                    saved, error = 100 * less.mean / own.mean, 100 * less.error / own.mean
+                    line += f"  learned saves {saved:+5.2f} +-{error:4.2f} % {name}"
             lines.append(line)
         gains = [100 * (1 - floor.mean() / way.simulated.mean()) for way in ways]
         lines.append(

@@ -48,6 +48,13 @@ HIPPO = (sys.executable, "-c", "from hippo.cli.main import main; main()")
         (("--runtime", "torch", "--order", "ready"), "--order: torch's runtime has its own way"),
         (("--runtime", "torch", "--order", "learned"), "--runtime: does not go with --order learned"),
         (("--then", "b.json@2", "--order", "learned-ready"), "--then: does not go with --order learned-ready"),
+        (("--dispatch", "random"), "unknown dispatcher 'random'"),
+        (("--dispatch", "hint", "--patience", "-1"), "--patience: must be from 0 to 100"),
+        (("--patience", "1"), "--patience: is of a hint alone"),
+        (("--noise", "wild"), "--noise: level: is no noise (got 'wild')"),
+        (("--noise", "0.2,wild=1"), "--noise: is no figure of noise (got 'wild')"),
+        (("--dispatch", "learned", "--order", "ready"), "--order: goes through a list without asking"),
+        (("--play-links", "--emulate"), "--play-links: does not go with an emulated WAN"),
         (("--runtime", "torch", "--backward", "whole"), "--backward: torch's runtime has its own way"),
     ],
 )

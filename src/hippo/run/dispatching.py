@@ -5,8 +5,8 @@ ships on the hint that suits it. Under the last two a backward is two operations
 every rank: sums of gradients are the same whatever is decided.
 
 ``noise`` stretches operations and messages by the draws of ``dispatch.noise.fluctuation``: those of step n belong to
-the seed, the pipeline and n, in every process and in the simulator alike. A stand-in waits so much longer or shorter. What takes time of
-its own (layers, real links) cannot be made shorter: it waits for what a factor has above 1.
+the seed, the pipeline and n, in every process and in the simulator alike. A stand-in waits so much longer or shorter.
+What takes time of its own (layers, real links) cannot be made shorter: it waits for what a factor has above 1.
 """
 
 from __future__ import annotations
@@ -60,18 +60,20 @@ class StepNoise:
 
     def __init__(self, problem: ScheduleProblem, fluctuation: Fluctuation, *, seed: int, pipeline: int) -> None:
         self._given = problem, fluctuation, (seed, pipeline)
-        self._blocks, self._block, self._first = self._start(), None, 1
+        self._blocks = self._from_the_first()
+        self._block, self._first = next(self._blocks), 1
 
     def of(self, step: int) -> Factors:
         """Of a step, from 1 on: (3 p m,), (2 p m,), (p,)."""
         if step < self._first:
-            self._blocks, self._block, self._first = self._start(), None, 1
-        while self._block is None or step >= self._first + len(self._block.ranks):
-            self._first += 0 if self._block is None else len(self._block.ranks)
+            self._blocks = self._from_the_first()
+            self._block, self._first = next(self._blocks), 1
+        while step >= self._first + len(self._block.ranks):
+            self._first += len(self._block.ranks)
             self._block = next(self._blocks)
         return Factors(*(each[step - self._first] for each in self._block))
 
-    def _start(self) -> Iterator[Factors]:
+    def _from_the_first(self) -> Iterator[Factors]:
         problem, fluctuation, seed = self._given
         return drawn(problem, fluctuation, samples=MOST_STEPS, rng=np.random.default_rng(seed))
 

@@ -1,7 +1,7 @@
 """A plan with the order that the dispatch policy makes of each of its pipelines; kept to, or the executor's hint.
 
-The policy is asked here, once, with the seconds that the plan predicts: processes of a run do not ask it as they go.
-What it sees of one rank (messages announced, how far neighbours are) is not sent between processes today.
+The policy is asked here, once, with the seconds that the plan predicts. Where ranks ask it as they go (``dispatching``)
+no order is made.
 """
 
 from __future__ import annotations

@@ -145,7 +145,8 @@ def _pipeline(job: RunJob, index: int, result: RunStretch | None) -> SchedulePro
 
 def _own_medians(steps: Sequence[RunStep], worker: Worker, noise: StepNoise | None, problem: ScheduleProblem) -> Floats:
     """(3,) of one process, without what noise has added; the first step is left out."""
-    stretched, took = WorkerNoise(noise, (problem.ranks, problem.micro_batches), worker.stage), ([], [], [])
+    stretched = WorkerNoise(noise, (problem.ranks, problem.micro_batches), worker.stage)
+    took: tuple[list[float], ...] = ([], [], [])
     for step in steps[1:] or steps:
         stretched.begin(step.number)
         for kind, _, wave, start, end in step.operations[worker.rank]:

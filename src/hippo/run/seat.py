@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hippo.run.dispatching import WorkerNoise, noise_for, problem_of, rank_of
 from hippo.run.executor.agree import (
     Agreeing,
     AllReduce,
@@ -21,7 +22,6 @@ from hippo.run.executor.agree import (
     buckets,
     messages,
 )
-from hippo.run.dispatching import WorkerNoise, noise_for, problem_of, rank_of
 from hippo.run.executor.asking import Asking, NoteChannels, ways_in
 from hippo.run.executor.channels import BrokenError, Channel, GroupTeam, Inbox, Meeting, claim, codec_of
 from hippo.run.executor.compute import Compute, Layers, StandIn

@@ -1,4 +1,4 @@
-"""Workers that ask what is next: the same loss, memory kept, the decisions of the simulator for what they have heard."""
+"""Workers that ask what is next: the same loss, memory kept, decisions as the simulator's for what they have heard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from hippo.run import dispatching, seat
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
-from hippo.run.seat import Seat
 from hippo.run.work import Worker
 from hippo.schedule.problem import ScheduleProblem
 from hippo.simulate.ordering import ordering

@@ -1,12 +1,12 @@
 """A worker that asks what is next: messages and announcements in, operations out (``dispatch.rank`` decides).
 
-A producer sends a note when it begins an operation: which, and how many it has begun of each kind. So the receiver knows
-what is coming long before it comes, and when (its clock at the note's coming and the promised time: no clocks are
+A producer sends a note when it begins an operation: which, and how many it has begun of each kind. So the receiver
+knows what is coming long before it comes, and when (its clock at the note's coming and the promised time: no clocks are
 compared), and waiting is a choice. Notes have streams of their own, or they would queue behind the messages.
 
 Where links are *played*, all on one machine with one clock, messages go over the loopback and are held by the receiver
-for as long as the link of the plan would have had them: one after the other on the link, then its latency. A second note
-says when a message was made, so that what the loopback takes is within that, not on top.
+for as long as the link of the plan would have had them: one after the other on the link, then its latency. A second
+note says when a message was made, so that what the loopback takes is within that, not on top.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Asking:
         self._rank.begin()
 
     def next(self, inbox: Inbox) -> int | None:
-        """The kind to begin now; None: wait as long as ``patience_s``, then ask again. The lock of the inbox is held."""
+        """The kind to begin now; None: wait for ``patience_s``, then ask again. The lock of the inbox is held."""
         self._hear(inbox)
         now = time.monotonic() - self._start_s
         if now < self._rank.wake:
