@@ -21,7 +21,8 @@ ORDERS = (
     "compress DOMAIN DOMAIN none|bf16|fp8|int8",
     "all-reduce two-level|ring",
     "every STEPS",
-    "plan PLAN.json",
+    "plan PLAN.json stop|background",
+    "give-up ORDER",
     "status",
     "watch",
 )
@@ -50,7 +51,7 @@ def ctl(choice: Choice) -> None:
 
     They are carried out at the border of a step, without a restart. ORDER is one of: schedule NAME,
     micro-batch SIZE, shares WAVES WAVES .., compress DOMAIN DOMAIN KIND, all-reduce two-level|ring, every STEPS,
-    plan PLAN.json, status, watch.
+    plan PLAN.json [stop|background], give-up [ORDER], status, watch.
     """
     from hippo.run.control import RunClient
 
@@ -93,16 +94,19 @@ def _values(word: str, rest: list[str]) -> dict[str, Any]:
         from hippo.files import read_text
         from hippo.problem.document import parse_json
 
-        path = rest[0] if rest else ""
-        return {"plan": parse_json(read_text(Path(path), what="plan file"), path)} if path else {}
+        if len(rest) > 2:
+            raise InputError("is one word too many", source=word, value=rest[2][:60])
+        path, *way = rest or [""]
+        told = {"plan": parse_json(read_text(Path(path), what="plan file"), path)} if path else {}
+        return {**told, **({"way": way[0]} if way else {})}
     if word == "shares":
         return {"waves": [_number(each) for each in rest]}
     names = {"schedule": ("name", "live_limit"), "compress": ("source", "destination", "kind"), "all-reduce": ("way",)}
-    named = names.get(word, {"micro-batch": ("size",), "every": ("steps",)}.get(word, ()))
+    named = names.get(word, {"micro-batch": ("size",), "every": ("steps",), "give-up": ("number",)}.get(word, ()))
     if len(rest) > len(named):
         raise InputError("is one word too many", source=word, value=rest[len(named)][:60])
     return {
-        name: _number(each) if name in ("size", "steps", "live_limit") else each
+        name: _number(each) if name in ("size", "steps", "live_limit", "number") else each
         for name, each in zip(named, rest, strict=False)
     }
 

@@ -38,7 +38,7 @@ def control_view(answer: Mapping[str, Any]) -> RenderableType:
 
 
 def _order_told(order: Mapping[str, Any]) -> str:
-    if order["state"] != "done":
+    if "stopped_s" not in order:
         why = f": {order['why']}" if "why" in order else ""
         return f"order {order['order']} ({order['kind']}) is {order['state']}{why}"
     sent = f", {order['sent_bytes'] / 1e6:.1f} MB handed over" if order["sent_bytes"] else ""

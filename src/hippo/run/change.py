@@ -2,8 +2,9 @@
 optimizer knows of them, and nothing is lost.
 
 Processes make ready for the next plan while they train under the one before; new ones start meanwhile. At a border
-layers are handed over (stop and copy), processes that are not needed any more end, and the run goes on. Whatever fails
-in between ends the run; the last checkpoint is as it was.
+layers are handed over, processes that are not needed any more end, and the run goes on. Layers go while training stands
+still (stop and copy), or stream beside it before (in the background), so that only the rest is left for the border.
+Whatever fails in between ends the run; the last checkpoint is as it was.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class PlanChange:
     plan: Plan
     after_step: int | None = None  # the last step under the plan before; None: as soon as all have made ready
     order: int = 0  # number of the order that asked for it; 0: nobody's
+    background: bool = False  # layers stream beside the training; else they go while it stands still
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,13 @@ class Changed:
     order: int
     after_step: int  # the last step under the plan before
     wan_bytes: Mapping[tuple[str, str], float]  # by pair of domains
-    predicted_s: float  # of handing over
-    measured_s: float  # from the word to the last layer in place
+    predicted_s: float  # of the move
+    measured_s: float  # from the word to the last layer in place; in the background from the first byte on
     stopped_s: float  # from the end of the last step under the old plan until the new one can go on
     sent_bytes: int  # between all processes, those of one domain too
     prepared_s: float  # from when it was asked for until all had made ready
     lost: str = ""  # what was lost, where that led to the change
+    background: bool = False
 
 
 class Changes(Protocol):
@@ -49,6 +52,10 @@ class Changes(Protocol):
 
     def due(self, done: int, now: RunJob) -> PlanChange | None:
         """The next change, where none is under way; ``done``: the last step that was made."""
+        ...
+
+    def unwanted(self, what: PlanChange) -> str:
+        """Why a change that is under way is to be given up; empty: it is not."""
         ...
 
     def changed(self, what: Changed, now: RunJob) -> None:
@@ -69,6 +76,10 @@ class Planned:
     def due(self, done: int, now: RunJob) -> PlanChange | None:
         """The next one."""
         return self._left.pop(0) if self._left else None
+
+    def unwanted(self, what: PlanChange) -> str:
+        """Nothing is."""
+        return ""
 
     def changed(self, what: Changed, now: RunJob) -> None:
         """Nobody has to be told."""

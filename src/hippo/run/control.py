@@ -30,6 +30,7 @@ from hippo.run.run import RunStep
 PROTOCOL = 1
 MOST_BYTES = 64_000_000  # of one line: a plan is some kB a stage
 ACCEPTED, DONE, GIVEN_UP = "accepted", "done", "given up"
+GIVE_UP = "give-up"  # the order that another one is given up
 
 
 class Desk:
@@ -43,6 +44,7 @@ class Desk:
             self._asked = under(self._asked, each.plan)
         self._orders: list[dict[str, Any]] = []
         self._keys: dict[str, dict[str, Any]] = {}
+        self._unwanted: dict[int, int] = {}  # orders that are to be given up, and by which order
         self._last: RunStep | None = None
         self._watchers: list[SimpleQueue[dict[str, Any] | None]] = []
         journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
@@ -62,6 +64,8 @@ class Desk:
         if not isinstance(key, str) or not key:
             remedy = "give a text of your own, another one for each order"
             raise InputError("an order needs a key, by which it is known when it comes twice", remedy=remedy)
+        if request.get("order") == GIVE_UP:
+            return self._give_up(request, key)
         order = order_of_document(request)
         with self._lock:
             if key in self._keys:
@@ -72,6 +76,25 @@ class Desk:
             self._asked = under(self._asked, change.plan)
             self._queue.append(change)
             self._orders.append({"order": number, "kind": order.kind, "state": ACCEPTED})
+            self._keys[key] = {ACCEPTED: number}
+            return self._keys[key]
+
+    def _give_up(self, request: dict[str, Any], key: str) -> dict[str, Any]:
+        """An order that another one, the one under way where it names none, is given up at the next border."""
+        if unknown := sorted(request.keys() - {"order", "number"}):
+            raise InputError("is unknown", source="order", key=unknown[0][:60], remedy=f"'{GIVE_UP}' takes number")
+        with self._lock:
+            if key in self._keys:
+                return self._keys[key]
+            open_ = [each["order"] for each in self._orders if each["state"] == ACCEPTED and each["kind"] != GIVE_UP]
+            wanted = request.get("number", open_[0] if open_ else None)
+            if not isinstance(wanted, int) or wanted not in open_:
+                remedy = f"name one of {', '.join(map(str, open_))}" if open_ else "nothing has to be done"
+                raise InputError("no such order is under way", source="order", value=str(wanted)[:60], remedy=remedy)
+            number = len(self._orders) + 1
+            self._journal.write(kind="order", order=number, key=key, asked=request)
+            self._orders.append({"order": number, "kind": GIVE_UP, "state": ACCEPTED})
+            self._unwanted.setdefault(wanted, number)
             self._keys[key] = {ACCEPTED: number}
             return self._keys[key]
 
@@ -110,7 +133,17 @@ class Desk:
     def due(self, done: int, now: RunJob) -> PlanChange | None:
         """The next change that was ordered."""
         with self._lock:
-            return self._queue.pop(0) if self._queue else None
+            change = self._queue.pop(0) if self._queue else None
+        if change is None or not (why := self.unwanted(change)):
+            return change
+        self.gave_up(change, why)
+        return None
+
+    def unwanted(self, what: PlanChange) -> str:
+        """Why an order is to be given up; empty: it is not."""
+        with self._lock:
+            by = self._unwanted.get(what.order)
+            return "" if by is None else f"order {by} asked for it"
 
     def changed(self, what: Changed, now: RunJob) -> None:
         """An order has been carried out."""
@@ -130,6 +163,7 @@ class Desk:
             self._now = now
             if what.order:
                 self._orders[what.order - 1] |= {"state": DONE, **told}
+                self._answer_unwanted(what.order, {"state": GIVEN_UP, "why": f"order {what.order} was done before"})
 
     def gave_up(self, what: PlanChange, told: str) -> None:
         """An order could not be carried out; those that build upon it are void, too."""
@@ -138,8 +172,15 @@ class Desk:
             for each in (what, *self._queue):
                 if each.order:
                     self._orders[each.order - 1] |= {"state": GIVEN_UP, "why": told}
+                    self._answer_unwanted(each.order, {"state": DONE, "after_step": self._done})
             self._queue.clear()
             self._asked = self._now
+
+    def _answer_unwanted(self, order: int, told: dict[str, Any]) -> None:
+        """What became of the order that another one is given up."""
+        by = self._unwanted.pop(order, None)
+        if by is not None:
+            self._orders[by - 1] |= told
 
     def made(self, step: RunStep) -> None:
         """A step has been made."""

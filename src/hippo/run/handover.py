@@ -19,6 +19,7 @@ from hippo.problem.transport import HIPPO, Transport, lost_s
 from hippo.run.work import Work, Worker
 
 STATE = 3  # numbers per parameter: master, first and second moment
+GRADIENT = 1  # number per parameter of each step that a copy is kept in step
 NOBODY: Mapping[int, int] = MappingProxyType({})
 
 

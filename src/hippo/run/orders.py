@@ -23,6 +23,9 @@ from hippo.score.judge import fits
 
 SOURCE = "order"
 WAYS = ("two-level", "ring")
+BACKGROUND = "background"
+MOVES = ("stop", BACKGROUND)
+"""How layers move: while training stands still, or beside it."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0) -> Pl
         raise InputError(str(violation), source=SOURCE, remedy=violation.remedy)
     changed = under(job, plan)
     check_job(changed, source=SOURCE)
-    change = PlanChange(plan, order.after_step, number)
+    change = PlanChange(plan, order.after_step, number, order.values.get("way") == BACKGROUND)
     check_change(job, change, source=SOURCE)
     if not job.options.stand_in and job.options.device != "cpu" and not fits(job.problem, plan):
         raise InputError("does not fit into the memory of its devices", source=SOURCE, value=order.kind)
@@ -149,6 +152,11 @@ def _every(job: RunJob, values: Mapping[str, Any]) -> Plan:
 
 def _plan(job: RunJob, values: Mapping[str, Any]) -> Plan:
     """Another plan of the same model over the same links: layers move, replicas join and leave."""
+    if (way := values.get("way", MOVES[0])) not in MOVES:
+        raise UnknownNameError("way", way[:60], MOVES, source=SOURCE, key="way")
+    if way == BACKGROUND and job.options.runtime == "torch":
+        remedy = "give way 'stop'"
+        raise InputError("is not for torch's runtime, which begins anew", source=SOURCE, value=way, remedy=remedy)
     problem, plan = plan_from_document(values["plan"], source=SOURCE)
     if problem.model != job.problem.model or problem.workload != job.problem.workload:
         remedy = "make the plan from the model and workload that run"
@@ -181,7 +189,12 @@ KINDS: Mapping[str, OrderKind] = MappingProxyType(
         ),
         "all-reduce": OrderKind(_all_reduce, {"way": str}, "two-level, or ring"),
         "every": OrderKind(_every, {"steps": int}, "local SGD: steps between two sums"),
-        "plan": OrderKind(_plan, {"plan": dict}, "another plan: layers move, replicas join and leave"),
+        "plan": OrderKind(
+            _plan,
+            {"plan": dict, "way": str},
+            "another plan: layers move, replicas join and leave",
+            frozenset({"way"}),
+        ),
     }
 )
 """Orders that change a plan."""

@@ -1,11 +1,12 @@
 """The program of one process: ``python -m hippo.run.process FOLDER PROCESS``.
 
-It does what the launcher says, one JSON object a line: on stdin ``{"prepare": version}``, ``{"hand": version}``,
-``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``, ``{"abort": step}``,
-``{"save": folder}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``, ``{"handed": ..}``, ``{"beat": ..}``,
-``{"agreed": step, ..}``, ``{"done": step, ..}``, ``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": ..}`` or
-``{"failed": ..}``. A version is prepared beside the step that runs. Nobody changes a weight before all have agreed on
-gradients, so a step that breaks can be given up by all. When stdin ends the launcher is gone, and so is the process.
+It does what the launcher says, one JSON object a line: on stdin ``{"prepare": version}``, ``{"forget": version}``,
+``{"hand": version}``, ``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``,
+``{"abort": step}``, ``{"save": folder}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``, ``{"streams": ..}``,
+``{"handed": ..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``, ``{"done": step, ..}``, ``{"broken": ..}``,
+``{"aborted": step}``, ``{"saved": ..}`` or ``{"failed": ..}``. A version is prepared beside the step that runs. Nobody
+changes a weight before all have agreed on gradients, so a step that breaks can be given up by all. When stdin ends the
+launcher is gone, and so is the process.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ def main() -> None:
                 Thread(target=answer, args=(partial(_prepare, seat, order, line),), daemon=True).start()
             elif "hand" in order:
                 _hand(seat, order["hand"], line)
+            elif "forget" in order:
+                seat.forget()
             elif "save" in order:
                 _save(seat, Path(order["save"]))
                 line.say(saved=process)
@@ -116,8 +119,14 @@ def _reason(error: BaseException) -> str:
 
 
 def _prepare(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
-    seat.prepare(order["prepare"], order["after"])
-    line.say(prepared=order["prepare"])
+    number = order["prepare"]
+    try:
+        seat.prepare(number, order["after"], background=order.get("background", False))
+    except Exception:
+        if seat.wants(number):
+            raise
+        return  # it was given up, and whoever was to be met has gone
+    line.say(prepared=number)
 
 
 def _hand(seat: Seat, number: int, line: LauncherLine) -> None:
@@ -147,7 +156,9 @@ def _step(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
 def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None:
     runner = seat.runner
     assert runner is not None
-    runner.update(step, started_s)
+    seat.update(step, started_s)
+    if seat.streaming is not None:
+        line.say(streams=seat.streaming.told())
     operations = [[one.kind, one.chunk, one.wave, one.start_s, one.end_s] for one in runner.done]
     asking = getattr(runner, "asking", None)
     line.say(done=step, operations=operations, asked=[] if asking is None else [asking.asked, asking.asked_s])

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -36,8 +36,9 @@ GRACE_S = 3.0  # for processes to end by themselves
 ABORT_S = 10.0  # for processes to give a step up
 NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have told
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
+REST_STEPS = 0.5  # of a move in the background: what may be left for the border, as a share of a step
 PROGRAM = "hippo.run.process"
-ANSWERS = frozenset(("prepared", "handed", "agreed", "done", "aborted", "saved"))
+ANSWERS = frozenset(("prepared", "streams", "handed", "agreed", "done", "aborted", "saved"))
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
 
 
@@ -210,6 +211,7 @@ class _Coming:
     version: Version
     change: PlanChange
     began_s: float
+    streams: bool = False  # layers go in the background
 
     def crew(self, now: Version) -> tuple[int, ...]:
         """Who takes part: those who are there, and those who come."""
@@ -225,6 +227,8 @@ class Conductor:
         self._coming: _Coming | None = None
         self._again: PlanChange | None = None  # what was given up when a process was lost
         self._fresh, self._numbered = len(self.version.members), 0
+        self._stale = False  # messages of what was given up may be under way
+        self._step_s = inf  # of the last step
         self._ask(self.version, self.version.members)
         crew.gather("prepared", self.version.members, number=0)
 
@@ -243,6 +247,7 @@ class Conductor:
             except LostError as error:
                 self._go_on_without(error, number)
         found = self.crew.finish(number, self.version)
+        self._step_s = found.seconds
         self._stretches[-1][2].append(found)
         return found
 
@@ -291,17 +296,47 @@ class Conductor:
         if coming is None:
             return
         after, crew = coming.change.after_step, coming.crew(self.version)
-        if (done >= after) if after is not None else self.crew.said("prepared", crew, number=coming.version.number):
+        ready = self.crew.said("prepared", crew, number=coming.version.number)
+        told = self.crew.streams(self.version.members, coming.version.number)
+        why = self._changes.unwanted(coming.change)
+        if broken := next((one["broken"] for one in told if one["broken"]), ""):
+            why = f"layers could not be sent: {broken}"
+        if why:
+            if ready:  # nobody waits for who is dismissed
+                self._give_up(coming, why)
+        elif (done >= after) if after is not None else ready and self._nearly_there(coming, told):
             self._go_over(coming, done, ended_s)
 
-    def _prepare(self, change: PlanChange) -> None:
-        version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh)
-        version = replace(version, number=self._numbered + 1)
-        self._fresh = max(self._fresh, 1 + max(version.members))
-        self._coming = _Coming(version, change, time.monotonic())
-        self._ask(version, self._coming.crew(self.version))
+    def _nearly_there(self, coming: _Coming, told: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether what is still to send of layers that stream is little for a standstill."""
+        if not coming.streams:
+            return True
+        if len(told) < len(self.version.members):  # somebody has not ended a step since
+            return False
+        return all(one["left_s"] <= REST_STEPS * self._step_s for one in told)
 
-    def _ask(self, version: Version, crew: Sequence[int]) -> None:
+    def _give_up(self, coming: _Coming, why: str) -> None:
+        """The run goes on as it is; who was to come leaves."""
+        now = self.version
+        self.crew.say(now.members, forget=coming.version.number)
+        self.crew.dismiss([process for process in coming.version.members if process not in now.members])
+        self._coming, self._stale = None, True
+        self._changes.gave_up(coming.change, why)
+
+    def _prepare(self, change: PlanChange) -> None:
+        version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh, broken=self._stale)
+        version, self._stale = replace(version, number=self._numbered + 1), False
+        self._fresh = max(self._fresh, 1 + max(version.members))
+        streams = change.background and self._moves(version)
+        self._coming = _Coming(version, change, time.monotonic(), streams)
+        self._ask(version, self._coming.crew(self.version), background=streams)
+
+    def _moves(self, new: Version) -> bool:
+        """Whether layers have to go from one process to another."""
+        cluster = new.job.problem.cluster
+        return bool(hands(self.version.job.work, new.job.work, cluster, self.version.kept(new)))
+
+    def _ask(self, version: Version, crew: Sequence[int], *, background: bool = False) -> None:
         """Lets processes make ready for a version; those that are new start."""
         self._numbered = version.number
         version.write(self.crew.folder)
@@ -309,15 +344,15 @@ class Conductor:
             if process not in self.crew.processes:
                 self.crew.start(process, version.job.work.workers[rank])
         after = None if version.number == 0 else self.version.number
-        self.crew.say(crew, prepare=version.number, after=after)
+        self.crew.say(crew, prepare=version.number, after=after, background=background)
 
     def _go_over(self, coming: _Coming, done: int, ended_s: float) -> None:
         crew, new = coming.crew(self.version), coming.version
         told = self.crew.gather("prepared", crew, number=new.number)
-        prepared_s = max(each["heard_s"] for each in told) - coming.began_s
-        sent, began_s = 0, time.monotonic()
+        ready_s = max(each["heard_s"] for each in told)
+        sent, began_s = 0, ready_s if coming.streams else time.monotonic()
         moved, predicted_s = expected(self.version, new)
-        if hands(self.version.job.work, new.job.work, new.job.problem.cluster, self.version.kept(new)):
+        if self._moves(new):
             self.crew.say(crew, hand=new.number)
             sent = sum(each["sent"] for each in self.crew.gather("handed", crew, number=new.number))
         measured_s = time.monotonic() - began_s
@@ -330,7 +365,8 @@ class Conductor:
             measured_s,
             time.monotonic() - ended_s,
             sent,
-            prepared_s,
+            ready_s - coming.began_s,
+            background=coming.streams,
         )
         self._coming = None
         self._went_over(new, found)
@@ -426,6 +462,11 @@ class Crew:
             return
         for key in ANSWERS & told.keys():
             self._told.setdefault(key, {})[process] = told
+
+    def streams(self, whom: Sequence[int], number: int) -> list[dict[str, Any]]:
+        """How far layers are that stream towards a version, as those have told who have."""
+        told = self._told.get("streams", {})
+        return [told[each]["streams"] for each in whom if each in told and told[each]["streams"]["version"] == number]
 
     def begin(self, number: int, version: Version) -> None:
         """Conducts a step up to where all have agreed on gradients; ``RunError`` where its loss is no number."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from hippo.run.dispatching import WorkerNoise, noise_for, problem_of, rank_of
@@ -37,6 +39,7 @@ from hippo.run.executor.local_sgd import (
     share,
 )
 from hippo.run.executor.step import Habits, Runner, Ties
+from hippo.run.executor.streaming import Streaming
 from hippo.run.handover import stays
 from hippo.run.model.stage import ALONE, Part, settings_of
 from hippo.run.model.store import load
@@ -68,7 +71,7 @@ class PreparedSeat:
     worker: Worker | None  # None: it leaves
     met: Met
     part: Part | None  # None: it only waits, or leaves
-    handing: Handing | None  # None: nothing was before
+    handing: Handing | Streaming | None  # None: nothing was before
     runner: Runner | TorchRunner | None = None  # None: it leaves
 
 
@@ -84,10 +87,11 @@ class Seat:
         self._meeting, self._inbox = Meeting(folder, process, device=device), Inbox()
         self._next: PreparedSeat | None = None
         self._asked = 0
+        self._changing = Lock()  # weights, or what comes next
 
-    def prepare(self, number: int, after: int | None = None) -> None:
+    def prepare(self, number: int, after: int | None = None, *, background: bool = False) -> None:
         """Makes ready for a version that follows another (``after``; None: nothing was before); may be called while a
-        step runs."""
+        step runs. ``background``: layers begin to stream."""
         self._asked = number
         new = Version.read(self.folder, number)
         old = None if after is None else Version.read(self.folder, after)
@@ -103,12 +107,21 @@ class Seat:
         elif worker is not None:
             met = _meet(new, worker, meeting, inbox)
             part = None if new.job.options.stand_in else self._part(new, worker, met.team)
-        handing = None if old is None else Handing(old, new, self.process, meeting, (self.part, part))
+        handing: Handing | Streaming | None = None
+        if old is not None and background:
+            handing = Streaming(old, new, self.process, self.folder, (self.part, part))
+        elif old is not None:
+            handing = Handing(old, new, self.process, meeting, (self.part, part))
         prepared = PreparedSeat(new, worker, met, part, handing, runner)
         if runner is None and worker is not None:
             prepared = replace(prepared, runner=self._runner(prepared))
-        if self._asked == number:  # else it was given up meanwhile
-            self._meeting, self._next = meeting, prepared
+        with self._changing:
+            if self._asked == number:
+                self._meeting, self._next = meeting, prepared
+                if self.streaming is not None:
+                    self.streaming.begin()
+            elif handing is not None:  # it was given up meanwhile
+                handing.close()
         if after is None:  # what follows may be prepared before the first step
             self.enter()
 
@@ -117,6 +130,21 @@ class Seat:
         assert self._next is not None, "a version is prepared first"
         assert self._next.handing is not None, "layers are handed over from a version before"
         return self._next.handing.do()
+
+    def update(self, step: int, started_s: float) -> None:
+        """Weights change: the step is made. What streams is told by which gradients."""
+        assert self.runner is not None, "no step was begun"
+        with self._changing:
+            if self.streaming is None:
+                self.runner.update(step, started_s)
+            else:
+                self.streaming.made(step, partial(self.runner.update, step, started_s))
+
+    @property
+    def streaming(self) -> Streaming | None:
+        """The move that goes on beside the training."""
+        coming = None if self._next is None else self._next.handing
+        return coming if isinstance(coming, Streaming) else None
 
     def enter(self) -> None:
         """The next version is the one that runs."""
@@ -148,7 +176,19 @@ class Seat:
         """As before the step that was begun; whoever it heard from is heard no more."""
         assert self.runner is not None, "no step was begun"
         self.runner.give_up()
-        self._inbox, self._next, self._asked = Inbox(), None, -1
+        self._inbox = Inbox()
+        self.forget()
+
+    def forget(self) -> None:
+        """Whatever is prepared, or being prepared, is given up."""
+        with self._changing:
+            coming, self._next, self._asked = self._next, None, -1
+        if coming is not None and coming.handing is not None:
+            coming.handing.close()
+
+    def wants(self, number: int) -> bool:
+        """Whether a version that is being prepared has not been given up."""
+        return self._asked == number
 
     def _part(self, new: Version, worker: Worker, team: GroupTeam | None) -> Part:
         """The layers of a worker: those that its process holds already, others as at the start of the training."""

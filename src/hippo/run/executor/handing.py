@@ -19,7 +19,7 @@ from hippo.run.executor.channels import Meeting, settle
 from hippo.run.handover import STATE, Hand, hands
 from hippo.run.model.optimizer import AdamState
 from hippo.run.model.stage import Part
-from hippo.run.model.weights import Weight, WeightForm, forms
+from hippo.run.model.weights import WeightForm, forms
 from hippo.run.version import Version
 from hippo.run.work import Work
 
@@ -87,17 +87,78 @@ class Both:
         return forms(work.model, hand.layer, work.parts)
 
 
-def views(part: Part, piece: Piece, size: int) -> tuple[Weight, AdamState, list[Tensor]]:
-    """The weight of a piece, its state, and the three views that travel; ``size``: ranks of the holder's team."""
+@dataclass(frozen=True, eq=False)
+class PieceViews:
+    """What a process holds of a piece: its state, and the sum of its gradients."""
+
+    state: AdamState
+    total: Tensor
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The three that travel."""
+        return [self.state.master, self.state.first, self.state.second]
+
+
+def views(part: Part, piece: Piece, size: int) -> PieceViews:
+    """Views of a piece in a part that holds it; ``size``: ranks of the holder's team."""
     layer = piece.layer
     if piece.name == MATRIX and piece.name not in part.states.get(layer, {}):
         layer = 0 if 0 in part.weights else part.model.num_layers - 1  # embedding and head share it
     weight, state = part.weights[layer][piece.name], part.states[layer][piece.name]
-    tensors = [state.master, state.first, state.second]
     if piece.dim is None or piece.parts == 1:
-        return weight, state, tensors
+        return PieceViews(state, weight.total)
     held = piece.parts // (size if weight.form.split is not None else 1)
-    return weight, state, [tensor.chunk(held, dim=piece.dim)[piece.at % held] for tensor in tensors]
+    tensors = (state.master, state.first, state.second, weight.total)
+    master, first, second, total = (one.chunk(held, dim=piece.dim)[piece.at % held] for one in tensors)
+    return PieceViews(AdamState(master, first, second), total)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What one process gives and takes when a version of the run follows another: pieces by layer, by process."""
+
+    both: Both
+    give: Mapping[int, Mapping[int, list[Piece]]]
+    take: Mapping[int, Mapping[int, list[Piece]]]
+    own: Mapping[int, list[Piece]]  # it has them, cut otherwise
+
+    @classmethod
+    def of(cls, old: Version, new: Version, process: int) -> Exchange:
+        """Of a process, whether it gives, takes or does neither."""
+        both = Both.of(old, new)
+        give: dict[int, dict[int, list[Piece]]] = {}
+        take: dict[int, dict[int, list[Piece]]] = {}
+        for (one, two), layers in both.messages().items():
+            source, destination = old.members[one], new.members[two]
+            if source == process:
+                give[destination] = layers
+            if destination == process:
+                take[source] = layers
+        give.pop(process, None)
+        own = take.pop(process, {})
+        return cls(both, give, take, own)
+
+    def room(self, part: Part | None, pieces: list[Piece]) -> list[Tensor]:
+        """The tensors of some pieces, three of each; of a stand-in: as many numbers as its layers have."""
+        if part is not None:
+            return [one for piece in pieces for one in views(part, piece, part.split.size).tensors]
+        layers = self.both.new.model.layers
+        return [torch.zeros(STATE * round(layers[piece.layer].parameters)) for piece in pieces]
+
+    @torch.no_grad()
+    def put_own(self, before: Part | None, after: Part | None) -> None:
+        """What the process has, cut as it needs it from now on; weights of less precision follow their masters."""
+        if before is not None:
+            for pieces in self.own.values():
+                for one, two in zip(self.room(before, pieces), self.room(after, pieces), strict=True):
+                    two.copy_(one)
+        if after is not None:
+            for layer, states in after.states.items():
+                for name, state in states.items():
+                    value = after.weights[layer][name].value
+                    if value.dtype != state.master.dtype:
+                        value.detach().copy_(state.master)
 
 
 class Handing:
@@ -110,19 +171,10 @@ class Handing:
     def __init__(
         self, old: Version, new: Version, process: int, meeting: Meeting, parts: tuple[Part | None, Part | None]
     ) -> None:
-        self.both, (self._before, self._after) = Both.of(old, new), parts
-        found = self.both.messages()
-        give: dict[int, dict[int, list[Piece]]] = {}
-        take: dict[int, dict[int, list[Piece]]] = {}
-        for (one, two), layers in found.items():
-            source, destination = old.members[one], new.members[two]
-            if source == process:
-                give[destination] = layers
-            if destination == process:
-                take[source] = layers
+        exchange = self._exchange = Exchange.of(old, new, process)
+        self._before, self._after = parts
         self.device = new.job.options.device
-        self._own = take.pop(process, {})
-        give.pop(process, None)
+        give, take = exchange.give, exchange.take
         ways = {f"hand-{process:06d}-{other:06d}": (process, other) for other in give}
         ways |= {f"hand-{other:06d}-{process:06d}": (other, process) for other in take}
         groups = {pair: meeting.group(name, pair) for name, pair in sorted(ways.items())}
@@ -130,17 +182,10 @@ class Handing:
         self._posted: list[tuple[Any, Tensor, list[Piece]]] = []
         for other, layers in take.items():
             for tag, pieces in enumerate(layers.values()):
-                tensors = self._room(self._after, pieces)
+                tensors = self._exchange.room(self._after, pieces)
                 like = tensors[0]
                 flat = torch.empty(sum(one.numel() for one in tensors), dtype=like.dtype, device=like.device)
                 self._posted.append((groups[other, process].recv([flat], 0, tag), flat, pieces))
-
-    def _room(self, part: Part | None, pieces: list[Piece]) -> list[Tensor]:
-        """The tensors of a message; of a stand-in: as many numbers as its layers have."""
-        if part is not None:
-            return [one for piece in pieces for one in views(part, piece, part.split.size)[2]]
-        layers = self.both.new.model.layers
-        return [torch.zeros(STATE * round(layers[piece.layer].parameters)) for piece in pieces]
 
     @torch.no_grad()
     def do(self) -> int:
@@ -148,32 +193,22 @@ class Handing:
         sent, total = [], 0
         for group, layers in self._give.items():
             for tag, pieces in enumerate(layers.values()):
-                flat = torch.cat([one.reshape(-1) for one in self._room(self._before, pieces)])
+                flat = torch.cat([one.reshape(-1) for one in self._exchange.room(self._before, pieces)])
                 sent.append((group.send([flat], 1, tag), flat))
                 total += flat.nbytes
-        if self._before is not None:
-            for pieces in self._own.values():
-                for one, two in zip(self._room(self._before, pieces), self._room(self._after, pieces), strict=True):
-                    two.copy_(one)
         for receiving, flat, pieces in self._posted:
             receiving.wait()
             at = 0
-            for tensor in self._room(self._after, pieces):
+            for tensor in self._exchange.room(self._after, pieces):
                 tensor.copy_(flat[at : at + tensor.numel()].view_as(tensor))
                 at += tensor.numel()
         self._posted.clear()
         for sending, _ in sent:
             sending.wait()
-        if self._after is not None:
-            _round(self._after)
+        self._exchange.put_own(self._before, self._after)
         settle(self.device)  # the process may end as soon as it has answered
         return total
 
-
-def _round(part: Part) -> None:
-    """Weights of less precision follow their master copies."""
-    for layer, states in part.states.items():
-        for name, state in states.items():
-            value = part.weights[layer][name].value
-            if value.dtype != state.master.dtype:
-                value.detach().copy_(state.master)
+    def close(self) -> None:
+        """It is given up: what was posted stays so in its groups, which nobody uses again."""
+        self._posted.clear()

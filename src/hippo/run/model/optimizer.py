@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,9 +46,20 @@ def moments(weight: Weight) -> AdamState:
 def update(pairs: Iterable[tuple[Weight, AdamState]], step: int, rates: AdamRates) -> None:
     """One step (the first is 1) with the summed gradients, which are cleared."""
     weights, states = zip(*pairs, strict=True)
+    advance(states, [weight.total for weight in weights], step, rates)
+    for weight, state in zip(weights, states, strict=True):
+        if state.master.dtype != weight.value.dtype:
+            weight.value.detach().copy_(state.master)
+        weight.total.zero_()
+
+
+@torch.no_grad()
+def advance(states: Sequence[AdamState], gradients: Sequence[Tensor], step: int, rates: AdamRates) -> None:
+    """States of a step (the first is 1) later. Each number follows from its own gradient alone, so who is told the
+    gradients of a part of a weight makes the same state of it."""
     adamw(
         [state.master for state in states],
-        [weight.total for weight in weights],
+        list(gradients),
         [state.first for state in states],
         [state.second for state in states],
         [],
@@ -62,7 +73,3 @@ def update(pairs: Iterable[tuple[Weight, AdamState]], step: int, rates: AdamRate
         weight_decay=rates.decay,
         eps=rates.epsilon,
     )
-    for weight, state in zip(weights, states, strict=True):
-        if state.master.dtype != weight.value.dtype:
-            weight.value.detach().copy_(state.master)
-        weight.total.zero_()

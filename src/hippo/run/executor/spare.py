@@ -1,0 +1,183 @@
+"""What training leaves of a link: how much may be sent to a place now without being in anybody's way. Linux; no torch.
+
+No network between sites knows classes, so priority is the sender's own: all connections of this node to the place are
+looked at (the kernel's ``sock_diag``, without rights), and bytes are added only where those that are under way, whoever
+sent them, do not fill the pipe: ``outstanding < rate x least round trip``. A message of training that begins makes
+them more, and nothing is added until it has left; a queue before the link is never built, so a message waits for the
+few kB of one moment. The rate is the most that was acknowledged lately, of all connections together: it follows a link
+that moves. Where the kernel does not tell, TCP shares the link as it does.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Event
+
+TICK_S = 0.002
+HOLD_S = 3.0  # of the rate: what a link carried longer ago says nothing of it
+ABOVE = 1.1  # of the pipe, and of the rate: by how much to try for more, as links get quicker, too
+LEAST_BYTES = 64_000  # beyond the pipe: it is little on quick links, and fills short ones
+STUCK_S = 1.0  # whose bytes nobody acknowledges for so long is not training
+SHORTEST_S = 0.1  # over which a rate is measured
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One connection to a place."""
+
+    ports: tuple[int, int]  # of this side and of the other
+    outstanding_bytes: int  # written, and not acknowledged yet
+    acknowledged_bytes: int
+    least_rtt_s: float
+
+
+# --------------------------------------------------------------------------------------------------------- connections
+# struct inet_diag_req_v2 and inet_diag_msg of linux/inet_diag.h, struct tcp_info of linux/tcp.h.
+
+_SOCK_DIAG, _BY_FAMILY, _DUMP, _DONE, _ERROR = 4, 20, 0x301, 3, 2
+_ESTABLISHED, _INFO = 1 << 1, 2
+_REQUEST = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ESTABLISHED) + bytes(48)
+_ACKNOWLEDGED, _LEAST_RTT = 120, 148  # in tcp_info
+
+
+class Connections:
+    """This node's TCP connections."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
+        self._socket.settimeout(1.0)
+
+    def to(self, address: str) -> list[Flow]:
+        """All to an IPv4 address; ``OSError`` where the kernel does not tell."""
+        place = socket.inet_aton(address)
+        self._socket.send(struct.pack("=IHHII", 16 + len(_REQUEST), _BY_FAMILY, _DUMP, 1, 0) + _REQUEST)
+        found = []
+        for kind, told in self._answers():
+            if kind == _ERROR:
+                raise OSError("the kernel tells nothing of connections")
+            if told[24:28] == place and (flow := _flow(told)) is not None:
+                found.append(flow)
+        return found
+
+    def _answers(self) -> Iterator[tuple[int, bytes]]:
+        """Type and body of every part of an answer."""
+        while True:
+            got, at = self._socket.recv(1 << 18), 0
+            while at + 16 <= len(got):
+                size, kind = struct.unpack_from("=IH", got, at)
+                if kind == _DONE:
+                    return
+                yield kind, got[at + 16 : at + size]
+                if kind == _ERROR:
+                    return
+                at += size + 3 & ~3
+
+    def close(self) -> None:
+        """Asks no more."""
+        self._socket.close()
+
+
+def _flow(told: bytes) -> Flow | None:
+    ports = struct.unpack_from(">HH", told, 4)
+    (outstanding,) = struct.unpack_from("=I", told, 60)
+    at = 72
+    while at + 4 <= len(told):
+        size, kind = struct.unpack_from("=HH", told, at)
+        if kind == _INFO and size >= 4 + _LEAST_RTT + 4:
+            (acknowledged,) = struct.unpack_from("=Q", told, at + 4 + _ACKNOWLEDGED)
+            (rtt_us,) = struct.unpack_from("=I", told, at + 4 + _LEAST_RTT)
+            return Flow(ports, outstanding, acknowledged, rtt_us / 1e6 if rtt_us < 1 << 31 else 0.0)
+        at += max(4, size + 3 & ~3)
+    return None
+
+
+# --------------------------------------------------------------------------------------------------------------- spare
+class Spare:
+    """Says how much a connection may send now."""
+
+    def __init__(self, connection: socket.socket, rate_bytes_per_s: float) -> None:
+        """``rate_bytes_per_s``: what the link should carry, until it is measured."""
+        self.rate_bytes_per_s = rate_bytes_per_s
+        self._address, port = connection.getpeername()
+        self._ports = connection.getsockname()[1], port
+        try:
+            self._connections: Connections | None = Connections()
+        except (OSError, AttributeError):  # no Linux, or not allowed
+            self._connections = None
+        self._flows: dict[
+            tuple[int, int], tuple[int, float]
+        ] = {}  # by ports: bytes acknowledged, and when that last changed
+        self._seen: deque[tuple[float, int]] = deque()  # when, bytes acknowledged by all
+        self._most: deque[tuple[float, float]] = deque()  # when, bytes/s: falling
+        self._acknowledged, self._active_s, self._at_s, self._tokens = 0, 0.0, 0.0, 0.0
+
+    def wait(self, wanted: int, hurry: Event) -> int:
+        """Comes back with a number of bytes, ``wanted`` at most, that may be sent; at once when there is ``hurry``."""
+        while not hurry.is_set():
+            room = self._room(time.monotonic())
+            if room is None:
+                return wanted
+            if room >= min(wanted, 1448):
+                granted = min(wanted, int(room))
+                self._tokens -= granted
+                return granted
+            hurry.wait(TICK_S)
+        return wanted
+
+    def _room(self, now_s: float) -> float | None:
+        """Bytes that may be added; None: nobody knows."""
+        if self._connections is None:
+            return None
+        try:
+            flows = self._connections.to(self._address)
+        except OSError:
+            self._connections = None
+            return None
+        outstanding, rtt_s = 0, 0.0
+        for flow in flows:
+            before, changed_s = self._flows.get(flow.ports, (flow.acknowledged_bytes, now_s))
+            self._acknowledged += max(0, flow.acknowledged_bytes - before)
+            if flow.acknowledged_bytes != before or not flow.outstanding_bytes:
+                changed_s = now_s
+            self._flows[flow.ports] = flow.acknowledged_bytes, changed_s
+            if flow.ports == self._ports:
+                rtt_s = flow.least_rtt_s
+            if flow.ports == self._ports or now_s - changed_s < STUCK_S:
+                outstanding += flow.outstanding_bytes
+        elapsed_s = min(now_s - self._at_s, 10 * TICK_S)  # who has slept has nothing saved up
+        self._at_s = now_s
+        self._measure(now_s, elapsed_s, max(SHORTEST_S, 2 * rtt_s))
+        rate = self.rate_bytes_per_s
+        self._tokens = min(self._tokens + ABOVE * rate * elapsed_s, max(LEAST_BYTES / 2, ABOVE * rate * 5 * TICK_S))
+        return min(self._tokens, ABOVE * rate * rtt_s + LEAST_BYTES - outstanding)
+
+    def _measure(self, now_s: float, elapsed_s: float, over_s: float) -> None:
+        """The most that was acknowledged in ``over_s`` seconds on end, in the last ``HOLD_S`` of sending."""
+        if elapsed_s >= 10 * TICK_S and self._seen and now_s - self._seen[-1][0] > over_s:
+            self._seen.clear()  # it had nothing to send: of that time nothing is known
+            return
+        self._active_s += elapsed_s
+        self._seen.append((now_s, self._acknowledged))
+        while len(self._seen) > 2 and now_s - self._seen[1][0] >= over_s:
+            self._seen.popleft()
+        span_s = now_s - self._seen[0][0]
+        if span_s < over_s:
+            return
+        rate = (self._acknowledged - self._seen[0][1]) / span_s
+        while self._most and self._most[-1][1] <= rate:
+            self._most.pop()
+        self._most.append((self._active_s, rate))
+        while self._active_s - self._most[0][0] > HOLD_S:
+            self._most.popleft()
+        if self._active_s > 1.0:
+            self.rate_bytes_per_s = max(self._most[0][1], LEAST_BYTES)
+
+    def close(self) -> None:
+        """Looks no more."""
+        if self._connections is not None:
+            self._connections.close()

@@ -1,0 +1,141 @@
+"""Layers that move beside the training: the loss is that of one process, and a move can be given up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hippo.errors import InputError
+from hippo.plan.codec import plan_to_document
+from hippo.plan.plan import Plan
+from hippo.run.change import PlanChange, Planned
+from hippo.run.control import Desk
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.journal import Journal
+from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
+from hippo.run.orders import change_of, order_of_document
+from hippo.run.run import Crew, Result, RunStep, run
+
+from .test_run import _none_left  # noqa: F401
+from .worlds import GPT2, PLANS, pipelines, problem
+
+STAGES = PLANS["stages"][1]
+MOVED = Plan(pipelines((4, [("a", 0, 5, 1, 1), ("b", 5, 6, 1, 1)])), 2)
+ALONE = Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2)
+TWICE = Plan(pipelines((2, [("a", 0, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
+
+
+def job(plan: Plan = STAGES, **options: Any) -> RunJob:
+    return RunJob(problem(GPT2), plan, RunOptions(**{"steps": 8, "precision": "fp64", "timeout_s": 20.0, **options}))
+
+
+def expected(job: RunJob) -> list[float]:
+    return list(losses(job.problem, settings_of(job), steps=job.options.steps, micro_batch=2))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every border waits until all have made ready, so that what happens does not hang on how quick they are."""
+    said = Crew.said
+
+    def waits(crew: Crew, key: str, whom: Sequence[int], *, number: int | None = None) -> bool:
+        while not said(crew, key, whom, number=number):
+            time.sleep(0.01)
+        return True
+
+    monkeypatch.setattr(Crew, "said", waits)
+
+
+def test_a_move_beside_the_training_goes_over_by_itself(patient: None):
+    """Where the link carries much, at the first border after all have told what is left."""
+    began = job(steps=4)
+    found = run(began, changes=Planned(PlanChange(MOVED, background=True)))
+    assert [step.loss for step in found.steps] == pytest.approx(expected(began), rel=1e-9)
+    (change,) = [each.change for each in found.stretches if each.change is not None]
+    assert (change.after_step, change.background) == (1, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (STAGES, MOVED),
+        (ALONE, TWICE),
+        (STAGES, PLANS["tensor parallel"][1]),
+        (PLANS["unlike shares"][1], ALONE),
+    ],
+)
+def test_a_move_beside_the_training_keeps_the_loss(one: Plan, two: Plan):
+    """Layers arrive at once here and are kept in step by the gradients of what follows, until after step 5."""
+    began = job(one)
+    moved = run(began, changes=Planned(PlanChange(two, 5, background=True)))
+    assert [step.loss for step in moved.steps] == pytest.approx(expected(began), rel=1e-9)
+    (change,) = [each.change for each in moved.stretches if each.change is not None]
+    assert (change.after_step, change.background) == (5, True)
+    stopped = run(began, changes=Planned(PlanChange(two, 5)))
+    assert [step.loss for step in moved.steps] == [step.loss for step in stopped.steps], "bit for bit"
+    assert change.sent_bytes > stopped.stretches[-1].change.sent_bytes, "gradients, too"  # type: ignore[union-attr]
+
+
+def given_up(began: RunJob, folder: Path, *, at: int) -> tuple[Desk, Result]:
+    """A run whose move, which waits for step 6, is given up after step ``at``, and which then moves by stopping."""
+    desk = Desk(began, Journal(folder / "journal"))
+    plan = plan_to_document(began.problem, TWICE)
+
+    def watch(step: RunStep) -> None:
+        desk.made(step)
+        if step.number == 1:
+            order = {"order": "plan", "key": "move", "plan": plan, "way": "background", "after_step": 6}
+            assert desk.answer(order) == {"accepted": 1}
+        if step.number == at:
+            assert desk.answer({"order": "give-up", "key": "stop"}) == {"accepted": 2}
+            assert desk.answer({"order": "give-up", "key": "stop"}) == {"accepted": 2}
+        if step.number == 6:
+            assert desk.answer({"order": "plan", "key": "again", "plan": plan}) == {"accepted": 3}
+
+    found = run(began, watch=watch, changes=desk)
+    desk.close()
+    return desk, found
+
+
+def test_a_move_that_is_given_up_leaves_the_run_as_it_was(patient: None, tmp_path: Path):
+    began = job(ALONE, steps=12)
+    desk, found = given_up(began, tmp_path, at=4)
+    assert [step.loss for step in found.steps] == pytest.approx(expected(began), rel=1e-9)
+    orders = desk.status()["orders"]
+    assert [each["state"] for each in orders] == ["given up", "done", "done"]
+    assert orders[0]["why"] == "order 2 asked for it"
+    assert [each.job.plan for each in found.stretches] == [ALONE, TWICE], "and moves later all the same"
+
+
+def test_what_cannot_be_given_up_is_refused(tmp_path: Path):
+    desk = Desk(job(), Journal(tmp_path / "journal"))
+    move = {"order": "plan", "key": "move", "plan": plan_to_document(problem(GPT2), MOVED), "way": "background"}
+    for request, told in (
+        ({"order": "give-up", "key": "1"}, "no such order is under way"),
+        ({"order": "give-up", "key": "1", "number": 7}, "no such order is under way"),
+        ({"order": "give-up", "key": "1", "number": True}, "no such order is under way"),
+        ({"order": "give-up", "key": "1", "speed": 7}, "speed: is unknown"),
+        ({**move, "way": "by ship"}, "unknown way 'by ship'"),
+        ({**move, "way": 3}, "way: must be a str"),
+    ):
+        assert told in desk.answer(request)["refused"]
+    assert desk.answer(move) == {"accepted": 1}
+    assert desk.answer({"order": "give-up", "key": "2", "number": 1}) == {"accepted": 2}
+    assert desk.due(0, job()) is None, "it was given up before it was begun"
+    assert [each["state"] for each in desk.status()["orders"]] == ["given up", "done"]
+    desk.close()
+
+
+def test_torchs_runtime_moves_by_stopping():
+    order = order_of_document({"order": "plan", "plan": plan_to_document(problem(GPT2), MOVED), "way": "background"})
+    torchs = job()
+    torchs = replace(torchs, options=replace(torchs.options, runtime="torch"))
+    with pytest.raises(InputError, match="is not for torch's runtime"):
+        change_of(order, torchs, done=0)
