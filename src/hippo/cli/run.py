@@ -87,7 +87,10 @@ class Choice:
         str, typer.Option(metavar="hippo|torch", help="hippo's executor, or torch.distributed.pipelining.")
     ] = "hippo"
     precision: Annotated[str, typer.Option(metavar="fp32|fp64|bf16", help="Of the real layers.")] = "fp32"
-    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="cuda: a GPU per process, messages by NCCL.")] = "cpu"
+    device: Annotated[
+        str,
+        typer.Option(metavar="cpu|cuda|shared", help="cuda: a GPU per process, NCCL; shared: one GPU for all, gloo."),
+    ] = "cpu"
     learning_rate: Annotated[float, typer.Option(metavar="RATE", help="Of AdamW.")] = 1e-3
     reference: Annotated[
         bool | None,

@@ -19,7 +19,7 @@ from hippo.schedule.schedule import order_of
 PRECISIONS = ("fp32", "fp64", "bf16")
 ORDERS = ("auto", "fixed", "ready")
 BACKWARDS = ("split", "whole")
-DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda", "shared")
 RUNTIMES = ("hippo", "torch")
 PACKED = ("none", "bf16", "fp8", "int8")
 """Kinds of compression that messages between domains are sent in; others are planned and waited for only."""
@@ -65,11 +65,13 @@ def check_machine(job: RunJob) -> None:
     """``InputError`` where this machine lacks what the processes of a job need: torch, a GPU for each."""
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "run", source="hippo run")
-    there = 0 if job.options.device != "cuda" else _gpus()
-    if job.options.device == "cuda" and there < job.plan.gpus:
-        told = f"needs a GPU per process: {job.plan.gpus}, and this machine has {there}"
-        remedy = "run it with --device cpu, or a plan for fewer GPUs"
-        raise InputError(told, source="--device", value="cuda", remedy=remedy)
+    device = job.options.device
+    wanted = {"cpu": 0, "cuda": job.plan.gpus, "shared": 1}[device]
+    there = _gpus() if wanted else 0
+    if there < wanted:
+        told = f"needs a GPU per process: {wanted}" if device == "cuda" else "needs a GPU"
+        remedy = "run it with --device cpu, or --device shared where one GPU can hold them all"
+        raise InputError(f"{told}, and this machine has {there}", source="--device", value=device, remedy=remedy)
 
 
 def _gpus() -> int:
@@ -86,6 +88,9 @@ def _check_own(job: RunJob) -> None:
             option = f"--{name.replace('_', '-')}"
             remedy = f"leave out {option}, or --runtime torch"
             raise InputError("torch's runtime has its own way", source=option, value=str(value), remedy=remedy)
+    if job.options.device == "shared":
+        remedy = "use --device cuda with a GPU per process, or leave out --runtime torch"
+        raise InputError("torch's runtime sends from GPU to GPU", source="--device", value="shared", remedy=remedy)
 
 
 def _check_dispatch(job: RunJob, source: str) -> None:

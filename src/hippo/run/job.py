@@ -36,7 +36,7 @@ class RunOptions:
     stand_in: bool = False  # waits in place of layers; messages are real
     lanes: bool = False  # of a stand-in: a process per data-parallel lane, not per stage
     precision: str = "fp32"  # of the real layers: fp32, fp64, bf16
-    device: str = "cpu"  # cpu, cuda
+    device: str = "cpu"  # cpu; cuda: a GPU a process, messages by NCCL; shared: one GPU for all, messages by gloo
     seed: int = 0
     learning_rate: float = 1e-3
     timeout_s: float = 60.0  # without any progress, or of one message
@@ -55,6 +55,16 @@ class RunOptions:
         check_fields(self)
         for name, (low, high) in LIMITS.items():
             check_range(name, getattr(self, name), low, high)
+
+    @property
+    def computes_on(self) -> str:
+        """Where layers lie, as torch names it: cpu, cuda."""
+        return "cpu" if self.device == "cpu" else "cuda"
+
+    @property
+    def talks_on(self) -> str:
+        """Where messages lie: cpu (gloo), cuda (NCCL, which takes no two processes on one GPU)."""
+        return "cuda" if self.device == "cuda" else "cpu"
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def main() -> None:
             os._exit(1)
 
     def work() -> None:
-        seat = Seat(folder, process, line.beat, device=Version.read(folder, 0).job.options.device)
+        seat = Seat(folder, process, line.beat, Version.read(folder, 0).job.options)
         line.broken_off, started_s = seat.break_off, 0.0
         while "stop" not in (order := line.orders.get()):
             if "prepare" in order:

@@ -41,6 +41,7 @@ from hippo.run.executor.local_sgd import (
 from hippo.run.executor.step import Habits, Runner, Ties
 from hippo.run.executor.streaming import Streaming
 from hippo.run.handover import stays
+from hippo.run.job import RunOptions
 from hippo.run.model.stage import ALONE, Part, settings_of
 from hippo.run.model.store import load
 from hippo.run.model.weights import TensorSplit
@@ -78,13 +79,16 @@ class PreparedSeat:
 class Seat:
     """A process of a run."""
 
-    def __init__(self, folder: Path, process: int, beat: Callable[[str], None], *, device: str = "cpu") -> None:
+    def __init__(
+        self, folder: Path, process: int, beat: Callable[[str], None], options: RunOptions | None = None
+    ) -> None:
+        options = options or RunOptions()
         self.folder, self.process, self.beat = folder, process, beat
-        claim(device, process)
+        claim(options.device, process)
         self.version: Version | None = None
         self.part: Part | None = None
         self.runner: Runner | TorchRunner | None = None
-        self._meeting, self._inbox = Meeting(folder, process, device=device), Inbox()
+        self._meeting, self._inbox = Meeting(folder, process, talks_on=options.talks_on), Inbox()
         self._next: PreparedSeat | None = None
         self._asked = 0
         self._changing = Lock()  # weights, or what comes next
@@ -291,7 +295,7 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
     agreed = [*buckets(work, worker), *buckets(inner_work(work, worker), worker)]
     sums = {bucket.name: levels(problem, work, bucket.ranks) for bucket in agreed}
     names = {bucket.name: _name(kind, who, bucket.ranks) for bucket in agreed}
-    own = meeting.device == "cpu"  # NCCL knows no tags, which tell sums apart; it has a way of its own
+    own = meeting.talks_on == "cpu"  # NCCL knows no tags, which tell sums apart; it has a way of its own
     said = {name: messages(each, worker.rank) for name, each in sums.items() if own}
     for name, each in said.items():
         for message in each:
@@ -304,7 +308,7 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
     notes = {one: meeting.channel(_way(who, one, "note"), failed=inbox.failed) for one in mine if version.job.notes}
     team = None
     if len(members) > 1:
-        team = GroupTeam(made[team_name], len(members), worker.tp_index, meeting.device)
+        team = GroupTeam(made[team_name], len(members), worker.tp_index, version.job.options.computes_on)
     groups: dict[str, Any] = {name: made[names[name]] for name in sums if not own}
     short = {one.rank: LOCAL_BYTES // 4 for one in work.workers if work.whole_stages and one.domain == worker.domain}
     for name, each in said.items():

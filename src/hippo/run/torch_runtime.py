@@ -246,7 +246,9 @@ class TorchRunner:
         module: Any = ChunkOfLayers(self.part, chunk) if self.part is not None else self._waits(chunk)
         given, made = self._example(index - 1), self._example(index)
         options = {"input_args": given, "output_args": made, "num_stages": count}
-        return TimedStage(module, index, chunk, self._notes, device=torch.device(self.job.options.device), **options)
+        return TimedStage(
+            module, index, chunk, self._notes, device=torch.device(self.job.options.computes_on), **options
+        )
 
     def _waits(self, chunk: int) -> ChunkOfWaits:
         mine = self._times[self.worker.rank]
@@ -341,7 +343,7 @@ def prepare(
     name = f"column-{worker.pipeline}-{worker.lane}-{worker.tp_index}"
     store = dist.PrefixStore(name, dist.FileStore(str(folder / "store"), -1))
     dist.init_process_group(
-        "gloo" if options.device == "cpu" else "nccl",
+        "gloo" if options.talks_on == "cpu" else "nccl",
         store=store,
         rank=worker.stage,
         world_size=count,

@@ -39,10 +39,10 @@ class Codec:
         assert kind == "bf16" or kind in LARGEST, kind
         self.kind = kind
 
-    def room(self, like: Tensor) -> Tensor:
+    def room(self, like: Tensor, device: str = "cpu") -> Tensor:
         """Where a message for such a tensor fits."""
         size = 2 * like.numel() if self.kind == "bf16" else SCALE_BYTES + like.numel()
-        return torch.empty(size, dtype=torch.uint8, device=like.device)
+        return torch.empty(size, dtype=torch.uint8, device=device)
 
     @torch.no_grad()
     def encode(self, tensor: Tensor) -> Tensor:
@@ -128,10 +128,12 @@ Failed = Callable[[BaseException], None]
 
 
 class Channel:
-    """A group of two: rank 0 sends, rank 1 receives."""
+    """A group of two: rank 0 sends, rank 1 receives. gloo moves what lies in the machine's memory: what a GPU holds is
+    copied there and back.
+    """
 
-    def __init__(self, group: Any, *, failed: Failed, codec: Codec | None = None) -> None:
-        self._group, self._failed, self._codec = group, failed, codec
+    def __init__(self, group: Any, *, failed: Failed, codec: Codec | None = None, talks_on: str = "cpu") -> None:
+        self._group, self._failed, self._codec, self._talks_on = group, failed, codec, talks_on
         self._posted: SimpleQueue[tuple[Any, Tensor, Heard | None] | None] = SimpleQueue()
         self._thread = Thread(target=self._wait, daemon=True)
         self._thread.start()
@@ -139,20 +141,24 @@ class Channel:
     def receive(self, into: Tensor, tag: int, heard: Heard) -> None:
         """Posts a receive; ``heard`` is called, in another thread, when the message is there."""
         codec = self._codec
-        if codec is None:
+        if codec is None and into.device.type == self._talks_on:
             self._posted.put((self._group.recv([into], 0, tag), into, heard))
             return
-        message = codec.room(into)
+        message = torch.empty_like(into, device=self._talks_on) if codec is None else codec.room(into, self._talks_on)
 
-        def decoded() -> None:
-            codec.decode(message, into)
+        def unpacked() -> None:
+            if codec is None:
+                with torch.no_grad():
+                    into.copy_(message)
+            else:
+                codec.decode(message.to(into.device), into)
             heard()
 
-        self._posted.put((self._group.recv([message], 0, tag), message, decoded))
+        self._posted.put((self._group.recv([message], 0, tag), message, unpacked))
 
     def send(self, tensor: Tensor, tag: int) -> None:
         """Starts to send; the tensor must not change until it has gone (it is kept until then)."""
-        message = tensor if self._codec is None else self._codec.encode(tensor)
+        message = (tensor if self._codec is None else self._codec.encode(tensor)).detach().to(self._talks_on)
         self._posted.put((self._group.send([message], 1, tag), message, None))
 
     def close(self) -> None:
@@ -202,8 +208,8 @@ class Meeting:
     Processes are named by numbers that hold for the whole run, not by their ranks in a plan.
     """
 
-    def __init__(self, folder: Path, process: int, *, device: str = "cpu", era: int = 0) -> None:
-        self.process, self.device, self.era, self._folder = process, device, era, folder
+    def __init__(self, folder: Path, process: int, *, talks_on: str = "cpu", era: int = 0) -> None:
+        self.process, self.talks_on, self.era, self._folder = process, talks_on, era, folder
         self._store = dist.FileStore(str(folder / "store"), -1)
         self._gloo: Any = None
         self._made: dict[str, Any] = {}
@@ -212,7 +218,7 @@ class Meeting:
     def of(self, era: int) -> Meeting:
         """Where they meet after so many steps were given up: groups of an era before are left as they are, with
         whatever messages are under way in them."""
-        return self if era == self.era else Meeting(self._folder, self.process, device=self.device, era=era)
+        return self if era == self.era else Meeting(self._folder, self.process, talks_on=self.talks_on, era=era)
 
     def group(self, name: str, processes: Sequence[int]) -> Any:
         """The group of that name, of these processes, of which this is one; comes back when all are there.
@@ -227,7 +233,7 @@ class Meeting:
         """One direction of a group of two that was made; ``use`` tells channels of one group apart."""
         key = name, f"{codec.kind if codec else ''} {use}"
         if key not in self._channels:
-            self._channels[key] = Channel(self._made[name], failed=failed, codec=codec)
+            self._channels[key] = Channel(self._made[name], failed=failed, codec=codec, talks_on=self.talks_on)
         return self._channels[key]
 
     def close(self) -> None:
@@ -237,7 +243,7 @@ class Meeting:
 
     def _new(self, name: str, processes: Sequence[int]) -> Any:
         store, place = dist.PrefixStore(f"{self.era}-{name}", self._store), list(processes).index(self.process)
-        if self.device == "cpu":
+        if self.talks_on == "cpu":
             return dist.ProcessGroupGloo(store, place, len(processes), self._gloo_options())
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = PATIENCE
@@ -271,13 +277,13 @@ def settle(device: str) -> None:
 
 
 def claim(device: str, rank: int) -> None:
-    """Gives this process a device of its own; raises ``RuntimeError`` where there are too few."""
+    """Gives this process a device of its own, or all the first (shared); ``RuntimeError`` where there are too few."""
     if device == "cpu":
         return
-    count = torch.cuda.device_count()
-    if rank >= count:
-        raise RuntimeError(f"--device cuda needs a GPU per process, and this machine has {count}")
-    torch.cuda.set_device(rank)
+    count, own = torch.cuda.device_count(), rank if device == "cuda" else 0
+    if own >= count:
+        raise RuntimeError(f"--device {device} needs a GPU {'per process' if own else 'at least'}: there are {count}")
+    torch.cuda.set_device(own)
 
 
 class GroupTeam:

@@ -347,7 +347,7 @@ class Streaming:
         self, old: Version, new: Version, process: int, folder: Path, parts: tuple[Part | None, Part | None]
     ) -> None:
         self._exchange, (self._before, self._after) = Exchange.of(old, new, process), parts
-        self.number, self._device = new.number, new.job.options.device
+        self.number, self._device = new.number, new.job.options.computes_on
         self.closed, self._process = False, process
         own, patience_s = place(folder, new.number), new.job.options.timeout_s
         give, take = self._exchange.give, self._exchange.take

@@ -57,7 +57,7 @@ def settings_of(job: RunJob) -> StageSettings:
         TYPES[options.precision],
         job.plan.recompute == "full",
         AdamRates(options.learning_rate),
-        options.device,
+        options.computes_on,
     )
 
 
