@@ -173,7 +173,9 @@ class Handing:
     ) -> None:
         exchange = self._exchange = Exchange.of(old, new, process)
         self._before, self._after = parts
-        self._options = new.job.options
+        options = new.job.options
+        self._computes_on = options.computes_on
+        self._talks_on = None if options.talks_on == options.computes_on else options.talks_on  # None: where layers lie
         give, take = exchange.give, exchange.take
         ways = {f"hand-{process:06d}-{other:06d}": (process, other) for other in give}
         ways |= {f"hand-{other:06d}-{process:06d}": (other, process) for other in take}
@@ -184,7 +186,7 @@ class Handing:
             for tag, pieces in enumerate(layers.values()):
                 tensors = self._exchange.room(self._after, pieces)
                 like = tensors[0]
-                flat = torch.empty(sum(one.numel() for one in tensors), dtype=like.dtype, device=self._options.talks_on)
+                flat = torch.empty(sum(one.numel() for one in tensors), dtype=like.dtype, device=self._talks_on or like.device)
                 self._posted.append((groups[other, process].recv([flat], 0, tag), flat, pieces))
 
     @torch.no_grad()
@@ -194,7 +196,7 @@ class Handing:
         for group, layers in self._give.items():
             for tag, pieces in enumerate(layers.values()):
                 flat = torch.cat([one.reshape(-1) for one in self._exchange.room(self._before, pieces)])
-                flat = flat.to(self._options.talks_on)
+                flat = flat.to(self._talks_on or flat.device)
                 sent.append((group.send([flat], 1, tag), flat))
                 total += flat.nbytes
         for receiving, flat, pieces in self._posted:
@@ -207,7 +209,7 @@ class Handing:
         for sending, _ in sent:
             sending.wait()
         self._exchange.put_own(self._before, self._after)
-        settle(self._options.computes_on)  # the process may end as soon as it has answered
+        settle(self._computes_on)  # the process may end as soon as it has answered
         return total
 
     def close(self) -> None:
