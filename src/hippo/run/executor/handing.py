@@ -186,7 +186,9 @@ class Handing:
             for tag, pieces in enumerate(layers.values()):
                 tensors = self._exchange.room(self._after, pieces)
                 like = tensors[0]
-                flat = torch.empty(sum(one.numel() for one in tensors), dtype=like.dtype, device=self._talks_on or like.device)
+                flat = torch.empty(
+                    sum(one.numel() for one in tensors), dtype=like.dtype, device=self._talks_on or like.device
+                )
                 self._posted.append((groups[other, process].recv([flat], 0, tag), flat, pieces))
 
     @torch.no_grad()

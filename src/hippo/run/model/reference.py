@@ -26,7 +26,7 @@ def losses(problem: Problem, settings: StageSettings, *, steps: int, micro_batch
         for start in range(0, workload.global_batch, micro_batch):
             stop = min(start + micro_batch, workload.global_batch)
             tokens = sequences(step, start, stop, seq=workload.seq, vocab=model.vocab, seed=settings.seed)
-            total += float(part.forward((0, start), None, tokens))
+            total += float(part.forward((0, start), None, tokens.to(settings.device)))
             part.backward((0, start), None)
             part.weight((0, start))
         part.finish(step + 1)
