@@ -119,6 +119,29 @@ def test_devices_that_others_have_do_no_work():
     assert least(world, 1.0, 1.0) == pytest.approx(100.0 + 150.0, rel=0.03)
 
 
+def test_a_job_may_be_wider_than_the_mean_of_a_stretch():
+    """Others have the whole node from 10 s on until the second comes: the first has ended by then, on all eight."""
+    tenants = Tenants(np.array([10.0, 100.0]), np.array([0, 0]), np.array([8, -8]))
+    world = scene([train("a", 10.0), train("b", 10.0, arrival_s=100.0)], tenants=tenants)
+    for stretches in (2, 400):
+        assert least(world, 1.0, 1.0, stretches=stretches) <= 10.0 + 10.0 + 1e-9
+
+
+def test_latencies_count_as_they_are_at_least_in_a_stretch():
+    """Over two domains 2.0 at 10 ms; at ten times that half of it: until 50 s the way is far, then near."""
+    table = offers({(8, 0): 1.0, (8, 8): 2.0})
+    far = table.rate * np.where(
+        np.arange(len(table.parts))[:, None, None] > 0, np.array([1.0, 0.5])[None, :, None], 1.0
+    )
+    table = replace(table, rate=far)
+    size, still = np.array(PAIR.latency_s).shape, np.array(PAIR.bandwidth_bytes_per_s)
+    late = np.where(np.eye(size[0]) > 0, 0.0, np.stack([np.full(size, 0.1), np.full(size, 0.01)]))
+    where = replace(PAIR, history=LinkHistory(np.array([0.0, 50.0]), np.stack([still, still]), latency_s=late))
+    assert least(scene([train("a", 150.0, most=16)], table, where), 1.0, stretches=2000) == pytest.approx(
+        100.0, rel=0.01
+    )
+
+
 def test_work_until_the_last_job_comes_is_no_more_than_devices_do():
     """Two jobs of a thousand seconds each, worth 1 and 3; when the third comes the better one has run for 100 s."""
     world = scene([train("a", 1000.0), train("b", 1000.0), train("c", 1.0, arrival_s=100.0)])

@@ -69,6 +69,7 @@ class FluidBound:
     priced_s: float
     mean_completion_s: float
     goodput: float  # at most
+    never: int  # jobs that never can run
 
 
 # ------------------------------------------------------------------------------------------------------- relaxed world
@@ -99,8 +100,8 @@ def fluid(scene: WorldScene, stretches: int = STRETCHES) -> FluidWorld:
         for at, hull in enumerate(each):
             table[:, number, at, : len(hull)] = np.array(hull).reshape(-1, 2).T
     width, slope = np.ascontiguousarray(table[:, :, state])
-    devices = _devices(scene, begin_s)
-    width = np.diff(np.minimum(np.cumsum(width, axis=2), devices[:, None]), axis=2, prepend=0.0)  # no job has more
+    devices, most = _devices(scene, begin_s)
+    width = np.diff(np.minimum(np.cumsum(width, axis=2), most[:, None]), axis=2, prepend=0.0)  # no job has more
     never = (width[:, :, 0] > 0).sum(axis=1) == 0
     return FluidWorld(
         begin_s,
@@ -151,61 +152,61 @@ def _best_rates(scene: WorldScene, begin_s: Floats) -> tuple[Floats, Ints]:
         tables, time_s = site.history.bandwidth_bytes_per_s, site.history.time_s
         low = np.maximum(np.searchsorted(time_s, begin_s, side="right") - 1, 0)
         high = np.append(low[1:], len(time_s) - 1)
-    pairs = np.maximum(tables[:, here, there], tables[:, there, here])
-    best = np.stack([pairs[first : last + 1].max(axis=0) for first, last in zip(low, high, strict=True)])
-    best = -np.sort(-best, axis=1)  # the quickest pair first
-    late = np.array(site.latency_s)
-    near = np.sort(np.minimum(late, late.T)[here, there])
-    states, state = np.unique(best, axis=0, return_inverse=True)
-    hop = np.minimum(np.maximum(offers.parts - 2, 0), len(near) - 1)  # over so many better ones
+    late = np.array(site.latency_s)[None] if site.history is None else site.history.latency_s
+    late = np.broadcast_to(np.array(site.latency_s), tables.shape) if late is None else late
+    spans = list(zip(low.tolist(), high.tolist(), strict=True))
+
+    def best(tables: Floats) -> Floats:  # (T, pairs) the largest of each pair of domains in each stretch, largest first
+        pairs = np.maximum(tables[:, here, there], tables[:, there, here])
+        return -np.sort(-np.stack([pairs[first : last + 1].max(axis=0) for first, last in spans]), axis=1)
+
+    states, state = np.unique(np.concatenate([best(tables), -best(-late)], axis=1), axis=0, return_inverse=True)
+    hop = np.minimum(np.maximum(offers.parts - 2, 0), len(here) - 1)  # over so many better ones
     every = np.arange(len(offers))
     rates = []
     for each in states:
-        carried = np.where(offers.parts > 1, each[hop], np.inf)
-        at = offers.rate_at(every, np.maximum(carried, 1e-9), near[hop])
+        carried, near = np.where(offers.parts > 1, each[hop], np.inf), each[len(here) + hop]
+        at = offers.rate_at(every, np.maximum(carried, 1e-9), near)
         rates.append(np.where(fits & (carried > 0) & (offers.parts <= len(domains)), at, 0.0))
     return np.array(rates), state.reshape(-1).astype(np.int64)
 
 
-def _devices(scene: WorldScene, begin_s: Floats) -> Floats:
-    """(T,) mean devices in each stretch that neither are in a broken node nor belong to others; after the last arrival
-    all of them, where ``begin_s`` ends."""
-    site, rules, start_s = scene.site, scene.settings, float(begin_s[0])
+def _devices(scene: WorldScene, begin_s: Floats) -> tuple[Floats, Floats]:
+    """(T,) devices that neither are in a broken node nor belong to others, in the mean of each stretch and at most; all
+    of them after ``begin_s`` ends."""
+    site, rules, start_s, until_s = scene.site, scene.settings, float(begin_s[0]), float(begin_s[-1])
     sizes = np.concatenate([np.full(pool.nodes, pool.per_node) for pool in site.pools])
-    taken = np.zeros(len(begin_s) - 1)
-
-    def take(devices: int, since_s: float, until_s: float) -> None:
-        overlap = np.minimum(begin_s[1:], until_s) - np.maximum(begin_s[:-1], since_s)
-        taken[:] += devices * np.maximum(overlap, 0.0)
-
-    # (instant, node, devices that are away from then on) of each node
-    changes: list[list[tuple[float, int]]] = [[] for _ in sizes]
+    held: list[list[tuple[float, int]]] = [[] for _ in sizes]  # (instant, devices of others from then on) of each node
     if scene.tenants is not None:
-        held = np.zeros(len(sizes), np.int64)
-        for time_s, node, devices in zip(*(each.tolist() for each in _columns(scene)), strict=True):
-            wanted = min(max(devices, -held[node]), sizes[node] - held[node])
-            held[node] += wanted
-            changes[node].append((time_s, int(wanted)))
+        for time_s, node, more in zip(*(each.tolist() for each in _columns(scene)), strict=True):
+            before = held[node][-1][1] if held[node] else 0
+            held[node].append((time_s, int(min(max(before + more, 0), sizes[node]))))
+    changes: list[tuple[float, int]] = []  # (instant, devices more that are away)
     for node, size in enumerate(sizes.tolist()):
         downs: list[tuple[float, float]] = []
-        if rules.failures is not None:
-            at_s = start_s
-            while at_s < begin_s[-1]:
-                down_s = at_s + time_to_failure(rules.seed, node, len(downs), rules.failures.mtbf_s)
-                at_s = down_s + rules.failures.repair_s
-                downs.append((down_s, at_s))
+        at_s = start_s
+        while rules.failures is not None and at_s < until_s:
+            down_s = at_s + time_to_failure(rules.seed, node, len(downs), rules.failures.mtbf_s)
+            at_s = down_s + rules.failures.repair_s
+            downs.append((down_s, at_s))
+        times_s = np.array(sorted({*(each for down in downs for each in down), *(each for each, _ in held[node])}))
+        if not len(times_s):
+            continue
+        down = np.zeros(len(times_s), bool)
         for down_s, up_s in downs:
-            take(size, down_s, up_s)
-        since_s, away = start_s, 0
-        for time_s, more in [*changes[node], (float(begin_s[-1]), 0)]:
-            if away:
-                take(away, since_s, time_s)
-                for down_s, up_s in downs:  # counted already
-                    if min(up_s, time_s) > max(down_s, since_s):
-                        take(-away, max(down_s, since_s), min(up_s, time_s))
-            since_s, away = time_s, away + more
-    found = sizes.sum() - taken / np.diff(begin_s)
-    return np.append(found, float(sizes.sum()))
+            down |= (times_s >= down_s) & (times_s < up_s)
+        theirs = np.array([0, *(each for _, each in held[node])])
+        count = np.searchsorted(np.array([each for each, _ in held[node]]), times_s, side="right")
+        away = np.where(down, size, theirs[count])
+        changes += zip(times_s.tolist(), np.diff(away, prepend=0).tolist(), strict=True)
+    time_s = np.clip(np.array([each for each, _ in changes]), start_s, until_s)
+    grid = np.unique(np.concatenate([begin_s, time_s]))
+    gone = np.zeros(len(grid), np.int64)
+    np.add.at(gone, np.searchsorted(grid, time_s), np.array([each for _, each in changes], np.int64))
+    there, begins = sizes.sum() - np.cumsum(gone)[:-1], np.searchsorted(grid, begin_s)[:-1]
+    mean = np.add.reduceat(there * np.diff(grid), begins) / np.diff(begin_s)
+    every = float(sizes.sum())
+    return np.append(mean, every), np.append(np.maximum.reduceat(there, begins), every)
 
 
 def _columns(scene: WorldScene) -> tuple[Floats, Ints, Ints]:
@@ -270,6 +271,7 @@ def bound(scene: WorldScene, price: Floats) -> FluidBound:
         least_cost(world, price) / n,
         least_cost(world, np.ones(n)) / n,
         most_work(world, weight) / (lasts_s * scene.site.devices) if lasts_s > 0 else float("nan"),
+        int((world.row < 0).sum()),
     )
 
 

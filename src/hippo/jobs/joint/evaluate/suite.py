@@ -162,8 +162,10 @@ def _limits(scene: WorldScene, draw: WorldDraw, suite: WorldSuite, rows: Sequenc
 
 
 def _beside(row: Row, limits: Row) -> Row:
-    """A row's figures beside the bounds of its world."""
+    """A row's figures beside the bounds of its world; none where jobs that can run never ended."""
     found = dict(limits)
+    if row["not_ended"] > limits.get("bound_never", 0):
+        return found
     for key, limit in (("of_bound", "bound_priced_s"), ("of_best", "best_priced_s")):
         if limit in limits:
             found[key] = limits[limit] / row["priced_s"]
