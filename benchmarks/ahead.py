@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from hippo.files import write_whole
 from hippo.jobs.joint.draws import DrawnScenes, WorldTerms
 from hippo.jobs.joint.env import WorldScene, prices
+from hippo.jobs.joint.evaluate.evidence import crossed
 from hippo.jobs.joint.evaluate.hindsight import HindsightPlayer
 from hippo.jobs.joint.evaluate.suite import stays_s
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents
@@ -86,12 +87,13 @@ def by_agents(scene: WorldScene, agents: Agents) -> tuple[float, float]:
 
 
 def told(name: str, ours: Floats, others: Sequence[Floats]) -> str:
-    """A row: (W, 2) over each of the others'."""
+    """A row: (S, W, 2) of S training seeds over each of the others' (W, 2); intervals over worlds and seeds."""
     cells = []
     for other in others:
-        ratio = ours / other
-        wide = 1.96 * ratio.std(axis=0, ddof=1) / np.sqrt(len(ratio))
-        cells += [f"{mean:.3f} ± {half:.3f}" for mean, half in zip(ratio.mean(axis=0), wide, strict=True)]
+        for at in range(2):
+            found = crossed(ours[..., at] / other[..., at])
+            assert found is not None
+            cells.append(f"{found.mean:.3f} ± {(found.high - found.low) / 2:.3f}")
     return f"| {name} | {' | '.join(cells)} |"
 
 
@@ -117,7 +119,7 @@ def rows(given: argparse.Namespace) -> Iterator[str]:
     rules = [SRPT.kept, TUNED, SLA_MORL.kept, SHORTEST.kept, CRUX.kept]
     paid = [np.array([by_rule(scene, rule) for scene in tests]) for rule in rules]
     yield "| who | priced, over `srpt` | completion | priced, over `srpt` tuned | completion |\n|---|---|---|---|---|"
-    yield from (told(f"`{rule.name}`", each, paid[:2]) for rule, each in zip(rules[1:], paid[1:], strict=True))
+    yield from (told(f"`{rule.name}`", each[None], paid[:2]) for rule, each in zip(rules[1:], paid[1:], strict=True))
     began = time.process_time()
     lessons, settings, seen = tried(scenes, terms, given.out), WorldLearning(ahead=terms), list[Floats]()
     tried_s = time.process_time() - began
@@ -129,8 +131,8 @@ def rows(given: argparse.Namespace) -> Iterator[str]:
         write_whole(given.out / f"agents-{seed}.npz", content)
         agents = Agents.unpacked(content, f"agents-{seed}")
         seen.append(np.array([by_agents(scene, agents) for scene in tests]))
-        yield told(f"agents, seed {seed}", seen[-1], paid[:2])
-    yield told("agents, mean", np.mean(seen, axis=0), paid[:2])
+        yield told(f"agents, seed {seed}", seen[-1][None], paid[:2])
+    yield told("agents, mean", np.array(seen), paid[:2])
     yield f"\n{len(lessons.slot):,} moments of {given.worlds} worlds, {tried_s:.0f} s of CPU to try answers"
 
 

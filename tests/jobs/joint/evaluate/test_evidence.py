@@ -27,6 +27,21 @@ def test_ratios_are_taken_world_by_world():
     assert found["methods"]["a"]["egress_gb"] is None
 
 
+def test_worlds_of_one_draw_count_once():
+    """Kept and stopped worlds of one seed tell nearly the same: four worlds are two draws, of 0.55 and 0.75."""
+    costs = {("1 kept", 1): (2.0, 4.0), ("1", 1): (6.0, 10.0), ("2 kept", 2): (3.0, 4.0), ("2", 2): (6.0, 8.0)}
+    rows = [
+        row(world, name, each) | {"seed": seed}
+        for (world, seed), pair in costs.items()
+        for name, each in zip("ab", pair, strict=True)
+    ]
+    found = evidence(rows)
+    told = found["ratios"]["a"]["b"]["priced_s"]
+    assert (found["worlds"], told["worlds"]) == (4, 2)
+    assert told["mean"] == pytest.approx(0.65)
+    assert told["high"] - told["mean"] == pytest.approx(12.706 * np.std([0.55, 0.75], ddof=1) / np.sqrt(2), rel=1e-3)
+
+
 def test_a_family_is_told_by_its_own_worlds():
     rows = [row("w1", "a", 2.0), row("w2", "a", 4.0, family="large"), row("w3", "a", 8.0, family="large")]
     found = evidence(rows)

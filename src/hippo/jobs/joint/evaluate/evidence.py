@@ -1,7 +1,8 @@
 """What rows of many worlds say together: means of each method, and ratios of methods in the same worlds, with 95 %
-intervals over worlds, and over worlds and policies where a method has several.
+intervals over worlds, and over worlds and policies where a method has several. Worlds of one seed (the same jobs and
+movements, played where running jobs may be stopped and where they are kept) are one draw: their mean counts once.
 
-Letters: S policies of one method, W worlds.
+Letters: S policies of one method, W worlds, D draws.
 """
 
 from __future__ import annotations
@@ -64,6 +65,21 @@ def table_of(rows: Sequence[Row], method: str, key: str) -> Floats:
     return found
 
 
+def by_draw(values: Floats, rows: Sequence[Row]) -> Floats:
+    """(S, D) of (S, W) values as ``table_of`` orders them: means over the worlds of a seed, of those that have one."""
+    seeds = list({row["world"]: row.get("seed", row["world"]) for row in rows}.values())
+    draws = list(dict.fromkeys(seeds))
+    of = np.array([draws.index(seed) for seed in seeds], np.int64)
+    known = np.isfinite(values)
+    found = np.full((len(values), len(draws)), np.nan)
+    for draw in range(len(draws)):
+        mine = known & (of == draw)
+        count = mine.sum(axis=1)
+        total = np.where(mine, values, 0.0).sum(axis=1)
+        found[:, draw] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return found
+
+
 def evidence(rows: Sequence[Row]) -> dict[str, Any]:
     """The document of ``hippo evaluate --world``: ``methods``, ``ratios`` (method -> rival -> figure; below 1 costs
     less), ``best_over_bound`` (what the search found over what nobody can undercut), and the same of each family's
@@ -83,17 +99,18 @@ def evidence(rows: Sequence[Row]) -> dict[str, Any]:
 def _evidence(rows: Sequence[Row]) -> dict[str, Any]:
     names = list(dict.fromkeys(row["method"] for row in rows))
     figures = {key: {name: table_of(rows, name, key) for name in names} for key in MEANS}
-    means = {name: {key: told(crossed(figures[key][name])) for key in MEANS} for name in names}
+    means = {name: {key: told(crossed(by_draw(figures[key][name], rows))) for key in MEANS} for name in names}
     ratios: dict[str, dict[str, Any]] = {name: {} for name in names}
     for name, rival in permutations(names, 2):
         pairs = {key: (figures[key][name], figures[key][rival].mean(axis=0)) for key in RATIOS}
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios[name][rival] = {key: told(crossed(ours / theirs)) for key, (ours, theirs) in pairs.items()}
+            ratios[name][rival] = {
+                key: told(crossed(by_draw(ours / theirs, rows))) for key, (ours, theirs) in pairs.items()
+            }
     worlds = {row["world"]: row for row in rows}.values()
-    gaps = [
-        row["best_priced_s"] / row["bound_priced_s"] for row in worlds if {"best_priced_s", "bound_priced_s"} <= {*row}
-    ]
-    return {"worlds": len(worlds), "methods": means, "ratios": ratios, "best_over_bound": told(interval(gaps))}
+    gaps = [row.get("best_priced_s", np.nan) / row.get("bound_priced_s", np.nan) for row in worlds]
+    over = told(crossed(by_draw(np.array([gaps], float), rows)))
+    return {"worlds": len(worlds), "methods": means, "ratios": ratios, "best_over_bound": over}
 
 
 def told(found: Interval | None) -> dict[str, float] | None:
