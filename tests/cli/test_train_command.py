@@ -58,3 +58,12 @@ def test_the_command_line_overrules_the_configuration(tmp_path: Path):
     found = _settings(Choice(config=file, seed=4))[1].run
     assert (found.seed, found.minutes, found.updates) == (4, 5.0, 7)
     assert _settings(Choice(config=file, minutes=9.0))[1].run.minutes == 9.0
+
+
+def test_the_file_of_the_documents_is_of_the_agents_of_a_site(tmp_path: Path):
+    file = tmp_path / "documents.yaml"
+    file.write_text("ppo: {lr: 3.0e-4, clip_range: 0.2, num_steps: 2048}\ngnn: {type: GraphSAGE, hidden_dim: 128}\n")
+    learner, settings = _settings(Choice(config=file))
+    assert (learner, settings.ppo.learning_rate, settings.network.hidden) == ("world", 3.0e-4, 128)
+    file.write_text("learner: hi_ppo\nrun: {updates: 7}\n")
+    assert _settings(Choice(config=file))[0] == "hi_ppo"

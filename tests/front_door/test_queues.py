@@ -153,6 +153,17 @@ def test_elastic_jobs_run_at_the_size_that_is_free(queue, monkeypatch):
     assert replanned.document()["preemptions"] == 1
 
 
+def test_weights_that_are_none_are_refused_before_anything_is_planned(queue, monkeypatch, tmp_path):
+    def planned(*_: object, **__: object) -> None:
+        raise AssertionError("weights are read first")
+
+    monkeypatch.setattr("hippo.front_door.queues.offer_table", planned)
+    Path(queue.trace).write_text(json.dumps({"hippo_jobs": 1, "jobs": [ELASTIC]}))
+    (tmp_path / "junk.npz").write_text("junk")
+    with pytest.raises(hippo.InputError, match="junk.npz"):
+        hippo.replay_jobs(replace(queue, weights=tmp_path / "junk.npz"))
+
+
 def test_rankings_and_schedulers_are_told_apart(queue, monkeypatch):
     monkeypatch.setattr("hippo.front_door.queues.offer_table", _two_sizes)
     with pytest.raises(hippo.InputError, match="schedules elastic jobs, and this trace has none"):

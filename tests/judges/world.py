@@ -46,6 +46,7 @@ class Decision:
     domains: tuple[int, ...] = ()  # of a gang: those that it spans, none: it runs in ``pool``
     pool: int = -1
     weight: float = 1.0
+    moment: int = 0  # of one moment: done together, nothing happens between
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +83,14 @@ def play(
     if rules.failures is not None:
         for number in range(len(world.nodes)):
             clock.process(world.fails(number))
+    before: Decision | None = None
     for decision in decisions:
-        clock.timeout(max(0.0, decision.time_s - clock.now))
-        while clock.peek() <= decision.time_s + TOGETHER_S:
-            clock.step()
+        if before is None or (before.time_s, before.moment) != (decision.time_s, decision.moment):
+            clock.timeout(max(0.0, decision.time_s - clock.now))
+            while clock.peek() <= decision.time_s + TOGETHER_S:
+                clock.step()
         world.act(decision)
+        before = decision
     clock.run(until=AllOf(clock, [job.ended for job in world.jobs]) | clock.timeout(LONGEST_S))
     found = [(j.first_s, j.finish_s, j.moved_gb, j.usd, j.late_s) for j in world.jobs]
     first_s, finish_s, moved_gb, usd, late_s = np.array(found).T
@@ -298,7 +302,8 @@ class _World:
             job.links = _links(exchange.offers, sends, [each for each in exchange.route[sends].tolist() if each >= 0])
             rate = 0.0
         else:
-            rate, job.usd_per_s = 1.0 / self.slowdown.factor[row, number], float(self.slowdown.usd_per_s[row, number])
+            speed = min(self.site.pools[names.index(self.site.domains[each])].speed for each in decision.domains)
+            rate, job.usd_per_s = speed / self.slowdown.factor[row, number], float(self.slowdown.usd_per_s[row, number])
         gb = float(self.workload.data_gb[decision.job]) / len(decision.domains)
         self._begin(job, dict.fromkeys(decision.domains, gb), rate=rate)
 

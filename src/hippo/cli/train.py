@@ -14,7 +14,7 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError, MissingExtraError
 
 LONGEST_MINUTES = 100_000.0
-USUAL, ON_RAY = "hi_ppo", "world"
+USUAL, SITE = "hi_ppo", "world"
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "configs" if (PACKAGE / "configs").is_dir() else PACKAGE.parents[1] / "configs" / "algo"
 """Configurations with names: inside an installed package, at the top of a checkout."""
@@ -101,9 +101,9 @@ def _crew(choice: Choice, learner: str, settings: Any) -> dict[str, int]:
         if choice.workers is not None:
             raise InputError("only with --ray", source="--workers", value=choice.workers, remedy="add --ray")
         return {}
-    if learner != ON_RAY:
-        remedy = f"give --config {ON_RAY}, or leave --ray out"
-        raise InputError(f"only of {ON_RAY}", source="--ray", value=learner, remedy=remedy)
+    if learner != SITE:
+        remedy = f"give --config {SITE}, or leave --ray out"
+        raise InputError(f"only of {SITE}", source="--ray", value=learner, remedy=remedy)
     from hippo.machine import imported_ray
 
     imported_ray()  # before anything is planned
@@ -140,7 +140,8 @@ def _settings(choice: Choice) -> tuple[str, Any]:
 
 
 def _document(config: Path | None) -> tuple[str, Any]:
-    """What the file says, and of whom: the key ``learner`` at its top, Hi-PPO where it is left out."""
+    """What the file says, and of whom: the key ``learner`` at its top; where it is left out the agents of a site if it
+    has the documents' names (``gnn``, or ``lr`` of ``ppo``), else Hi-PPO."""
     from hippo.problem.document import parse_yaml
 
     if config is None:
@@ -148,7 +149,9 @@ def _document(config: Path | None) -> tuple[str, Any]:
     document = parse_yaml(_text(config), str(config))
     if not isinstance(document, dict):
         return USUAL, {} if document is None else document
-    learner = document.pop("learner", USUAL)
+    ppo = document.get("ppo")
+    theirs = "gnn" in document or (isinstance(ppo, dict) and "lr" in ppo)
+    learner = document.pop("learner", SITE if theirs else USUAL)
     return str(learner), document
 
 

@@ -276,6 +276,7 @@ def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
     settings = _rules(asked)
     progress("reading the trace", 0.0)
     trace = load_trace(Path(asked.trace), form=asked.format, skip_bad=asked.skip_bad)
+    learner = _learner(asked, trace)  # weights that are none are refused before anything is planned
     workload, left_out = _chosen(asked, trace, site)
     offers = None
     if workload.elastic.any():
@@ -300,7 +301,7 @@ def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
         load=_offered_load(workload, site, runs, offers),
         offers=offers,
         left_out=left_out,
-        learner=_learner(asked, trace),
+        learner=learner,
         remarks=(
             read,
             *trace.remarks,

@@ -58,11 +58,15 @@ class Noting:
     def __init__(self, inner: Scheduler) -> None:
         self.name, self.inner, self.script = inner.name, inner, list[Decision]()
         self.world: QueueWorld | None = None
+        self.moments = 0
 
     def decide(self, moment: Moment) -> None:
         self.world = moment.world
         noted = Noted.of(moment.world, moment.workload, moment.site, moment.offers)
+        before = len(self.script)
         self.inner.decide(replace(noted, script=self.script))
+        self.script[before:] = [replace(each, moment=self.moments) for each in self.script[before:]]
+        self.moments += 1
 
 
 @dataclass(frozen=True, eq=False)

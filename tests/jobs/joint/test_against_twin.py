@@ -57,9 +57,18 @@ def drawn(seed: int, domains: int, jobs: int) -> World:
 
 
 def _site(rng: np.random.Generator, domains: int) -> JobSite:
-    """Domains all joined, by links that move now and then, or carry nothing for a while."""
+    """Domains all joined, by links that move now and then, or carry nothing for a while, some one way only; devices of
+    some domains are quicker."""
+    unlike = rng.random() < 0.3
     pools = tuple(
-        DevicePool(f"d{at}", "gpu", int(rng.integers(1, 4)), int(rng.choice([2, 4, 8]))) for at in range(domains)
+        DevicePool(
+            f"d{at}",
+            "gpu",
+            int(rng.integers(1, 4)),
+            int(rng.choice([2, 4, 8])),
+            speed=float(rng.choice([1.0, 0.5, 1.6])) if unlike else 1.0,
+        )
+        for at in range(domains)
     )
     size = (domains, domains)
     still = np.where(np.eye(domains) > 0, np.inf, 10 ** rng.uniform(8.3, 9.3, size))
@@ -68,6 +77,7 @@ def _site(rng: np.random.Generator, domains: int) -> JobSite:
     if rng.random() < 0.7:
         times = np.cumsum(rng.exponential(30.0, rng.integers(1, 12)))
         share = rng.uniform(0.1, 1.5, (len(times), *size)) * (rng.random((len(times), *size)) > 0.2)
+        share[:, rng.random(size) < rng.choice([0.0, 0.0, 0.2])] = 0.0  # out one way, until the last instant
         share[-1] = 1.0  # else who waits for an outage to end may wait for ever
         late = latency * rng.uniform(0.3, 3.0, share.shape) if rng.random() < 0.7 else None
         history = LinkHistory(times - 20.0, still * np.where(np.eye(domains) > 0, 1.0, share), latency_s=late)
@@ -116,7 +126,8 @@ def _offers(rng: np.random.Generator) -> OfferTable:
 def _workload(rng: np.random.Generator, site: JobSite, jobs: int) -> JobWorkload:
     """Elastic jobs that fit into one domain and gangs that may not, with and without data; some serve in a bound."""
     found, largest = [], max(pool.devices for pool in site.pools)
-    for number, arrival_s in enumerate(np.cumsum(rng.exponential(15.0, jobs)).tolist()):
+    apart = rng.exponential(15.0, jobs) * (rng.random(jobs) >= rng.choice([0.0, 0.0, 0.4]))  # some come at once
+    for number, arrival_s in enumerate(np.cumsum(apart).tolist()):
         terms = {"data_gb": float(rng.choice([0.0, rng.uniform(1, 60)])), "data_at": str(rng.choice(site.domains))}
         duration_s = float(np.exp(rng.normal(3.7, 0.8)))
         if rng.random() < 0.75:

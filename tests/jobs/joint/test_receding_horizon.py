@@ -109,4 +109,4 @@ def test_where_no_play_ends_within_the_effort_the_base_decides():
     one, two = (
         play_jointly(made.workload, made.site, each, made.rules, **rest) for each in (replace(SMALL, effort=1.0), SRPT)
     )
-    assert one.finish_s.tolist() == two.finish_s.tolist()
+    np.testing.assert_array_equal(one.finish_s, two.finish_s)

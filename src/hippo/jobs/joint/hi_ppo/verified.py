@@ -24,7 +24,7 @@ ANSWER_EFFORT = 250.0
 
 @dataclass(frozen=True, eq=False)
 class VerifiedScheduler:
-    """The policy where it costs no more than the rule, as far as anybody can know, else the rule."""
+    """The policy where, as far as anybody can know, it costs at most a share of ``lead`` more than the rule; else that."""
 
     name: str = "hi_ppo_verified"
     summary: str = "hi_ppo's whole answer played ahead beside a rule's; the cheaper is done"
@@ -54,9 +54,6 @@ class VerifiedScheduler:
             self.policy.decide(moment)
             return
         counts, ends_s = moment.counts, self.clock() + self.deadline_s
-        if not self.policy.has_learned(moment):
-            self.base.decide(moment)
-            return
         counts["moments"] += 1
         first = counts["moments"] == 1
         answers = self._verified(moment, lambda: first or self.clock() < ends_s)
