@@ -14,7 +14,8 @@ from hippo.emulate.emulation import VARIABLE
 from hippo.problem.links import Trace
 from hippo.problem.transport import CUBIC_KEPT, HIPPO
 from hippo.run.job import RunJob, RunOptions
-from hippo.run.predict import INSTANTS, RunNetwork, predicted_along, predicted_s
+from hippo.run.network import RunNetwork
+from hippo.run.predict import INSTANTS, predicted_along, predicted_s
 from hippo.score.judge import judge
 from hippo.simulate import fast
 from hippo.simulate.transport.carried import carried

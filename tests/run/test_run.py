@@ -23,7 +23,8 @@ from hippo.run.fits import check_job
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
-from hippo.run.predict import RunNetwork, predicted_s
+from hippo.run.network import RunNetwork
+from hippo.run.predict import predicted_s
 from hippo.run.run import Crew, Emulated, Here, RunError, RunStep, Saving, run
 
 from ..processes import started

@@ -24,7 +24,8 @@ from hippo.run.fits import check_job, check_machine, is_small
 from hippo.run.job import MOST_STEPS, RunJob, RunOptions, check_range, check_saving
 from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
-from hippo.run.predict import RunNetwork, dispatched_each, predicted_along, predicted_s
+from hippo.run.network import RunNetwork
+from hippo.run.predict import dispatched_each, predicted_along, predicted_s
 from hippo.run.reference import reference_losses
 from hippo.run.run import Emulated, Here, RunStep, RunStretch, Saving, WorkerPlace
 from hippo.run.run import run as launch
@@ -245,6 +246,8 @@ def _moved(run: RunStretch, *, emulated: bool) -> dict[str, Any]:
         "measured_s": move.measured_s,
         "predicted_s": move.predicted_s if emulated else None,
         "stopped_s": move.stopped_s,
+        "predicted_stopped_s": move.predicted_stopped_s if emulated else None,
+        "background": move.background,
         "processes": len(run.workers),
         "median_step_s": median(seconds[1:] or seconds),
         "predicted_step_s": _usual(run)["predicted_step_s"],

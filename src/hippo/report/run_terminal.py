@@ -29,12 +29,24 @@ def run_view(document: Mapping[str, Any]) -> RenderableType:
 def control_view(answer: Mapping[str, Any]) -> RenderableType:
     """What a running job answered: to an order, or about itself."""
     if "accepted" in answer:
-        return Text(f"order {answer['accepted']} is accepted")
+        return Text(f"order {answer['accepted']} is accepted{_expected_move(answer.get('move'))}")
     if "step" not in answer:
         return Text(_order_told(answer))
     step = "" if answer["step_s"] is None else f", {number(answer['step_s'])} s, loss {answer['loss']:.6g}"
     head = Text(f"{answer['model']}: step {answer['step']} of {answer['last_step']}{step}\n{answer['plan']}")
     return Group(head, *(Text(_order_told(each)) for each in answer["orders"]))
+
+
+def _expected_move(move: Mapping[str, Any] | None) -> str:
+    """What a move should take."""
+    if move is None:
+        return ""
+    size, seconds = number(move["sent_bytes"] / 1e6, 3), number(move["predicted_s"], 3)
+    told = f": {size} MB should move in {seconds} s"
+    if not move["background"]:
+        return f"{told}, while training stands still"
+    steps = f"{move['steps']} step{'' if move['steps'] == 1 else 's'}"
+    return f"{told}, beside {steps} and {number(move['predicted_stopped_s'], 3)} s in which training stands still"
 
 
 def _order_told(order: Mapping[str, Any]) -> str:
@@ -65,8 +77,9 @@ def move_sentence(move: Mapping[str, Any]) -> str:
     """What a move took, in a sentence or two."""
     crossed = sum(move["wan_bytes"].values())
     predicted = "" if move["predicted_s"] is None else f", predicted {number(move['predicted_s'], 3)} s"
+    how = " beside the training" if move["background"] else ""
     return (
-        f"After step {move['after_step']} layers moved: {number(crossed / 1e6, 3)} MB between domains in "
+        f"After step {move['after_step']} layers had moved{how}: {number(crossed / 1e6, 3)} MB between domains in "
         f"{number(move['measured_s'], 3)} s{predicted}; training stood still for {number(move['stopped_s'], 3)} s. "
         f"Then {move['processes']} processes: {number(move['median_step_s'], 4)} s a step, predicted "
         f"{number(move['predicted_step_s'], 4)} s."

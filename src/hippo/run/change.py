@@ -16,7 +16,7 @@ from typing import Protocol
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice
 from hippo.planners.orders import ordered
-from hippo.run.handover import hands, predicted_s, wan_bytes
+from hippo.run.handover import hands
 from hippo.run.job import RunJob
 from hippo.run.version import Version
 
@@ -45,6 +45,7 @@ class Changed:
     prepared_s: float  # from when it was asked for until all had made ready
     lost: str = ""  # what was lost, where that led to the change
     background: bool = False
+    predicted_stopped_s: float = 0.0
 
 
 class Changes(Protocol):
@@ -105,14 +106,6 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
 def under(job: RunJob, plan: Plan) -> RunJob:
     """The job under another plan."""
     return replace(job, plan=plan, options=replace(job.options, resume_from=None))
-
-
-def expected(old: Version, new: Version) -> tuple[Mapping[tuple[str, str], float], float]:
-    """Bytes over the WAN by pair of domains when a version follows another, and the seconds that they should take."""
-    cluster, wide = new.job.problem.cluster, 8 if new.job.options.precision == "fp64" else 4
-    before, after = old.job.work, new.job.work
-    moved = wan_bytes(before, after, hands(before, after, cluster, old.kept(new)), number_bytes=wide)
-    return moved, predicted_s(cluster, moved)
 
 
 # --------------------------------------------------------------------------------------------------------- other plans

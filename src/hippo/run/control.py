@@ -12,10 +12,13 @@ import json
 import secrets
 import socket
 import socketserver
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from statistics import mean
 from threading import Lock, Thread
 from typing import Any
 
@@ -24,8 +27,12 @@ from hippo.files import write_whole
 from hippo.run.change import Changed, PlanChange, under
 from hippo.run.job import RunJob
 from hippo.run.journal import Journal
+from hippo.run.move import LATE, MoveForecast, moved, stopping, streaming
+from hippo.run.network import RunNetwork
 from hippo.run.orders import change_of, order_of_document
+from hippo.run.predict import predicted_s
 from hippo.run.run import RunStep
+from hippo.run.version import Version
 
 PROTOCOL = 1
 MOST_BYTES = 64_000_000  # of one line: a plan is some kB a stage
@@ -46,6 +53,7 @@ class Desk:
         self._keys: dict[str, dict[str, Any]] = {}
         self._unwanted: dict[int, int] = {}  # orders that are to be given up, and by which order
         self._last: RunStep | None = None
+        self._late: deque[float] = deque(maxlen=LATE)  # seconds of steps
         self._watchers: list[SimpleQueue[dict[str, Any] | None]] = []
         journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
 
@@ -72,12 +80,38 @@ class Desk:
                 return self._keys[key]
             number = len(self._orders) + 1
             change = change_of(order, self._asked, done=self._done, number=number)
+            forecast = self._forecast(change)
             self._journal.write(kind="order", order=number, key=key, asked=request)
             self._asked = under(self._asked, change.plan)
             self._queue.append(change)
             self._orders.append({"order": number, "kind": order.kind, "state": ACCEPTED})
-            self._keys[key] = {ACCEPTED: number}
+            self._keys[key] = {ACCEPTED: number, **({} if forecast is None else {"move": _told(forecast)})}
             return self._keys[key]
+
+    def _forecast(self, change: PlanChange) -> MoveForecast | None:
+        """What a move should take over the emulated WAN; None: no layer crosses it.
+
+        Raises
+        ------
+        InputError
+            A move beside the training that never arrives.
+        """
+        job = self._asked
+        network = RunNetwork.around(job.problem.cluster)
+        old = Version.first(job)
+        new = old.following(under(job, change.plan), fresh=len(old.members))
+        if not network.emulated or not moved(old, new):
+            return None
+        if not change.background:
+            return stopping(old, new, network)
+        step_s = mean(self._late) if self._late else predicted_s(job, network)
+        steps = None if change.after_step is None else max(1, change.after_step - self._done)
+        found = streaming(old, new, network, step_s=step_s, steps=steps)
+        if found.seconds == inf:
+            told = "never arrives beside the training: its gradients are more than training leaves of a link"
+            remedy = "move fewer layers at a time, stop for it, or say after which step whatever is left is sent"
+            raise InputError(told, source="order", key="way", value="background", remedy=remedy)
+        return found
 
     def _give_up(self, request: dict[str, Any], key: str) -> dict[str, Any]:
         """An order that another one, the one under way where it names none, is given up at the next border."""
@@ -154,6 +188,8 @@ class Desk:
             "stopped_s": what.stopped_s,
             "prepared_s": what.prepared_s,
             "sent_bytes": what.sent_bytes,
+            "background": what.background,
+            "predicted_stopped_s": what.predicted_stopped_s,
         }
         if what.lost:
             self._journal.write(kind="lost", why=what.lost, **told)
@@ -188,6 +224,7 @@ class Desk:
         self._journal.write(kind="step", **told)
         with self._lock:
             self._last = step
+            self._late.append(step.seconds)
             for each in self._watchers:
                 each.put(told)
 
@@ -197,6 +234,18 @@ class Desk:
             for each in self._watchers:
                 each.put(None)
         self._journal.close()
+
+
+def _told(forecast: MoveForecast) -> dict[str, Any]:
+    """Of a move, with the answer to its order."""
+    return {
+        "background": forecast.background,
+        "wan_bytes": sum(forecast.wan_bytes.values()),
+        "sent_bytes": forecast.sent_bytes,
+        "steps": forecast.steps,
+        "predicted_s": forecast.seconds,
+        "predicted_stopped_s": forecast.stopped_s,
+    }
 
 
 def journal_of(control: Path) -> Path:

@@ -8,8 +8,7 @@ domains the runtime's transport counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -22,13 +21,11 @@ from hippo.dispatch.noise.fluctuation import Factors, play
 from hippo.dispatch.noise.learned_play import play_learned
 from hippo.emulate.emulation import emulation
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.problem.cluster import Cluster
-from hippo.problem.links import Trace
-from hippo.problem.load import load_trace
 from hippo.problem.runtimes import runtime_of
-from hippo.problem.transport import CONGESTIONS, HIPPO, Transport
+from hippo.problem.transport import CONGESTIONS, Transport
 from hippo.run.dispatching import StepNoise, WorkerNoise, level_of, noise_of, problem_of
 from hippo.run.job import RunJob
+from hippo.run.network import RunNetwork, as_sent
 from hippo.run.run import RunStep, RunStretch
 from hippo.run.work import Work, Worker
 from hippo.schedule.problem import RankLink, ScheduleProblem
@@ -45,29 +42,6 @@ Floats = NDArray[np.float64]
 
 INSTANTS = 50
 """Where in a trace a step may begin, for its prediction."""
-
-BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
-
-
-@dataclass(frozen=True)
-class RunNetwork:
-    """What a run has between its domains."""
-
-    emulated: bool = True  # False: one machine's loopback, which costs next to nothing
-    congestion: str = "cubic"  # TCP's control, cubic or bbr; every other one is played as cubic
-    trace: Trace | None = None  # payload of links that move, in seconds of the clock
-
-    @classmethod
-    def around(cls, cluster: Cluster) -> RunNetwork:
-        """The emulated WAN around this process, whose links are the cluster's; none: the loopback."""
-        inside = emulation()
-        if inside is None:
-            return cls(emulated=False)
-        if inside.trace is None:
-            return cls(congestion=inside.congestion)
-        trace = load_trace(Path(inside.trace), replace(cluster, congestion="").under(HIPPO))
-        return cls(True, inside.congestion, replace(trace, time_s=trace.time_s / inside.speed))
-
 
 WAN = RunNetwork()
 
@@ -200,34 +174,14 @@ def _with_measured(job: RunJob, program: Program, result: RunStretch) -> Program
     for worker in result.workers:
         rank = rank_of[worker.pipeline, worker.stage]
         seconds[rank] = np.maximum(seconds[rank], _medians(result.steps, worker.rank, seconds.shape[1]))
-    wide = BYTES[job.options.precision]
-    activations = wide / BYTES[job.plan.precision]
-    gradients = wide / job.problem.workload.gradient_bytes_per_parameter
-    groups = (
-        replace(group, local_s=0.0, link_bytes=tuple(gradients * size for size in group.link_bytes))
-        for group in program.groups
-    )
     return replace(
-        program,
+        as_sent(job, program),
         forward_s=seconds[:, :, 0],
         backward_s=seconds[:, :, 1],
         weight_s=seconds[:, :, 2],
         finish_s=seconds[:, 0, 3].copy(),
         sync_s=np.zeros_like(program.sync_s),
-        down_bytes=program.down_bytes * _wider(job, FORWARD, seconds.shape[:2], activations),
-        up_bytes=program.up_bytes * _wider(job, BACKWARD, seconds.shape[:2], activations),
-        groups=tuple(groups),
     )
-
-
-def _wider(job: RunJob, kind: int, shape: tuple[int, ...], factor: float) -> NDArray[np.float64]:
-    """By how much messages are larger than the plan's precision says, (ranks, chunks); packed ones are as they are."""
-    found, work = np.full(shape, factor), Work(job.problem.model, job.plan, whole_stages=True)
-    packed = {(one.source, one.destination) for one in job.plan.compression if one.kind != "none"}
-    for one in work.transfers:
-        if one.kind == kind and (work.workers[one.source].domain, work.workers[one.destination].domain) in packed:
-            found[one.source, one.source_chunk] = 1.0
-    return found
 
 
 def _medians(steps: Sequence[RunStep], rank: int, chunks: int) -> Floats:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from statistics import mean
 from threading import Thread
 from typing import IO, Any, Protocol
 
@@ -25,9 +26,11 @@ from hippo.emulate.emulation import Emulation
 from hippo.errors import HippoError, InputError
 from hippo.plan.plan import Plan
 from hippo.run import checkpoint
-from hippo.run.change import Changed, Changes, PlanChange, Planned, expected, under, without
+from hippo.run.change import Changed, Changes, PlanChange, Planned, under, without
 from hippo.run.handover import hands
 from hippo.run.job import RunJob
+from hippo.run.move import LATE, LITTLE_REST_STEPS, MOST_REST_STEPS, MoveForecast, stopping, streaming
+from hippo.run.network import RunNetwork
 from hippo.run.version import Version
 from hippo.run.work import Worker
 
@@ -36,7 +39,6 @@ GRACE_S = 3.0  # for processes to end by themselves
 ABORT_S = 10.0  # for processes to give a step up
 NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have told
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
-REST_STEPS = 0.5  # of a move in the background: what may be left for the border, as a share of a step
 PROGRAM = "hippo.run.process"
 ANSWERS = frozenset(("prepared", "streams", "handed", "agreed", "done", "aborted", "saved"))
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
@@ -212,6 +214,7 @@ class _Coming:
     change: PlanChange
     began_s: float
     streams: bool = False  # layers go in the background
+    forecast: MoveForecast | None = None  # None: no layers have to go
 
     def crew(self, now: Version) -> tuple[int, ...]:
         """Who takes part: those who are there, and those who come."""
@@ -229,6 +232,7 @@ class Conductor:
         self._fresh, self._numbered = len(self.version.members), 0
         self._stale = False  # messages of what was given up may be under way
         self._step_s = inf  # of the last step
+        self._beside = 0  # steps trained while layers stream
         self._ask(self.version, self.version.members)
         crew.gather("prepared", self.version.members, number=0)
 
@@ -290,7 +294,9 @@ class Conductor:
         ended_s = time.monotonic()
         if self._coming is None:
             change, self._again = self._again or self._changes.due(done, self.version.job), None
-            if change is not None:
+            if change is not None and change.background and not self._stretches[-1][2]:
+                self._again = change  # nothing is known yet of what steps leave
+            elif change is not None:
                 self._prepare(change)
         coming = self._coming
         if coming is None:
@@ -313,7 +319,10 @@ class Conductor:
             return True
         if len(told) < len(self.version.members):  # somebody has not ended a step since
             return False
-        return all(one["left_s"] <= REST_STEPS * self._step_s for one in told)
+        self._beside += 1
+        assert coming.forecast is not None, "something streams"
+        most = MOST_REST_STEPS if self._beside >= coming.forecast.steps else LITTLE_REST_STEPS
+        return all(one["left_s"] <= most * self._step_s for one in told)
 
     def _give_up(self, coming: _Coming, why: str) -> None:
         """The run goes on as it is; who was to come leaves."""
@@ -327,14 +336,26 @@ class Conductor:
         version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh, broken=self._stale)
         version, self._stale = replace(version, number=self._numbered + 1), False
         self._fresh = max(self._fresh, 1 + max(version.members))
-        streams = change.background and self._moves(version)
-        self._coming = _Coming(version, change, time.monotonic(), streams)
+        moves = self._moves(version)
+        streams, forecast = change.background and moves, self._forecast(version, change) if moves else None
+        self._beside = 0
+        self._coming = _Coming(version, change, time.monotonic(), streams, forecast)
         self._ask(version, self._coming.crew(self.version), background=streams)
 
     def _moves(self, new: Version) -> bool:
         """Whether layers have to go from one process to another."""
         cluster = new.job.problem.cluster
         return bool(hands(self.version.job.work, new.job.work, cluster, self.version.kept(new)))
+
+    def _forecast(self, new: Version, change: PlanChange) -> MoveForecast:
+        """What a move should take, by the steps of late."""
+        old, network = self.version, RunNetwork.around(new.job.problem.cluster)
+        if not change.background:
+            return stopping(old, new, network)
+        steps = self._stretches[-1][2]
+        late = [step.seconds for step in steps[-LATE:]]
+        count = None if change.after_step is None else max(1, change.after_step - steps[-1].number)
+        return streaming(old, new, network, step_s=mean(late), steps=count)
 
     def _ask(self, version: Version, crew: Sequence[int], *, background: bool = False) -> None:
         """Lets processes make ready for a version; those that are new start."""
@@ -351,8 +372,8 @@ class Conductor:
         told = self.crew.gather("prepared", crew, number=new.number)
         ready_s = max(each["heard_s"] for each in told)
         sent, began_s = 0, ready_s if coming.streams else time.monotonic()
-        moved, predicted_s = expected(self.version, new)
-        if self._moves(new):
+        forecast = coming.forecast
+        if forecast is not None:
             self.crew.say(crew, hand=new.number)
             sent = sum(each["sent"] for each in self.crew.gather("handed", crew, number=new.number))
         measured_s = time.monotonic() - began_s
@@ -360,13 +381,14 @@ class Conductor:
         found = Changed(
             coming.change.order,
             done,
-            moved,
-            predicted_s,
+            {} if forecast is None else forecast.wan_bytes,
+            0.0 if forecast is None else forecast.seconds,
             measured_s,
             time.monotonic() - ended_s,
             sent,
             ready_s - coming.began_s,
             background=coming.streams,
+            predicted_stopped_s=0.0 if forecast is None else forecast.stopped_s,
         )
         self._coming = None
         self._went_over(new, found)

@@ -4,7 +4,7 @@ No network between sites knows classes, so priority is the sender's own: all con
 looked at (the kernel's ``sock_diag``, without rights), and bytes are added only where those that are under way, whoever
 sent them, do not fill the pipe: ``outstanding < rate x least round trip``. A message of training that begins makes
 them more, and nothing is added until it has left; a queue before the link is never built, so a message waits for the
-few kB of one moment. The rate is the most that was acknowledged lately, of all connections together: it follows a link
+few kB of one moment. The rate is the most that was delivered lately, of all connections together: it follows a link
 that moves. Where the kernel does not tell, TCP shares the link as it does.
 """
 
@@ -20,10 +20,11 @@ from threading import Event
 
 TICK_S = 0.002
 HOLD_S = 3.0  # of the rate: what a link carried longer ago says nothing of it
-ABOVE = 1.1  # of the pipe, and of the rate: by how much to try for more, as links get quicker, too
-LEAST_BYTES = 64_000  # beyond the pipe: it is little on quick links, and fills short ones
-STUCK_S = 1.0  # whose bytes nobody acknowledges for so long is not training
-SHORTEST_S = 0.1  # over which a rate is measured
+AHEAD_S = 0.005  # of the rate, beyond the pipe: what leaves before the next look, and shows whether more can
+QUICKER = 1.1  # than the rate, to find out where links have got quicker
+LEAST_BYTES = 16_000
+STUCK_S = 1.0  # whose bytes do not arrive for so long is not training
+SHORTEST_S = 0.5  # over which a rate is measured: acknowledgements come in bunches where the way back is full
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Flow:
 
     ports: tuple[int, int]  # of this side and of the other
     outstanding_bytes: int  # written, and not acknowledged yet
-    acknowledged_bytes: int
+    delivered_bytes: int  # in whole segments; what came behind a loss, too
     least_rtt_s: float
 
 
@@ -42,7 +43,7 @@ class Flow:
 _SOCK_DIAG, _BY_FAMILY, _DUMP, _DONE, _ERROR = 4, 20, 0x301, 3, 2
 _ESTABLISHED, _INFO = 1 << 1, 2
 _REQUEST = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ESTABLISHED) + bytes(48)
-_ACKNOWLEDGED, _LEAST_RTT = 120, 148  # in tcp_info
+_SEGMENT, _LEAST_RTT, _DELIVERED = 16, 148, 192  # in tcp_info
 
 
 class Connections:
@@ -88,10 +89,11 @@ def _flow(told: bytes) -> Flow | None:
     at = 72
     while at + 4 <= len(told):
         size, kind = struct.unpack_from("=HH", told, at)
-        if kind == _INFO and size >= 4 + _LEAST_RTT + 4:
-            (acknowledged,) = struct.unpack_from("=Q", told, at + 4 + _ACKNOWLEDGED)
-            (rtt_us,) = struct.unpack_from("=I", told, at + 4 + _LEAST_RTT)
-            return Flow(ports, outstanding, acknowledged, rtt_us / 1e6 if rtt_us < 1 << 31 else 0.0)
+        if kind == _INFO and size >= 4 + _DELIVERED + 4:
+            segment, rtt_us, delivered = (
+                struct.unpack_from("=I", told, at + 4 + place)[0] for place in (_SEGMENT, _LEAST_RTT, _DELIVERED)
+            )
+            return Flow(ports, outstanding, segment * delivered, rtt_us / 1e6 if rtt_us < 1 << 31 else 0.0)
         at += max(4, size + 3 & ~3)
     return None
 
@@ -111,10 +113,10 @@ class Spare:
             self._connections = None
         self._flows: dict[
             tuple[int, int], tuple[int, float]
-        ] = {}  # by ports: bytes acknowledged, and when that last changed
-        self._seen: deque[tuple[float, int]] = deque()  # when, bytes acknowledged by all
+        ] = {}  # by ports: bytes delivered, and when that last changed
+        self._seen: deque[tuple[float, int]] = deque()  # when, bytes delivered by all
         self._most: deque[tuple[float, float]] = deque()  # when, bytes/s: falling
-        self._acknowledged, self._active_s, self._at_s, self._tokens = 0, 0.0, 0.0, 0.0
+        self._delivered, self._active_s, self._at_s, self._tokens = 0, 0.0, 0.0, 0.0
 
     def wait(self, wanted: int, hurry: Event) -> int:
         """Comes back with a number of bytes, ``wanted`` at most, that may be sent; at once when there is ``hurry``."""
@@ -140,11 +142,11 @@ class Spare:
             return None
         outstanding, rtt_s = 0, 0.0
         for flow in flows:
-            before, changed_s = self._flows.get(flow.ports, (flow.acknowledged_bytes, now_s))
-            self._acknowledged += max(0, flow.acknowledged_bytes - before)
-            if flow.acknowledged_bytes != before or not flow.outstanding_bytes:
+            before, changed_s = self._flows.get(flow.ports, (flow.delivered_bytes, now_s))
+            self._delivered += max(0, flow.delivered_bytes - before)
+            if flow.delivered_bytes != before or not flow.outstanding_bytes:
                 changed_s = now_s
-            self._flows[flow.ports] = flow.acknowledged_bytes, changed_s
+            self._flows[flow.ports] = flow.delivered_bytes, changed_s
             if flow.ports == self._ports:
                 rtt_s = flow.least_rtt_s
             if flow.ports == self._ports or now_s - changed_s < STUCK_S:
@@ -153,22 +155,23 @@ class Spare:
         self._at_s = now_s
         self._measure(now_s, elapsed_s, max(SHORTEST_S, 2 * rtt_s))
         rate = self.rate_bytes_per_s
-        self._tokens = min(self._tokens + ABOVE * rate * elapsed_s, max(LEAST_BYTES / 2, ABOVE * rate * 5 * TICK_S))
-        return min(self._tokens, ABOVE * rate * rtt_s + LEAST_BYTES - outstanding)
+        most = max(LEAST_BYTES, QUICKER * rate * 2 * TICK_S)
+        self._tokens = min(self._tokens + QUICKER * rate * elapsed_s, most)
+        return min(self._tokens, max(LEAST_BYTES, rate * (rtt_s + AHEAD_S)) - outstanding)
 
     def _measure(self, now_s: float, elapsed_s: float, over_s: float) -> None:
-        """The most that was acknowledged in ``over_s`` seconds on end, in the last ``HOLD_S`` of sending."""
+        """The most that was delivered in ``over_s`` seconds on end, in the last ``HOLD_S`` of sending."""
         if elapsed_s >= 10 * TICK_S and self._seen and now_s - self._seen[-1][0] > over_s:
             self._seen.clear()  # it had nothing to send: of that time nothing is known
             return
         self._active_s += elapsed_s
-        self._seen.append((now_s, self._acknowledged))
+        self._seen.append((now_s, self._delivered))
         while len(self._seen) > 2 and now_s - self._seen[1][0] >= over_s:
             self._seen.popleft()
         span_s = now_s - self._seen[0][0]
         if span_s < over_s:
             return
-        rate = (self._acknowledged - self._seen[0][1]) / span_s
+        rate = (self._delivered - self._seen[0][1]) / span_s
         while self._most and self._most[-1][1] <= rate:
             self._most.pop()
         self._most.append((self._active_s, rate))
