@@ -119,13 +119,13 @@ class Scenario:
 SCENARIOS = (
     Scenario("still", "ab", (3, 2), (2, 3), hidden=480),
     Scenario("swings", "ab", (3, 2), (2, 3), hidden=480, swing=0.3),
-    Scenario("four steps", "ab", (3, 2), (2, 3), hidden=590, swing=0.3),
-    Scenario("busier", "ab", (3, 2), (2, 3), hidden=420, message_mb=2.2, swing=0.3),
+    Scenario("long", "ab", (3, 2), (2, 3), hidden=530, swing=0.3),
+    Scenario("busier", "ab", (3, 2), (2, 3), hidden=480, message_mb=2.2, swing=0.3),
     Scenario("upwards", "ab", (2, 3), (3, 2), hidden=480, swing=0.3),
     Scenario("slow swings", "ab", (3, 2), (2, 3), hidden=480, swing=0.3, every_s=4.0),
-    Scenario("three domains", "abc", (3, 2, 2), (2, 2, 3), hidden=480, swing=0.3),
-    Scenario("a replica joins", "aa", (2, 2), (2, 2), hidden=240, swing=0.3, joins="b"),
-    Scenario("cubic", "ab", (3, 2), (2, 3), hidden=400, swing=0.3, congestion="cubic"),
+    Scenario("three domains", "abc", (3, 2, 2), (2, 2, 3), hidden=600, swing=0.3),
+    Scenario("a replica joins", "aa", (2, 2), (2, 2), hidden=160, swing=0.3, joins="b"),
+    Scenario("cubic", "ab", (3, 2), (2, 3), hidden=480, swing=0.3, congestion="cubic"),
 )
 
 

@@ -21,7 +21,7 @@ from hippo.run.version import Version
 LITTLE_REST_STEPS, REST_STEPS, MOST_REST_STEPS = 0.1, 0.5, 0.9
 """Of a step: for how long training may stand still where a move beside it ends: at once, as planned, at most."""
 
-USED = 0.9
+USED = 0.8
 """Of what training leaves of a link, how much a stream takes without being in its way (``benchmarks/moves.py``)."""
 
 LATE = 5

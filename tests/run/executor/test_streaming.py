@@ -13,7 +13,6 @@ import torch
 
 from hippo.plan.plan import Plan
 from hippo.run.executor import streaming
-from hippo.run.executor.spare import Spare
 from hippo.run.executor.streaming import Giving, Slice, Streaming, Taking, sliced
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.stage import Part, settings_of
@@ -159,12 +158,3 @@ def test_a_connection_that_breaks_is_told_and_ends_nothing_else(both: tuple[sock
     two.close()
     with pytest.raises(RuntimeError, match="layers did not come: the giver left"):
         taking.end()
-
-
-# --------------------------------------------------------------------------------------------------------------- spare
-def test_nothing_is_added_while_others_fill_the_way(both: tuple[socket.socket, socket.socket]):
-    spare, hurry = Spare(both[0], 1e6), Event()
-    assert 0 < spare.wait(10**9, hurry) <= 10**9
-    hurry.set()
-    assert spare.wait(10**9, hurry) == 10**9, "who is in a hurry asks nobody"
-    spare.close()

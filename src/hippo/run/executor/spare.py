@@ -23,6 +23,7 @@ HOLD_S = 3.0  # of the rate: what a link carried longer ago says nothing of it
 AHEAD_S = 0.005  # of the rate, beyond the pipe: what leaves before the next look, and shows whether more can
 QUICKER = 1.1  # than the rate, to find out where links have got quicker
 LEAST_BYTES = 16_000
+GROWS, LEAST, MOST = 0.1, 1.0, 1.25  # of the pipe that is known: each round trip; and in all
 STUCK_S = 1.0  # whose bytes do not arrive for so long is not training
 SHORTEST_S = 0.5  # over which a rate is measured: acknowledgements come in bunches where the way back is full
 
@@ -34,6 +35,7 @@ class Flow:
     ports: tuple[int, int]  # of this side and of the other
     outstanding_bytes: int  # written, and not acknowledged yet
     delivered_bytes: int  # in whole segments; what came behind a loss, too
+    rtt_s: float  # of late
     least_rtt_s: float
 
 
@@ -43,7 +45,7 @@ class Flow:
 _SOCK_DIAG, _BY_FAMILY, _DUMP, _DONE, _ERROR = 4, 20, 0x301, 3, 2
 _ESTABLISHED, _INFO = 1 << 1, 2
 _REQUEST = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ESTABLISHED) + bytes(48)
-_SEGMENT, _LEAST_RTT, _DELIVERED = 16, 148, 192  # in tcp_info
+_SEGMENT, _RTT, _LEAST_RTT, _DELIVERED = 16, 68, 148, 192  # in tcp_info
 
 
 class Connections:
@@ -90,10 +92,10 @@ def _flow(told: bytes) -> Flow | None:
     while at + 4 <= len(told):
         size, kind = struct.unpack_from("=HH", told, at)
         if kind == _INFO and size >= 4 + _DELIVERED + 4:
-            segment, rtt_us, delivered = (
-                struct.unpack_from("=I", told, at + 4 + place)[0] for place in (_SEGMENT, _LEAST_RTT, _DELIVERED)
+            segment, rtt_us, least_us, delivered = (
+                struct.unpack_from("=I", told, at + 4 + place)[0] for place in (_SEGMENT, _RTT, _LEAST_RTT, _DELIVERED)
             )
-            return Flow(ports, outstanding, segment * delivered, rtt_us / 1e6 if rtt_us < 1 << 31 else 0.0)
+            return Flow(ports, outstanding, segment * delivered, rtt_us / 1e6, min(rtt_us, least_us) / 1e6)
         at += max(4, size + 3 & ~3)
     return None
 
@@ -116,6 +118,7 @@ class Spare:
         ] = {}  # by ports: bytes delivered, and when that last changed
         self._seen: deque[tuple[float, int]] = deque()  # when, bytes delivered by all
         self._most: deque[tuple[float, float]] = deque()  # when, bytes/s: falling
+        self._more = 1.0  # times the pipe that is known
         self._delivered, self._active_s, self._at_s, self._tokens = 0, 0.0, 0.0, 0.0
 
     def wait(self, wanted: int, hurry: Event) -> int:
@@ -140,7 +143,7 @@ class Spare:
         except OSError:
             self._connections = None
             return None
-        outstanding, rtt_s = 0, 0.0
+        outstanding, rtt_s, waits_s = 0, 0.0, 0.0
         for flow in flows:
             before, changed_s = self._flows.get(flow.ports, (flow.delivered_bytes, now_s))
             self._delivered += max(0, flow.delivered_bytes - before)
@@ -148,7 +151,7 @@ class Spare:
                 changed_s = now_s
             self._flows[flow.ports] = flow.delivered_bytes, changed_s
             if flow.ports == self._ports:
-                rtt_s = flow.least_rtt_s
+                rtt_s, waits_s = flow.least_rtt_s, flow.rtt_s - flow.least_rtt_s
             if flow.ports == self._ports or now_s - changed_s < STUCK_S:
                 outstanding += flow.outstanding_bytes
         elapsed_s = min(now_s - self._at_s, 10 * TICK_S)  # who has slept has nothing saved up
@@ -157,7 +160,12 @@ class Spare:
         rate = self.rate_bytes_per_s
         most = max(LEAST_BYTES, QUICKER * rate * 2 * TICK_S)
         self._tokens = min(self._tokens + QUICKER * rate * elapsed_s, most)
-        return min(self._tokens, max(LEAST_BYTES, rate * (rtt_s + AHEAD_S)) - outstanding)
+        pipe = max(LEAST_BYTES, self._more * rate * (rtt_s + AHEAD_S))
+        if outstanding > pipe - LEAST_BYTES:  # it is full; where nothing waits all the same, the link carries more
+            change = elapsed_s / max(rtt_s, TICK_S)
+            grown = self._more * (1 + change * (GROWS if waits_s < AHEAD_S else -GROWS))
+            self._more = min(MOST, max(LEAST, grown))
+        return min(self._tokens, pipe - outstanding)
 
     def _measure(self, now_s: float, elapsed_s: float, over_s: float) -> None:
         """The most that was delivered in ``over_s`` seconds on end, in the last ``HOLD_S`` of sending."""

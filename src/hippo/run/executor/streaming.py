@@ -42,6 +42,7 @@ Tensor = torch.Tensor
 SLICE_NUMBERS = 1 << 18
 """Most numbers of a slice: it is copied while no step can end."""
 POLL_S = 0.01
+SLOW_START_S = 60.0  # of a process that is to give or to take: more patience
 WHOLE, STEP, END = 1, 2, 3  # kinds of messages
 HEAD = struct.Struct("!BIQQQQ")  # kind, piece, first row, last row + 1, step, bytes that follow
 PLACED = b"."
@@ -357,6 +358,7 @@ class Streaming:
         if take:
             listener, token = _listening(own, process, len(take)), secrets.token_bytes(16)
             address, port = listener.getsockname()
+            listener.settimeout(patience_s + SLOW_START_S)
             told = {"address": address, "port": port, "token": token.hex()}
             write_whole(own / _file(process), json_text(told))
         domains = {**_domains(old), **_domains(new)}
@@ -369,6 +371,7 @@ class Streaming:
             self.giving.append(Giving(self._holding(self._before, pieces), len(pieces), connection, spare))
         while listener is not None and len(self.taking) < len(take):
             connection, _ = listener.accept()
+            connection.settimeout(None)
             hello = _read(connection, 20)
             if hello[:16] != token:
                 connection.close()
@@ -386,7 +389,7 @@ class Streaming:
         return Bytes([round(layers[piece.layer].parameters) for piece in pieces])
 
     def _connected(self, path: Path, patience_s: float) -> socket.socket:
-        until_s = time.monotonic() + patience_s
+        until_s = time.monotonic() + patience_s + SLOW_START_S
         while not path.exists():
             if self.closed or time.monotonic() > until_s:
                 raise RuntimeError(f"nobody takes layers: {path.name} is missing")
