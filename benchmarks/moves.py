@@ -3,8 +3,8 @@
 Stand-ins sleep in place of layers; messages, states and gradients are real. Each scenario trains under a plan, is asked
 for another one and trains on. Printed: the share of the link that training leaves, steps before and while layers move,
 how long the move took beside what was predicted and beside its bytes over the spare rate that was measured before it,
-and how long training stood still. ``--scenarios`` names some, ``--ways`` stop or background; `` --out`` keeps what was
-found, and ``--table`` prints it again.
+and how long training stood still. ``--scenarios`` names some, ``--ways`` stop or background; ``--out FILE`` keeps what
+was found, beside what it holds already, and ``--table`` prints it again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ BEFORE, AFTER = 8, 3  # steps before the order, and after the move
 FAR_S = 0.02
 SECONDS = 240.0  # of a trace
 WAYS = ("background", "stop")
-FOUND = Path("results/moves.json")
 
 
 @dataclass(frozen=True)
@@ -320,15 +319,15 @@ def main() -> None:
     if asked.inside:
         inside(asked.inside, asked.ways[0], asked.out)
         return
-    out = asked.out or FOUND
-    every = [read(each) for each in json.loads(out.read_text())] if out.exists() else []
+    out: Path | None = asked.out
+    every = [read(each) for each in json.loads(out.read_text())] if out is not None and out.exists() else []
     if not asked.table:
         for scenario in (each for each in SCENARIOS if each.name in asked.scenarios):
             for way in asked.ways:
                 found = measured(scenario, way)
                 every = [each for each in every if (each.scenario, each.way) != (scenario.name, way)] + [found]
-                print(row(found), flush=True)
-                out.write_text(json_text([asdict(each) for each in every]))
+                if out is not None:
+                    out.write_text(json_text([asdict(each) for each in every]))
     table(every)
 
 
