@@ -123,7 +123,7 @@ SCENARIOS = (
     Scenario("upwards", "ab", (2, 3), (3, 2), hidden=480, swing=0.3),
     Scenario("slow swings", "ab", (3, 2), (2, 3), hidden=480, swing=0.3, every_s=4.0),
     Scenario("three domains", "abc", (3, 2, 2), (2, 2, 3), hidden=600, swing=0.3),
-    Scenario("a replica joins", "aa", (2, 2), (2, 2), hidden=160, swing=0.3, joins="b"),
+    Scenario("a replica joins", "aa", (2, 2), (2, 2), hidden=200, block_s=0.05, swing=0.3, joins="b"),
     Scenario("cubic", "ab", (3, 2), (2, 3), hidden=480, swing=0.3, congestion="cubic"),
 )
 
@@ -175,8 +175,8 @@ class Found:
     measured_s: float
     predicted_stopped_s: float
     stopped_s: float
-    sent_bytes: int
-    state_bytes: float  # of the layers that cross, the most over one link
+    sent_bytes: float  # over the link that carries most
+    state_bytes: float  # of these, of the layers
     trained_bytes: float  # over that link in a step
     link_bytes_per_s: float  # that it carries
 
@@ -230,7 +230,7 @@ def inside(name: str, way: str, out: Path) -> None:
         measured_s=found.measured_s,
         predicted_stopped_s=found.predicted_stopped_s,
         stopped_s=found.stopped_s,
-        sent_bytes=found.sent_bytes,
+        sent_bytes=found.sent_bytes * found.wan_bytes[pair] / sum(found.wan_bytes.values()),
         state_bytes=found.wan_bytes[pair],
         trained_bytes=trained.get(pair, 0.0),
         link_bytes_per_s=rate,

@@ -23,7 +23,7 @@ HOLD_S = 3.0  # of the rate: what a link carried longer ago says nothing of it
 AHEAD_S = 0.005  # of the rate, beyond the pipe: what leaves before the next look, and shows whether more can
 QUICKER = 1.1  # than the rate, to find out where links have got quicker
 LEAST_BYTES = 16_000
-GROWS, LEAST, MOST = 0.1, 1.0, 1.25  # of the pipe that is known: each round trip; and in all
+GROWS, LEAST, MOST = 0.1, 0.85, 1.25  # of the pipe that is known: each round trip; and in all
 STUCK_S = 1.0  # whose bytes do not arrive for so long is not training
 SHORTEST_S = 0.5  # over which a rate is measured: acknowledgements come in bunches where the way back is full
 

@@ -398,8 +398,8 @@ class Streaming:
         connection = socket.create_connection((told["address"], told["port"]), timeout=patience_s)
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with suppress(OSError):  # bbr sends no quicker than it was let send before, and takes long to see that it may
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        with suppress(OSError):  # cubic leaves its slow start where training's messages delay it, and takes long then
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
         connection.sendall(bytes.fromhex(told["token"]) + self._process.to_bytes(4, "big"))
         return connection
 
