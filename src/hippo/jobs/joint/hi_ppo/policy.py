@@ -221,7 +221,9 @@ class HiPpoScheduler:
     nobody runs after all that it says, the rule that advises it decides."""
 
     name: str = "hi_ppo"
-    summary: str = "an upper agent chooses jobs and places, lower agents shapes and devices; ships as the rule it begins with"
+    summary: str = (
+        "an upper agent chooses jobs and places, lower agents shapes and devices; ships as the rule it begins with"
+    )
     source: str = "docs/theory.md, Agents that share out a site"
     knows: str = "durations"
     preempts: bool = True
