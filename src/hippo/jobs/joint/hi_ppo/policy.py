@@ -222,7 +222,7 @@ class HiPpoScheduler:
 
     name: str = "hi_ppo"
     summary: str = (
-        "an upper agent chooses jobs and places, lower agents shapes and devices; ships as the rule it begins with"
+        "an upper agent chooses jobs and places, lower ones shapes and devices; ships as the rule it begins with"
     )
     source: str = "docs/theory.md, Agents that share out a site"
     knows: str = "durations"

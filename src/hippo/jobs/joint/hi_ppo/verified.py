@@ -24,7 +24,7 @@ ANSWER_EFFORT = 250.0
 
 @dataclass(frozen=True, eq=False)
 class VerifiedScheduler:
-    """The policy where, as far as anybody can know, it costs at most a share of ``lead`` more than the rule, else it."""
+    """The policy where, as far as anybody can know, it costs at most a share of ``lead`` more than the rule."""
 
     name: str = "hi_ppo_verified"
     summary: str = "hi_ppo's whole answer played ahead beside a rule's; the cheaper is done"
