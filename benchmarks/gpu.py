@@ -1,20 +1,26 @@
 """On a machine with a GPU: steps against their prediction, processes that share it, compression's kernels (minutes).
 
     hippo bench gpu
-    python benchmarks/gpu.py --parts codec,shared,steps
+    python benchmarks/gpu.py --parts codec,shared,steps --seconds 150 --out rows.jsonl
 
 *steps*: one process by `hippo run --device cuda`, in bf16, against what `hippo plan` says by formulas and with layers
 profiled on the GPU at hand. *shared*: two stages and two replicas as processes on one GPU, whose messages go through
 the machine's memory, beside one process. *codec*: packing and unpacking a message, against a plain copy on the GPU and
 against the CPU's bytes. `hippo bench layers` holds layers against formulas. Where there is no GPU nothing is measured.
+A part that fails, or takes longer than it may, does not keep the others from being measured.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from types import MappingProxyType
@@ -41,6 +47,8 @@ STEPS = 6
 ALIKE = (("gpt3-350m", 16, 4), ("gpt3-1.3b", 16, 2), ("llama-3.2-1b", 16, 2))
 """Model, sequences a step, sequences a micro-batch; 1,024 tokens each."""
 SEQ = 1024
+Row = dict[str, Any]
+Part = Callable[[], Iterator[Row]]
 
 
 def problem(name: str, batch: int, domains: str = "a") -> Problem:
@@ -63,20 +71,20 @@ def one_stage(name: str, batch: int, micro_batch: int) -> Plan:
     return Plan((Pipeline((stage,), batch // micro_batch),), micro_batch)
 
 
-def steps() -> None:
+def steps() -> Iterator[Row]:
     """One process on the GPU, against formulas and against its profile."""
-    print(f"{'model':14s} {'micro-batch':>11s} {'measured s':>11s} {'formulas s':>18s} {'profiled s':>18s}")
     for name, batch, micro_batch in ALIKE:
         asked, plan = problem(name, batch), one_stage(name, batch, micro_batch)
         request = ProfileRequest(MODELS[name], (1,), (micro_batch,), SEQ, 1.0)
         known = replace(asked, profile=profiled(request, lambda phase, share: None).profile)
         real = measured_s(asked, plan, "cuda")
-        told = (hippo.simulate(each, plan).step_time_s for each in (asked, known))
-        cells = "".join(f" {each:9.3f} {100 * (each / real - 1):+6.1f} %" for each in told)
-        print(f"{name:14s} {micro_batch:11d} {real:11.3f}{cells}", flush=True)
+        formulas, layers = (hippo.simulate(each, plan).step_time_s for each in (asked, known))
+        off = {"formulas_off": formulas / real - 1, "profiled_off": layers / real - 1}
+        told = {"measured_s": real, "formulas_s": formulas, "profiled_s": layers}
+        yield {"model": name, "micro_batch": micro_batch, **told, **off}
 
 
-def shared() -> None:
+def shared() -> Iterator[Row]:
     """Two processes on one GPU."""
     name, batch, micro_batch = ALIKE[0]
     layers, waves = len(MODELS[name].layers), batch // micro_batch
@@ -92,27 +100,30 @@ def shared() -> None:
         "two replicas, local SGD": Plan(replicas, micro_batch, sync=Sync(method="local_sgd", every=4)),
     }
     alone = measured_s(problem(name, batch), one_stage(name, batch, micro_batch), "cuda")
-    print(f"{name}, one process: {alone:.3f} s a step")
+    yield {"model": name, "processes": "one", "measured_s": alone}
     for told, plan in ways.items():
         taken = measured_s(problem(name, batch, "ab"), plan, "shared")
-        print(f"{told}: {taken:.3f} s a step, {taken / alone:.2f} of one process", flush=True)
+        yield {"model": name, "processes": told, "measured_s": taken, "of_one_process": taken / alone}
 
 
-def codec() -> None:
+def codec() -> Iterator[Row]:
     """Packing on the GPU: gigabytes a second of what is read, and whether its bytes are the CPU's."""
     size = 64 << 20
     values = torch.randn(size, dtype=torch.float32, generator=torch.Generator().manual_seed(1))
     there = values.cuda()
     room = torch.empty_like(there)
-    copied = rate(lambda: room.copy_(there), there.nbytes)
-    print(f"a message of {there.nbytes >> 20} MiB in fp32; a plain copy on the GPU: {copied:.0f} GB/s")
+    yield {
+        "kind": "a plain copy",
+        "fp32_mib": there.nbytes >> 20,
+        "gb_s": rate(lambda: room.copy_(there), there.nbytes),
+    }
     for kind in ("bf16", *LARGEST):
         way = Codec(kind)
         message = way.encode(there)
         same = bool(torch.equal(message.cpu(), way.encode(values)))
         packed = rate(partial(way.encode, there), there.nbytes)
         unpacked = rate(partial(way.decode, message, room), there.nbytes)
-        print(f"{kind}: packs {packed:.0f} GB/s, unpacks {unpacked:.0f} GB/s, the CPU's bytes: {same}", flush=True)
+        yield {"kind": kind, "packs_gb_s": packed, "unpacks_gb_s": unpacked, "the CPU's bytes": same}
 
 
 def rate(do: Callable[[], Any], size: int) -> float:
@@ -127,20 +138,51 @@ def rate(do: Callable[[], Any], size: int) -> float:
     return size / median(taken[3:]) / 1e9
 
 
-PARTS: Mapping[str, Callable[[], None]] = MappingProxyType({"codec": codec, "shared": shared, "steps": steps})
+PARTS: Mapping[str, Part] = MappingProxyType({"codec": codec, "shared": shared, "steps": steps})
+
+
+def rows(parts: Mapping[str, Part], seconds: int) -> Iterator[Row]:
+    """What the parts find, each within so many seconds; a part that fails ends with a row that says why."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError(f"took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    try:
+        for name, part in parts.items():
+            signal.alarm(seconds)
+            try:
+                for row in part():
+                    yield {"part": name, **row}
+            except Exception as error:
+                yield {"part": name, "failed": f"{type(error).__name__}: {error}"}
+            finally:
+                signal.alarm(0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def main() -> None:
-    """Prints the parts."""
+    """Prints what the parts find; exit code 1 where one failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--parts", default=",".join(PARTS), help="of " + ", ".join(PARTS))
-    names = parser.parse_args().parts.split(",")
+    parser.add_argument("--seconds", type=int, default=300, help="that a part may take")
+    parser.add_argument("--out", type=Path, default=Path(os.devnull), help="takes the rows as lines of JSON")
+    asked = parser.parse_args()
+    if unknown := set(asked.parts.split(",")) - {*PARTS}:
+        parser.error(f"--parts: unknown: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     if device_at_hand().type == "cpu":
         print("No GPU at hand: nothing was measured.")
         return
     print(torch.cuda.get_device_name())
-    for name in names:
-        PARTS[name]()
+    failed = False
+    with asked.out.open("w") as lines:
+        for row in rows({name: PARTS[name] for name in asked.parts.split(",")}, asked.seconds):
+            failed |= "failed" in row
+            shown = (f"{key} {each:.4g}" if isinstance(each, float) else f"{key} {each}" for key, each in row.items())
+            print(", ".join(shown), flush=True)
+            print(json.dumps(row), file=lines, flush=True)
+    sys.exit(int(failed))
 
 
 if __name__ == "__main__":

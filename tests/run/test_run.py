@@ -205,7 +205,11 @@ def test_what_this_machine_lacks_is_refused(monkeypatch: pytest.MonkeyPatch):
             with pytest.raises(InputError, match="a GPU per process: 2, and this machine has 1"):
                 fits.check_machine(asked)
     shared = replace(asked, options=replace(asked.options, device="shared"))
+    monkeypatch.setattr(fits, "_gpu_bytes", lambda: 80e9)
     fits.check_machine(shared)
+    monkeypatch.setattr(fits, "_gpu_bytes", lambda: 0.4e9)
+    with pytest.raises(InputError, match="--device: needs 0.501 GB on one GPU, which has 0.4 GB"):
+        fits.check_machine(shared)
     monkeypatch.setattr(fits, "_gpus", lambda: 0)
     with pytest.raises(InputError, match="--device: needs a GPU, and this machine has 0"):
         fits.check_machine(shared)

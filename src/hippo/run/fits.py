@@ -62,7 +62,7 @@ def check_job(job: RunJob, *, source: str) -> None:
 
 
 def check_machine(job: RunJob) -> None:
-    """``InputError`` where this machine lacks what the processes of a job need: torch, a GPU for each."""
+    """``InputError`` where this machine lacks what the processes of a job need: torch, a GPU each or room on one."""
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "run", source="hippo run")
     device = job.options.device
@@ -72,12 +72,21 @@ def check_machine(job: RunJob) -> None:
         told = f"needs a GPU per process: {wanted}" if device == "cuda" else "needs a GPU"
         remedy = "run it with --device cpu, or --device shared where one GPU can hold them all"
         raise InputError(f"{told}, and this machine has {there}", source="--device", value=device, remedy=remedy)
+    if device == "shared" and (needed := _needed_bytes(job)) > (room := _gpu_bytes()):
+        told = f"needs {needed / 1e9:.3g} GB on one GPU, which has {room / 1e9:.3g} GB"
+        remedy = "run it with --device cpu, or a smaller model"
+        raise InputError(told, source="--device", value=device, remedy=remedy)
 
 
 def _gpus() -> int:
     """GPUs that torch finds on this machine."""
     count: int = import_module("torch").cuda.device_count()  # by name: checking a job for CPUs must not load it
     return count
+
+
+def _gpu_bytes() -> float:
+    """Memory of the first GPU."""
+    return float(import_module("torch").cuda.get_device_properties(0).total_memory)
 
 
 def _check_own(job: RunJob) -> None:
@@ -127,8 +136,8 @@ STATE_BYTES = {"fp32": 16, "fp64": 32, "bf16": 18}
 PROCESS_BYTES = 250e6  # Python with torch loaded
 
 
-def _check_memory(job: RunJob, source: str) -> None:
-    """All processes share this machine: their weights and states alone must fit."""
+def _needed_bytes(job: RunJob) -> float:
+    """What weights and states of all processes take, and the processes themselves; activations come on top."""
     work, layers = Work(job.problem.model, job.plan), job.problem.model.layers
     held = sum(
         layers[layer].parameters / work.widths(work.stage(worker))[0]
@@ -136,7 +145,12 @@ def _check_memory(job: RunJob, source: str) -> None:
         for start, stop in work.chunks(worker)
         for layer in range(start, stop)
     )
-    needed = held * STATE_BYTES[job.options.precision] + PROCESS_BYTES * len(work.workers)
+    return held * STATE_BYTES[job.options.precision] + PROCESS_BYTES * len(work.workers)
+
+
+def _check_memory(job: RunJob, source: str) -> None:
+    """All processes share this machine: their weights and states alone must fit."""
+    needed = _needed_bytes(job)
     there = available_bytes()
     if there is not None and needed > there:
         told = f"needs {needed / 1e9:.3g} GB on this machine, which has {there / 1e9:.3g} GB free"
