@@ -89,7 +89,7 @@ class Desk:
             return self._keys[key]
 
     def _forecast(self, change: PlanChange) -> MoveForecast | None:
-        """What a move should take over the emulated WAN; None: no layer crosses it.
+        """What a move should take over the emulated WAN; None: no layer crosses it, or nothing is known of a step yet.
 
         Raises
         ------
@@ -104,6 +104,8 @@ class Desk:
             return None
         if not change.background:
             return stopping(old, new, network)
+        if not self._late and not job.options.stand_in:
+            return None
         step_s = mean(self._late) if self._late else predicted_s(job, network)
         steps = None if change.after_step is None else max(1, change.after_step - self._done)
         found = streaming(old, new, network, step_s=step_s, steps=steps)
@@ -224,6 +226,8 @@ class Desk:
         self._journal.write(kind="step", **told)
         with self._lock:
             self._last = step
+            if step.number == self._first.options.first_step + 1:
+                self._late.clear()  # the first step, on cold connections
             self._late.append(step.seconds)
             for each in self._watchers:
                 each.put(told)

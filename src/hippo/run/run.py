@@ -353,7 +353,7 @@ class Conductor:
         if not change.background:
             return stopping(old, new, network)
         steps = self._stretches[-1][2]
-        late = [step.seconds for step in steps[-LATE:]]
+        late = [step.seconds for step in (steps[1:] or steps)[-LATE:]]  # without the first, on cold connections
         count = None if change.after_step is None else max(1, change.after_step - steps[-1].number)
         return streaming(old, new, network, step_s=mean(late), steps=count)
 

@@ -1,0 +1,52 @@
+"""``hippo ctl``: what its words ask of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.run.worlds import GPT2, PLANS, pipelines, problem
+
+from hippo.plan.codec import save_plan
+from hippo.plan.plan import Plan
+from hippo.run.control import Desk, listening
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.journal import Journal
+from hippo.run.network import RunNetwork
+from hippo.run.run import RunStep
+
+from .conftest import Hippo
+
+MOVED = Plan(pipelines((4, [("a", 0, 5, 1, 1), ("b", 5, 6, 1, 1)])), 2)
+
+
+@pytest.fixture
+def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A run that has made a step over links that are emulated."""
+    monkeypatch.setattr(RunNetwork, "around", lambda cluster: RunNetwork())
+    links = tuple(replace(link, bandwidth_bytes_per_s=1e6) for link in problem(GPT2).cluster.links)
+    world = replace(problem(GPT2), cluster=replace(problem(GPT2).cluster, links=links))
+    save_plan(world, MOVED, tmp_path / "moved.json")
+    desk = Desk(RunJob(world, PLANS["stages"][1], RunOptions(steps=8)), Journal(tmp_path / "journal"))
+    desk.made(RunStep(1, 0.5, 4.0))
+    with listening(tmp_path / "run", desk):
+        yield tmp_path / "run"
+
+
+def test_a_move_beside_the_training_is_ordered_and_given_up(socket: Path, hippo: Hippo, refused: Callable[..., str]):
+    moved = socket.with_name("moved.json")
+    asked = hippo("ctl", socket, "plan", moved, "background").out
+    assert "order 1 is accepted: 0.407 MB should move in 0.607 s, beside 1 step and 0.107 s in which training" in asked
+    assert "order 2 is accepted" in hippo("ctl", socket, "give-up", "1").out
+    assert "no such order is under way" in refused("ctl", socket, "give-up", "7")
+    assert "unknown way 'by-ship'" in refused("ctl", socket, "plan", moved, "by-ship")
+    assert "is one word too many" in refused("ctl", socket, "plan", moved, "stop", "now")
+    assert "order 1 (plan) is accepted" in hippo("ctl", socket, "status").out
+
+
+def test_a_move_by_stopping_is_told_so(socket: Path, hippo: Hippo):
+    asked = hippo("ctl", socket, "plan", socket.with_name("moved.json"), "stop").out
+    assert "order 1 is accepted: 0.305 MB should move in 0.320 s" in asked
+    assert "while training stands still" in asked
