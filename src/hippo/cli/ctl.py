@@ -95,7 +95,7 @@ def _values(word: str, rest: list[str]) -> dict[str, Any]:
         from hippo.problem.document import parse_json
 
         if len(rest) > 2:
-            raise InputError("is one word too many", source=word, value=rest[2][:60])
+            raise InputError("is one word too many", source=word, value=rest[2][:60], remedy="leave it out")
         path, *way = rest or [""]
         told = {"plan": parse_json(read_text(Path(path), what="plan file"), path)} if path else {}
         return {**told, **({"way": way[0]} if way else {})}
@@ -104,7 +104,7 @@ def _values(word: str, rest: list[str]) -> dict[str, Any]:
     names = {"schedule": ("name", "live_limit"), "compress": ("source", "destination", "kind"), "all-reduce": ("way",)}
     named = names.get(word, {"micro-batch": ("size",), "every": ("steps",), "give-up": ("number",)}.get(word, ()))
     if len(rest) > len(named):
-        raise InputError("is one word too many", source=word, value=rest[len(named)][:60])
+        raise InputError("is one word too many", source=word, value=rest[len(named)][:60], remedy="leave it out")
     return {
         name: _number(each) if name in ("size", "steps", "live_limit", "number") else each
         for name, each in zip(named, rest, strict=False)
