@@ -3,9 +3,10 @@
 No network between sites knows classes, so priority is the sender's own: all connections of this node to the place are
 looked at (the kernel's ``sock_diag``, without rights), and bytes are added only where those that are under way, whoever
 sent them, do not fill the pipe: ``outstanding < rate x least round trip``. A message of training that begins makes
-them more, and nothing is added until it has left; a queue before the link is never built, so a message waits for the
-few kB of one moment. The rate is the most that was delivered lately, of all connections together: it follows a link
-that moves. Where the kernel does not tell, TCP shares the link as it does.
+them more, and nothing is added until it has left; what was added before leaves in a few ms. The rate is the most that
+was delivered lately by all connections together, so it follows a link that moves, up with ease and down within
+``HOLD_S``; the pipe is corrected by whether this connection's own round trips say that something waits. Where the
+kernel does not tell, TCP shares the link as it does.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ TICK_S = 0.002
 HOLD_S = 3.0  # of the rate: what a link carried longer ago says nothing of it
 AHEAD_S = 0.005  # of the rate, beyond the pipe: what leaves before the next look, and shows whether more can
 QUICKER = 1.1  # than the rate, to find out where links have got quicker
-LEAST_BYTES = 16_000
-GROWS, LEAST, MOST = 0.1, 0.85, 1.25  # of the pipe that is known: each round trip; and in all
+LEAST_BYTES = 16_000  # of the pipe, and at once
+CHANGE, SMALLEST, LARGEST = 0.1, 0.85, 1.25  # of the pipe: in a round trip, and in all
 STUCK_S = 1.0  # whose bytes do not arrive for so long is not training
 SHORTEST_S = 0.5  # over which a rate is measured: acknowledgements come in bunches where the way back is full
 
@@ -113,9 +114,7 @@ class Spare:
             self._connections: Connections | None = Connections()
         except (OSError, AttributeError):  # no Linux, or not allowed
             self._connections = None
-        self._flows: dict[
-            tuple[int, int], tuple[int, float]
-        ] = {}  # by ports: bytes delivered, and when that last changed
+        self._flows: dict[tuple[int, int], tuple[int, float]] = {}  # bytes delivered, and when that last changed
         self._seen: deque[tuple[float, int]] = deque()  # when, bytes delivered by all
         self._most: deque[tuple[float, float]] = deque()  # when, bytes/s: falling
         self._more = 1.0  # times the pipe that is known
@@ -163,8 +162,8 @@ class Spare:
         pipe = max(LEAST_BYTES, self._more * rate * (rtt_s + AHEAD_S))
         if outstanding > pipe - LEAST_BYTES:  # it is full; where nothing waits all the same, the link carries more
             change = elapsed_s / max(rtt_s, TICK_S)
-            grown = self._more * (1 + change * (GROWS if waits_s < AHEAD_S else -GROWS))
-            self._more = min(MOST, max(LEAST, grown))
+            grown = self._more * (1 + change * (CHANGE if waits_s < AHEAD_S else -CHANGE))
+            self._more = min(LARGEST, max(SMALLEST, grown))
         return min(self._tokens, pipe - outstanding)
 
     def _measure(self, now_s: float, elapsed_s: float, over_s: float) -> None:
