@@ -120,6 +120,7 @@ SCENARIOS = (
     Scenario("swings", "ab", (3, 2), (2, 3), hidden=480, swing=0.3),
     Scenario("long", "ab", (3, 2), (2, 3), hidden=530, swing=0.3),
     Scenario("busier", "ab", (3, 2), (2, 3), hidden=480, message_mb=2.2, swing=0.3),
+    Scenario("narrow", "ab", (3, 2), (2, 3), hidden=360, message_mb=3.2, block_s=0.015, swing=0.3),
     Scenario("upwards", "ab", (2, 3), (3, 2), hidden=480, swing=0.3),
     Scenario("slow swings", "ab", (3, 2), (2, 3), hidden=480, swing=0.3, every_s=4.0),
     Scenario("three domains", "abc", (3, 2, 2), (2, 2, 3), hidden=600, swing=0.3),
