@@ -12,6 +12,7 @@ anew, minutes of CPU). Costs are told over those of ``separate`` with its usual 
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -70,7 +71,10 @@ LEVERS: Mapping[str, Mapping[str, Levers]] = {
     "crosspipe": {"stopped": {**PLACE, **PARTS, **MARGIN}, "kept": {**PLACE, **PARTS}},
     "goodput": dict.fromkeys(KINDS, {"round_s": (120.0, 300.0, 900.0), "power": (-0.5, 0.5, 1.0)}),
     "crux": dict.fromkeys(KINDS, {"levels": (2, 4, 8), "times": (2.0, 8.0)}),
-    "hyperion": dict.fromkeys(KINDS, {**PLACE, **PARTS, **WAIT}),
+    "hyperion": {
+        "stopped": {**PLACE, **PARTS, **THRIFT, **WAIT},
+        "kept": {**PLACE, **PARTS, **THRIFT, **WAIT, **REGIONS},
+    },
     "sla_morl": {
         "stopped": {**PLACE, **PARTS, **THRIFT, **URGENCY, **FORCE},
         "kept": {**PLACE, **PARTS, **THRIFT, **URGENCY, **WAIT, **REGIONS},
@@ -258,16 +262,25 @@ def decisions() -> Iterator[str]:
         yield f"{jobs} jobs: {np.median(cpu_ms):.0f} ms of CPU, at most {cpu_ms.max():.0f}"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Searches settings, and keeps them with ``--write``; or times with ``--decisions``."""
-    if "--decisions" in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("only", nargs="*", metavar="KIND|RULE", help=f"of {', '.join([*KINDS, *LEVERS])}; all")
+    parser.add_argument("--write", action="store_true", help="keep the best of each")
+    parser.add_argument("--plan", action="store_true", help="plan offers anew, first")
+    parser.add_argument("--decisions", action="store_true", help="how long decisions take, and no more")
+    given = parser.parse_args(arguments)
+    for each in given.only:
+        if each not in {*KINDS, *LEVERS}:
+            parser.error(f"{each} is no kind and no rule")
+    if given.decisions:
         print(*decisions(), sep="\n")
         return
-    if "--plan" in sys.argv:
+    if given.plan:
         plan()
-    names, kinds = ([each for each in known if each in sys.argv] or list(known) for known in (LEVERS, KINDS))
+    names, kinds = ([each for each in known if each in given.only] or list(known) for known in (LEVERS, KINDS))
     text = json.dumps(searched(names, kinds), indent=2) + "\n"
-    if "--write" in sys.argv:
+    if given.write:
         Path(kept.__file__).with_name("settings.json").write_text(text, encoding="utf-8")
     else:
         print(text, end="")

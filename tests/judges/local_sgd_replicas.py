@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,8 +15,9 @@ from hippo.run.work import Work
 Tensor = torch.Tensor
 
 
-def local_losses(job: RunJob, settings: StageSettings) -> Iterator[float]:
-    """The loss of each step: the mean over the global batch, of replicas that differ between outer steps."""
+def local_losses(job: RunJob, settings: StageSettings, every: Sequence[int] = ()) -> Iterator[float]:
+    """The loss of each step: the mean over the global batch, of replicas that differ between outer steps; ``every``: of
+    each step, where that changes."""
     model, plan, workload = job.problem.model, job.plan, job.problem.workload
     work = Work(model, plan)
     spans = [_span(work, index) for index in range(len(plan.pipelines))]
@@ -29,9 +30,10 @@ def local_losses(job: RunJob, settings: StageSettings) -> Iterator[float]:
     late, mean = int(job.options.outer_late), dict[At, Tensor]()
     for step in range(1, job.options.steps + 1):
         losses = [_train(part, span, step, job) for part, span in zip(parts, spans, strict=True)]
-        if step % plan.sync.every == 0:
+        now = every[step - 1] if every else plan.sync.every
+        if step % now == 0:
             mean = _mean(outers, shares)
-        if step % plan.sync.every == late % plan.sync.every and mean:
+        if step % now == late % now and mean:
             for outer in outers:
                 outer.step(mean)
             mean = {}

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 
 import pytest
+import torch
 
-from hippo.plan.plan import Plan, ScheduleChoice, Sync
+from hippo.plan.plan import Compression, Plan, ScheduleChoice, Sync
 from hippo.run.change import under
+from hippo.run.executor.channels import Codec
 from hippo.run.handover import hands
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
-from hippo.run.model.stage import settings_of
+from hippo.run.model.stage import Part, sequences, settings_of
 from hippo.run.seat import Seat
 from hippo.run.version import Version
 
+from ..judges.local_sgd_replicas import local_losses
 from .worlds import GPT2, PLANS, pipelines, problem
+
+Tensor = torch.Tensor
 
 STAGES = PLANS["stages"][1]
 LANES = PLANS["two lanes a domain"][1]
@@ -101,3 +107,52 @@ def test_the_loss_through_changes_is_that_of_one_process(name: str, tmp_path: Pa
     jobs = [first, *(under(first, plan) for plan in CHANGES[name][1:])]
     expected = list(losses(first.problem, settings_of(first), steps=2 * len(jobs), micro_batch=2))
     assert in_threads(jobs, tmp_path, 2) == pytest.approx(expected, rel=1e-9)
+
+
+def packed_losses(job: RunJob, kinds: Sequence[str]) -> Iterator[float]:
+    """The loss of each step in one process that packs what crosses the border of two stages as ``kinds`` says."""
+    (line,), workload, settings = job.plan.pipelines, job.problem.workload, settings_of(job)
+    part = Part.new(job.problem.model, [stage.layers for stage in line.stages], settings)
+    for step, kind in enumerate(kinds):
+
+        def packed(tensor: Tensor, kind: str = kind) -> Tensor:
+            if kind == "none":
+                return tensor
+            into = torch.empty_like(tensor)
+            Codec(kind).decode(Codec(kind).encode(tensor), into)
+            return into
+
+        total = 0.0
+        for at in range(0, workload.global_batch, job.plan.micro_batch):
+            stop = at + job.plan.micro_batch
+            tokens = sequences(step, at, stop, seq=workload.seq, vocab=job.problem.model.vocab, seed=settings.seed)
+            given = packed(part.forward((0, at), None, tokens))
+            total += float(part.forward((1, at), given, tokens))
+            gradient = part.backward((1, at), None)
+            assert gradient is not None
+            part.backward((0, at), packed(gradient))
+            part.weight((0, at))
+            part.weight((1, at))
+        part.finish(step + 1)
+        yield total
+
+
+@pytest.mark.parametrize(
+    "kind", ["int8", pytest.param("bf16", marks=pytest.mark.slow), pytest.param("fp8", marks=pytest.mark.slow)]
+)
+def test_what_crosses_is_packed_from_a_border_on_and_then_no_more(kind: str, tmp_path: Path):
+    packed = replace(STAGES, compression=tuple(Compression(*pair, kind) for pair in ("ab", "ba")))
+    first = RunJob(problem(GPT2), STAGES, RunOptions(precision="fp64", timeout_s=20.0))
+    jobs = [first, under(first, packed), first]
+    found = in_threads(jobs, tmp_path, 2)
+    assert found == pytest.approx(list(packed_losses(first, ["none"] * 2 + [kind] * 2 + ["none"] * 2)), rel=1e-9)
+    assert found[3] != pytest.approx(list(packed_losses(first, ["none"] * 4))[3], rel=1e-9)
+
+
+def test_replicas_that_train_alone_agree_as_often_as_is_ordered(tmp_path: Path):
+    plans = [replace(TWICE, sync=Sync("local_sgd", every)) for every in (2, 3, 1)]
+    first = RunJob(problem(GPT2), plans[0], RunOptions(steps=9, precision="fp64", timeout_s=20.0))
+    jobs = [first, *(under(first, plan) for plan in plans[1:])]
+    expected = list(local_losses(first, settings_of(first), [2] * 3 + [3] * 3 + [1] * 3))
+    assert in_threads(jobs, tmp_path, 3) == pytest.approx(expected, rel=1e-9)
+    assert list(local_losses(first, settings_of(first)))[-1] != pytest.approx(expected[-1], rel=1e-9)
