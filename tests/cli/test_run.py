@@ -190,3 +190,14 @@ def test_a_run_that_is_told_to_end_leaves_nothing(tmp_path: Path, number: signal
     assert list(tmp_path.iterdir()) == []
     assert f"ended: {signal.strsignal(number)}" in said
     assert "Traceback" not in said
+
+
+def test_rules_of_batch_and_rate_that_are_none_or_do_not_go_together(hippo):
+    for words, told in (
+        (("--batch-rule", "folow"), "unknown rule 'folow'"),
+        (("--rate-rule", "cube"), "--rate-rule: unknown rule 'cube'"),
+        (("--batch-rule", "follow", "--reference"), "one process keeps its batch"),
+    ):
+        answer = hippo("run", EXAMPLE, *words)
+        assert answer.code == 2
+        assert told in answer.err

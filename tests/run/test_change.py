@@ -11,13 +11,16 @@ from threading import Barrier
 import pytest
 import torch
 
+from hippo.errors import InputError
+from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Compression, Plan, ScheduleChoice, Sync
-from hippo.run.change import under
+from hippo.run.change import under, without
 from hippo.run.executor.channels import Codec
 from hippo.run.handover import hands
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import Part, sequences, settings_of
+from hippo.run.orders import change_of, order_of_document
 from hippo.run.seat import Seat
 from hippo.run.version import Version
 
@@ -156,3 +159,56 @@ def test_replicas_that_train_alone_agree_as_often_as_is_ordered(tmp_path: Path):
     expected = list(local_losses(first, settings_of(first), [2] * 3 + [3] * 3 + [1] * 3))
     assert in_threads(jobs, tmp_path, 3) == pytest.approx(expected, rel=1e-9)
     assert list(local_losses(first, settings_of(first)))[-1] != pytest.approx(expected[-1], rel=1e-9)
+
+
+MORE = Plan(pipelines((4, [("a", 0, 6, 1, 1)]), (4, [("b", 0, 6, 1, 1)])), 2)
+
+
+def losses_by_batch(job: RunJob, batches: Sequence[int], rates: Sequence[float]) -> Iterator[float]:
+    """The loss of each step in one process whose batch and learning rate change."""
+    workload, settings = job.problem.workload, settings_of(job)
+    part = Part.new(job.problem.model, [(0, job.problem.model.num_layers)], settings)
+    for step, (batch, rate) in enumerate(zip(batches, rates, strict=True)):
+        adam = replace(settings.rates, learning=rate)
+        part = replace(part, settings=replace(settings, tokens_per_step=batch * workload.seq, rates=adam))
+        total = 0.0
+        for at in range(batch):
+            tokens = sequences(step, at, at + 1, seq=workload.seq, vocab=job.problem.model.vocab, seed=settings.seed)
+            total += float(part.forward((0, at), None, tokens))
+            part.backward((0, at), None)
+            part.weight((0, at))
+        part.finish(step + 1)
+        yield total
+
+
+@pytest.mark.parametrize(
+    ("rule", "power"),
+    [("linear", 1.0), *[pytest.param(*each, marks=pytest.mark.slow) for each in (("sqrt", 0.5), ("keep", 0.0))]],
+)
+def test_replicas_that_bring_their_batch_and_take_it_away(rule: str, power: float, tmp_path: Path):
+    options = RunOptions(precision="fp64", timeout_s=20.0, batch_rule="follow", rate_rule=rule)
+    first = RunJob(problem(GPT2), ALONE, options)
+    more = under(first, MORE)
+    assert more.problem.workload.global_batch == 16
+    rate, much = options.learning_rate, options.learning_rate * 2.0**power
+    expected = losses_by_batch(first, [8] * 2 + [16] * 2 + [8] * 2, [rate] * 2 + [much] * 2 + [rate] * 2)
+    assert in_threads([first, more, under(more, ALONE)], tmp_path, 2) == pytest.approx(list(expected), rel=1e-9)
+
+
+def test_a_lost_replica_takes_its_batch_along_where_the_batch_follows():
+    options = RunOptions(batch_rule="follow", rate_rule="linear")
+    left = without(RunJob(problem(GPT2, batch=16), MORE, options), [1])
+    assert left is not None
+    assert (left.global_batch, left.pipelines) == (8, MORE.pipelines[:1])
+    kept = without(RunJob(problem(GPT2, batch=16), MORE, RunOptions()), [1])
+    assert kept is not None
+    assert kept.global_batch == 16
+
+
+def test_another_batch_may_be_ordered_where_the_batch_follows():
+    document = plan_to_document(problem(GPT2, batch=16), MORE)
+    order = order_of_document({"order": "plan", "plan": document})
+    first = RunJob(problem(GPT2), ALONE, RunOptions(batch_rule="follow"))
+    assert change_of(order, first, done=1).plan == MORE
+    with pytest.raises(InputError, match="has another batch than the 8 sequences that run.*--batch-rule follow"):
+        change_of(order, replace(first, options=RunOptions()), done=1)

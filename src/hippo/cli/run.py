@@ -91,6 +91,12 @@ class Choice:
         str,
         typer.Option(metavar="cpu|cuda|shared", help="cuda: a GPU per process, NCCL; shared: one GPU for all, gloo."),
     ] = "cpu"
+    batch_rule: Annotated[
+        str, typer.Option(metavar="keep|follow", help="Where replicas join or leave: the same batch, or theirs.")
+    ] = "keep"
+    rate_rule: Annotated[
+        str, typer.Option(metavar="keep|linear|sqrt", help="How the learning rate follows the batch.")
+    ] = "keep"
     learning_rate: Annotated[float, typer.Option(metavar="RATE", help="Of AdamW.")] = 1e-3
     reference: Annotated[
         bool | None,
@@ -205,6 +211,8 @@ def _job(choice: Choice, *, quietly: bool) -> tuple[RunJob, Checkpoints | None]:
         order=choice.order,
         dispatch=choice.dispatch,
         patience=choice.patience,
+        batch_rule=choice.batch_rule,
+        rate_rule=choice.rate_rule,
         noise=choice.noise,
         play_links=choice.play_links,
         backward=choice.backward,

@@ -21,7 +21,7 @@ from hippo.run.change import PlanChange, Planned, check_change
 from hippo.run.checkpoint import last, refuse_older
 from hippo.run.control import Desk, journal_of, listening
 from hippo.run.fits import check_job, check_machine, is_small
-from hippo.run.job import MOST_STEPS, RunJob, RunOptions, check_range, check_saving
+from hippo.run.job import FOLLOW, MOST_STEPS, RunJob, RunOptions, check_range, check_saving
 from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
 from hippo.run.network import RunNetwork
@@ -174,13 +174,17 @@ def trained(
         if progress is not None:
             progress(f"step {step.number}: {step.seconds:.3f} s", (step.number - begun) / job.options.steps)
 
+    follows = job.options.batch_rule == FOLLOW
+    if reference and follows:
+        remedy = "leave out one of them"
+        raise InputError("one process keeps its batch", source="--batch-rule", value=FOLLOW, remedy=remedy)
     saving = None
     if checkpoints is not None:
         before = last(checkpoints.folder, job.problem.model).losses if checkpoints.resume else ()
         saving = Saving(checkpoints.folder, checkpoints.every, before)
     with nullcontext() if desk is None or control is None else listening(control, desk):
         result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
-    again = not job.options.stand_in and (is_small(job) if reference is None else reference)
+    again = not job.options.stand_in and (is_small(job) and not follows if reference is None else reference)
     measured = [step.seconds for step in result.steps]
     return {
         "measured_step_s": measured,

@@ -17,7 +17,7 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice
 from hippo.planners.orders import ordered
 from hippo.run.handover import hands
-from hippo.run.job import RunJob
+from hippo.run.job import FOLLOW, RATE_RULES, RunJob
 from hippo.run.version import Version
 
 
@@ -104,8 +104,14 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
 
 
 def under(job: RunJob, plan: Plan) -> RunJob:
-    """The job under another plan."""
-    return replace(job, plan=plan, options=replace(job.options, resume_from=None))
+    """The job under another plan; where that has another batch the learning rate follows as ``rate_rule`` says: in
+    proportion (Goyal et al. 2017), or to the root of it (Krizhevsky 2014)."""
+    workload, options = job.problem.workload, replace(job.options, resume_from=None)
+    if plan.global_batch == workload.global_batch:
+        return replace(job, plan=plan, options=options)
+    rate = options.learning_rate * (plan.global_batch / workload.global_batch) ** RATE_RULES[options.rate_rule]
+    problem = replace(job.problem, workload=replace(workload, global_batch=plan.global_batch))
+    return replace(job, plan=plan, problem=problem, options=replace(options, learning_rate=rate))
 
 
 # --------------------------------------------------------------------------------------------------------- other plans
@@ -130,8 +136,8 @@ def again(job: RunJob, plan: Plan) -> Plan:
 
 
 def without(job: RunJob, lost: Collection[int]) -> Plan | None:
-    """The plan of the replicas that have lost no rank, which share out the batch of all by the share that each had;
-    None: no replica is whole, or they cannot."""
+    """The plan of the replicas that have lost no rank, which share out the batch of all by the share that each had, or
+    (``batch_rule`` follow) go on with theirs; None: no replica is whole, or they cannot."""
     plan, work = job.plan, job.work
     broken = {work.workers[rank].pipeline for rank in lost}
     if not broken:
@@ -139,6 +145,8 @@ def without(job: RunJob, lost: Collection[int]) -> Plan | None:
     left = [line for number, line in enumerate(plan.pipelines) if number not in broken]
     if not left or plan.sync.method == "local_sgd" or job.options.runtime == "torch":
         return None
+    if job.options.batch_rule == FOLLOW:
+        return replace(plan, pipelines=tuple(left))
     widths = [line.stages[0].dp for line in left]
     had = sum(line.num_micro_batches * width for line, width in zip(left, widths, strict=True))
     whole = plan.global_batch // plan.micro_batch

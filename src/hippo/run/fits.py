@@ -12,7 +12,7 @@ from hippo.errors import InexpressibleError, InputError, MissingExtraError, Unkn
 from hippo.machine import available_bytes
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.model import Model
-from hippo.run.job import RunJob, RunOptions
+from hippo.run.job import BATCH_RULES, RATE_RULES, RunJob, RunOptions
 from hippo.run.work import Work
 from hippo.schedule.schedule import order_of
 
@@ -37,6 +37,12 @@ def check_job(job: RunJob, *, source: str) -> None:
         raise UnknownNameError("order", options.order[:60], (*ORDERS, "learned", "learned-ready"), source="--order")
     if options.backward not in BACKWARDS:
         raise UnknownNameError("backward", options.backward[:60], BACKWARDS, source="--backward")
+    for value, known, option in (
+        (options.batch_rule, BATCH_RULES, "--batch-rule"),
+        (options.rate_rule, RATE_RULES, "--rate-rule"),
+    ):
+        if value not in known:
+            raise UnknownNameError("rule", value[:60], (*known,), source=option)
     _check_dispatch(job, source)
     if options.device not in DEVICES:
         raise UnknownNameError("device", options.device[:60], DEVICES, source="--device")

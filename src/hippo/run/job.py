@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hippo.arguments import check_fields
@@ -28,6 +30,13 @@ LIMITS = {
 """Least and largest values of options of a run."""
 
 
+FOLLOW = "follow"
+BATCH_RULES = ("keep", FOLLOW)
+"""What replicas that join or leave do with the batch: share out the same, or bring and take their own."""
+RATE_RULES: Mapping[str, float] = MappingProxyType({"keep": 0.0, "linear": 1.0, "sqrt": 0.5})
+"""To which power of the batch the learning rate grows."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How a plan is run. Seconds where it says so."""
@@ -43,6 +52,8 @@ class RunOptions:
     order: str = "fixed"  # the plan's, as it was printed; ready: what is ready; auto: that on stages at a WAN alone
     dispatch: str = "fixed"  # who says what a free rank runs: the order; the order as a hint; learned: the policy
     patience: float = 0.5  # of a hint: share of an operation's time that a rank waits for what is announced
+    batch_rule: str = "keep"  # where replicas join or leave; of ``BATCH_RULES``
+    rate_rule: str = "keep"  # of the learning rate, where the batch changes; of ``RATE_RULES``
     noise: str = ""  # that stretches operations and messages (``presets.fluctuation_of``); empty: none
     play_links: bool = False  # messages take what the plan says, on loopback
     backward: str = "split"  # split: a gradient leaves before the weight gradients of its wave are made; whole: after
