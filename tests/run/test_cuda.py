@@ -13,6 +13,7 @@ from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
 from hippo.run.run import run
 
+from .test_torch_runtime import RUNS
 from .worlds import GPT2, PLANS, pipelines, problem
 
 torch = pytest.importorskip("torch")
@@ -40,6 +41,20 @@ def test_one_process_with_a_gpu_of_its_own(precision: str, near: float):
 def test_processes_that_share_a_gpu(name: str):
     model, plan = PLANS[name]
     asked = job(plan, "shared", model=model)
+    assert [step.loss for step in run(asked).steps] == pytest.approx(by_one_process(asked), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", list(RUNS))
+def test_torchs_runtime_on_a_shared_gpu(name: str):
+    model, plan = RUNS[name]
+    options = RunOptions(steps=2, precision="fp64", device="shared", timeout_s=60.0, runtime="torch")
+    asked = RunJob(problem(model), plan, options)
+    assert [step.loss for step in run(asked).steps] == pytest.approx(by_one_process(asked), rel=1e-9)
+
+
+def test_torchs_runtime_with_a_gpu_of_its_own():
+    asked = job(ALONE, "cuda", steps=2)
+    asked = replace(asked, options=replace(asked.options, runtime="torch"))
     assert [step.loss for step in run(asked).steps] == pytest.approx(by_one_process(asked), rel=1e-9)
 
 

@@ -103,9 +103,6 @@ def _check_own(job: RunJob) -> None:
             option = f"--{name.replace('_', '-')}"
             remedy = f"leave out {option}, or --runtime torch"
             raise InputError("torch's runtime has its own way", source=option, value=str(value), remedy=remedy)
-    if job.options.device == "shared":
-        remedy = "use --device cuda with a GPU per process, or leave out --runtime torch"
-        raise InputError("torch's runtime sends from GPU to GPU", source="--device", value="shared", remedy=remedy)
 
 
 def _check_dispatch(job: RunJob, source: str) -> None:

@@ -83,7 +83,7 @@ class _Again(torch.autograd.Function):
 
 
 class ChunkOfLayers(PipelineChunk):
-    """Real layers: one chunk of a part."""
+    """Real layers: one chunk of a part. What comes and goes lies where messages lie, on a shared GPU not with them."""
 
     def __init__(self, part: Part, chunk: int) -> None:
         super().__init__()
@@ -93,6 +93,8 @@ class ChunkOfLayers(PipelineChunk):
 
     def forward(self, given: Tensor, tokens: Tensor | None = None) -> Tensor:
         """Activations (b, s, h) of activations, or of tokens (b, s + 1) where the model begins; its end gives (1,)."""
+        talks_on, computes_on = given.device, self.part.settings.device
+        given, tokens = given.to(computes_on), None if tokens is None else tokens.to(computes_on)
         start, stop = self.part.chunks[self.chunk]
         layers = self.part.model.layers
         begins = layers[start].kind is LayerKind.EMBEDDING
@@ -103,7 +105,7 @@ class ChunkOfLayers(PipelineChunk):
 
         again = self.part.settings.recompute
         output: Tensor = _Again.apply(given, self.start, run) if again else run(given)  # type: ignore[no-untyped-call]
-        return output.reshape(1) if layers[stop - 1].kind is LayerKind.HEAD else output
+        return (output.reshape(1) if layers[stop - 1].kind is LayerKind.HEAD else output).to(talks_on)
 
     def weights(self) -> Callable[[], None]:
         """Adds what the backward that has just run owes to the weights."""
@@ -246,9 +248,7 @@ class TorchRunner:
         module: Any = ChunkOfLayers(self.part, chunk) if self.part is not None else self._waits(chunk)
         given, made = self._example(index - 1), self._example(index)
         options = {"input_args": given, "output_args": made, "num_stages": count}
-        return TimedStage(
-            module, index, chunk, self._notes, device=torch.device(self.job.options.computes_on), **options
-        )
+        return TimedStage(module, index, chunk, self._notes, device=torch.device(self.job.options.talks_on), **options)
 
     def _waits(self, chunk: int) -> ChunkOfWaits:
         mine = self._times[self.worker.rank]
@@ -266,12 +266,12 @@ class TorchRunner:
             mine = self._times[work.rank(self.worker.pipeline, stage)]
             return torch.zeros(numbers(mine, chunk), requires_grad=True)
         start, stop = work.share(self.worker)
-        settings, seq = self.part.settings, self.job.problem.workload.seq
+        settings, seq, device = self.part.settings, self.job.problem.workload.seq, self.job.options.talks_on
         if index < 0:
-            return torch.zeros(stop - start, seq + 1, dtype=torch.int64, device=settings.device)
+            return torch.zeros(stop - start, seq + 1, dtype=torch.int64, device=device)
         shape = (1,) if last else (stop - start, seq, work.model.hidden)
         head = torch.float64 if settings.dtype is torch.float64 else torch.float32
-        return torch.zeros(shape, dtype=head if last else settings.dtype, device=settings.device, requires_grad=True)
+        return torch.zeros(shape, dtype=head if last else settings.dtype, device=device, requires_grad=True)
 
     # running
     def post(self) -> None:
@@ -324,7 +324,7 @@ class TorchRunner:
         spans: Iterable[tuple[int, int]] = (work.sequences(self.worker, wave) for wave in waves)
         seed, vocab = self.part.settings.seed, work.model.vocab
         drawn = [sequences(step - 1, *span, seq=workload.seq, vocab=vocab, seed=seed) for span in spans]
-        return torch.cat(drawn).to(self.part.settings.device)
+        return torch.cat(drawn).to(self.job.options.talks_on)
 
 
 def numbers(mine: StageTimes, chunk: int) -> int:

@@ -24,7 +24,7 @@ def test_what_comes_out_is_near_what_went_in(kind: str, size: int, error: float)
     codec = Codec(kind)
     message = codec.encode(given)
     assert message.dtype == torch.uint8
-    assert message.numel() == size == codec.room(given).numel()
+    assert message.numel() == size == codec.size(given)
     found = torch.empty_like(given)
     codec.decode(message, found)
     allowed = error * (given.abs() if kind != "int8" else torch.full_like(given, 7.0)) + 1e-2 * (kind == "fp8")

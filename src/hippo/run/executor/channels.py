@@ -39,10 +39,9 @@ class Codec:
         assert kind == "bf16" or kind in LARGEST, kind
         self.kind = kind
 
-    def room(self, like: Tensor, device: str = "cpu") -> Tensor:
-        """Where a message for such a tensor fits."""
-        size = 2 * like.numel() if self.kind == "bf16" else SCALE_BYTES + like.numel()
-        return torch.empty(size, dtype=torch.uint8, device=device)
+    def size(self, like: Tensor) -> int:
+        """Bytes of a message for such a tensor."""
+        return 2 * like.numel() if self.kind == "bf16" else SCALE_BYTES + like.numel()
 
     @torch.no_grad()
     def encode(self, tensor: Tensor) -> Tensor:
@@ -129,7 +128,7 @@ Failed = Callable[[BaseException], None]
 
 class Channel:
     """A group of two: rank 0 sends, rank 1 receives. gloo moves what lies in the machine's memory: what a GPU holds is
-    copied there and back.
+    copied there and back, through pages that are never moved (pinned), which the GPU reads and writes by itself.
     """
 
     def __init__(self, group: Any, *, failed: Failed, codec: Codec | None = None, talks_on: str = "cpu") -> None:
@@ -144,22 +143,28 @@ class Channel:
         if codec is None and into.device.type == self._talks_on:
             self._posted.put((self._group.recv([into], 0, tag), into, heard))
             return
-        message = torch.empty_like(into, device=self._talks_on) if codec is None else codec.room(into, self._talks_on)
+        size, dtype = (into.shape, into.dtype) if codec is None else ((codec.size(into),), torch.uint8)
+        message = self._room(size, dtype, pinned=into.is_cuda)
 
-        def unpacked() -> None:
+        def unpacked() -> None:  # on a GPU whoever reads it is behind it in the device's queue
             if codec is None:
                 with torch.no_grad():
-                    into.copy_(message)
+                    into.copy_(message, non_blocking=True)
             else:
-                codec.decode(message.to(into.device), into)
+                codec.decode(message.to(into.device, non_blocking=True), into)
             heard()
 
         self._posted.put((self._group.recv([message], 0, tag), message, unpacked))
 
     def send(self, tensor: Tensor, tag: int) -> None:
         """Starts to send; the tensor must not change until it has gone (it is kept until then)."""
-        message = (tensor if self._codec is None else self._codec.encode(tensor)).detach().to(self._talks_on)
+        message = (tensor if self._codec is None else self._codec.encode(tensor)).detach()
+        if message.device.type != self._talks_on:
+            message = self._room(message.shape, message.dtype, pinned=message.is_cuda).copy_(message)
         self._posted.put((self._group.send([message], 1, tag), message, None))
+
+    def _room(self, size: Sequence[int], dtype: torch.dtype, *, pinned: bool) -> Tensor:
+        return torch.empty(size, dtype=dtype, device=self._talks_on, pin_memory=pinned and self._talks_on == "cpu")
 
     def close(self) -> None:
         """Nothing comes or goes any more; its thread ends."""
