@@ -70,8 +70,10 @@ def test_compressed_messages_of_a_shared_gpu_are_those_of_the_cpu(kind: str):
     found = [[step.loss for step in run(job(plan, device, precision="fp32")).steps] for device in ("shared", "cpu")]
     assert found[0] == pytest.approx(found[1], rel=1e-3)
     values = torch.randn(1000, generator=torch.Generator().manual_seed(1))
-    message = Codec(kind).encode(values.cuda())
-    assert torch.equal(message.cpu(), Codec(kind).encode(values))
+    one, two, codec = torch.empty(1000), torch.empty(1000), Codec(kind)
+    codec.decode(codec.encode(values), one)
+    codec.decode(codec.encode(values.cuda()).cpu(), two)
+    assert torch.allclose(one, two, rtol=1e-6, atol=0.0)  # a GPU divides to another last bit of the scale
 
 
 def test_a_group_of_nccl(tmp_path):
