@@ -72,6 +72,35 @@ def test_what_became_of_an_order_is_told(desk: Desk, tmp_path: Path):
     assert [line["kind"] for line in read_journal(tmp_path / "journal")] == ["begun", "order", "step", "done"]
 
 
+def test_who_goes_on_from_a_checkpoint_carries_out_the_orders_that_stood(tmp_path: Path):
+    """Order 1 was done, 2 given up, 3 only acknowledged before the launcher was killed; 4 is of the run after."""
+    first = Desk(job(), Journal(tmp_path / "journal"))
+    assert first.answer(asked("schedule", "a", name="gpipe", after_step=1)) == {"accepted": 1}
+    assert first.answer(asked("micro-batch", "b", size=4)) == {"accepted": 2}
+    done, second = first.due(0, job()), first.due(1, job())
+    assert done is not None
+    assert second is not None
+    now = job(done.plan)
+    first.changed(Changed(1, 1, {}, 0.0, 0.0, 0.0, 0, 0.0), now)
+    first.gave_up(second, "somebody died")
+    assert first.answer(asked("micro-batch", "c", size=1)) == {"accepted": 3}
+    first.close()
+    again = Desk(job(first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
+    assert [each["kind"] for each in again.status()["orders"]] == ["schedule", "micro-batch"]
+    assert again.answer(asked("micro-batch", "c", size=1)) == {"accepted": 2}
+    changes = [again.due(2, job()), again.due(2, job())]
+    assert [(each.plan.schedule.name, each.plan.micro_batch) for each in changes if each] == [
+        ("gpipe", 2),
+        ("gpipe", 1),
+    ]
+    assert changes[0] is not None
+    assert changes[0].after_step is None
+    again.close()
+    fresh = Desk(job(), Journal(tmp_path / "journal"))  # a run from the start has no orders yet
+    assert fresh.status()["orders"] == []
+    fresh.close()
+
+
 @pytest.mark.parametrize(
     ("request_", "told"),
     [

@@ -13,7 +13,7 @@ import secrets
 import socket
 import socketserver
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
@@ -55,7 +55,20 @@ class Desk:
         self._last: RunStep | None = None
         self._late: deque[float] = deque(maxlen=LATE)  # seconds of steps
         self._watchers: list[SimpleQueue[dict[str, Any] | None]] = []
+        before = standing(journal.lines) if job.options.resume_from is not None else []
         journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
+        for key, order in before:
+            self._again(key, order)
+
+    def _again(self, key: str, order: dict[str, Any]) -> None:
+        """An order of the run that this one goes on from, which the plan of the checkpoint's run knows nothing of."""
+        after = order.get("after_step")
+        if isinstance(after, int) and after < self._first.options.first_step:
+            order = {name: value for name, value in order.items() if name != "after_step"}
+        try:
+            self._order({**order, "key": key})
+        except HippoError as error:
+            self._journal.write(kind="refused", key=key, why=str(error))
 
     # asked from other threads
     def answer(self, request: Any) -> dict[str, Any]:
@@ -205,9 +218,9 @@ class Desk:
 
     def gave_up(self, what: PlanChange, told: str) -> None:
         """An order could not be carried out; those that build upon it are void, too."""
-        self._journal.write(kind="given up", order=what.order, why=told)
         with self._lock:
             for each in (what, *self._queue):
+                self._journal.write(kind="given up", order=each.order, why=told)
                 if each.order:
                     self._orders[each.order - 1] |= {"state": GIVEN_UP, "why": told}
                     self._answer_unwanted(each.order, {"state": DONE, "after_step": self._done})
@@ -250,6 +263,18 @@ def _told(forecast: MoveForecast) -> dict[str, Any]:
         "predicted_s": forecast.seconds,
         "predicted_stopped_s": forecast.stopped_s,
     }
+
+
+def standing(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Keys and orders of the last run in a journal, in turn, that were accepted and not given up: done or not."""
+    begun = max((at for at, line in enumerate(lines) if line.get("kind") == "begun"), default=len(lines))
+    mine = lines[begun:]
+    over = {line.get("order") for line in mine if line.get("kind") == "given up"}
+    return [
+        (line["key"], dict(line["asked"]))
+        for line in mine
+        if line.get("kind") == "order" and line["order"] not in over and line["asked"].get("order") != GIVE_UP
+    ]
 
 
 def journal_of(control: Path) -> Path:
