@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 import torch
@@ -210,5 +213,34 @@ def test_another_batch_may_be_ordered_where_the_batch_follows():
     order = order_of_document({"order": "plan", "plan": document})
     first = RunJob(problem(GPT2), ALONE, RunOptions(batch_rule="follow"))
     assert change_of(order, first, done=1).plan == MORE
-    with pytest.raises(InputError, match="has another batch than the 8 sequences that run.*--batch-rule follow"):
+    with pytest.raises(InputError, match="makes another batch than the 8 sequences that run.*--batch-rule follow"):
         change_of(order, replace(first, options=RunOptions()), done=1)
+
+
+def by_chance(rng: random.Random) -> dict[str, Any]:
+    """An order of any kind but those that change what is trained."""
+    kind = rng.choice(["schedule", "micro-batch", "shares", "all-reduce", "plan", "plan"])
+    if kind == "schedule":
+        return {"order": kind, "name": rng.choice(["gpipe", "1f1b", "zb-h1"])}
+    if kind == "micro-batch":
+        return {"order": kind, "size": rng.choice([1, 2])}
+    if kind == "shares":
+        one = rng.randint(1, 7)
+        return {"order": kind, "waves": rng.choice([[one, 4 - one], [one, 8 - one]])}
+    if kind == "all-reduce":
+        return {"order": kind, "way": rng.choice(["ring", "two-level"])}
+    plan = rng.choice([STAGES, LANES, UNLIKE, ALONE, TWICE, PLANS["tensor parallel"][1], PLANS["unlike lanes"][1]])
+    return {"order": kind, "plan": plan_to_document(problem(GPT2), plan)}
+
+
+@pytest.mark.parametrize(
+    ("seed", "orders"), [(1, 4), *(pytest.param(seed, 20, marks=pytest.mark.slow) for seed in range(2, 7))]
+)
+def test_the_loss_through_orders_by_chance_is_that_of_one_process(seed: int, orders: int, tmp_path: Path):
+    rng = random.Random(seed)
+    jobs = [RunJob(problem(GPT2), LANES, RunOptions(steps=1000, precision="fp64", timeout_s=60.0))]
+    while len(jobs) <= orders:
+        with suppress(InputError):  # what the plan of the moment does not allow
+            jobs.append(under(jobs[-1], change_of(order_of_document(by_chance(rng)), jobs[-1], done=1).plan))
+    expected = list(losses(jobs[0].problem, settings_of(jobs[0]), steps=2 * len(jobs), micro_batch=2))
+    assert in_threads(jobs, tmp_path, 2) == pytest.approx(expected, rel=1e-9)

@@ -73,7 +73,11 @@ def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0) -> Pl
     if order.after_step is not None and order.after_step < max(done, job.options.first_step):
         remedy = f"name a step from {max(done, job.options.first_step)} on, or none"
         raise InputError("has passed", source=SOURCE, key="after_step", value=order.after_step, remedy=remedy)
-    changed = under(job, plan)
+    changed, batch = under(job, plan), job.problem.workload.global_batch
+    if job.options.batch_rule != FOLLOW and plan.global_batch != batch:
+        remedy = "give one of that batch, or run with --batch-rule follow"
+        told = f"makes another batch than the {batch} sequences that run"
+        raise InputError(told, source=SOURCE, value=plan.global_batch, remedy=remedy)
     for violation in check(changed.problem, plan):
         raise InputError(str(violation), source=SOURCE, remedy=violation.remedy)
     check_job(changed, source=SOURCE)
@@ -158,12 +162,8 @@ def _plan(job: RunJob, values: Mapping[str, Any]) -> Plan:
         remedy = "give way 'stop'"
         raise InputError("is not for torch's runtime, which begins anew", source=SOURCE, value=way, remedy=remedy)
     problem, plan = plan_from_document(values["plan"], source=SOURCE)
-    workload = job.problem.workload
-    if job.options.batch_rule != FOLLOW and problem.workload.global_batch != workload.global_batch:
-        remedy = "give a plan for that batch, or run with --batch-rule follow"
-        told = f"has another batch than the {workload.global_batch} sequences that run"
-        raise InputError(told, source=SOURCE, value=problem.workload.global_batch, remedy=remedy)
-    if problem.model != job.problem.model or problem.workload != replace(workload, global_batch=plan.global_batch):
+    workload = replace(job.problem.workload, global_batch=plan.global_batch)
+    if problem.model != job.problem.model or problem.workload != workload:
         remedy = "make the plan from the model and workload that run"
         raise InputError("is for another model or workload", source=SOURCE, value=problem.model.name, remedy=remedy)
     if problem.cluster.links != job.problem.cluster.links:
