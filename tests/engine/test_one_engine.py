@@ -16,7 +16,6 @@ OTHER_WORLDS = ("dynamics", "engine", "jobs", "network")  # the room itself; que
 OWN_LOOPS = {
     "dispatch/play.py:following": "own loop over the engine's steps: stops where a rank has a choice",
     "dispatch/play.py:act": "its step: makes a rank start",
-    "dispatch/play.py:_wait": "its step: makes a rank sleep",
     "schedule/generators/v_shape.py:_order": "own loop over the engine's steps, on pretended times",
     "simulate/calls.py:_planned_ends": "zero bubble's own plan, which places its messages; its time says the engine",
     "schedule/generators/zb_auto.py:_run": "own clock of a plan by rounds; what it is worth says the engine",
@@ -32,6 +31,7 @@ NO_PLAYS = {
     "planners/exact/replicas.py:deal": "counts of micro-batches",
     "report/world_charts.py:device_map": "heights of rows on a page",
     "planners/run_ahead.py:least_warm_up": "counts of micro-batches in flight",
+    "run/executor/asking.py:_take": "when a link that is played is free again, by what was announced",
     "schedule/bound/heads.py:raise_heads": "a bound on every order",
     "schedule/generators/dualpipe.py:generate": "counts of operations",
     "schedule/generators/v_shape.py:_lay": "counts and times that its loop begins with",

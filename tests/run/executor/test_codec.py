@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from hippo.plan.plan import Compression
-from hippo.run.executor.channels import Codec
+from hippo.run.executor.channels import Channel, Codec
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
@@ -51,3 +52,21 @@ def test_training_goes_on_nearly_as_without(kind: str, near: float, tmp_path: Pa
     found = trained(job, tmp_path)
     assert found == pytest.approx(expected, abs=near)
     assert found != pytest.approx(expected, abs=1e-7)
+
+
+class _Gone:
+    """A group whose other side has left: gloo says so where something is begun."""
+
+    def send(self, *_: Any) -> Any:
+        raise RuntimeError("Connection closed by peer")
+
+    recv = send
+
+
+def test_a_way_that_has_broken_already_is_told_as_one_that_breaks():
+    heard: list[BaseException] = []
+    channel = Channel(_Gone(), failed=heard.append)
+    channel.send(torch.zeros(3), 0)
+    channel.receive(torch.zeros(3), 0, lambda: None)
+    channel.close()
+    assert [str(each) for each in heard] == ["Connection closed by peer"] * 2

@@ -141,7 +141,7 @@ class Channel:
         """Posts a receive; ``heard`` is called, in another thread, when the message is there."""
         codec = self._codec
         if codec is None and into.device.type == self._talks_on:
-            self._posted.put((self._group.recv([into], 0, tag), into, heard))
+            self._post(lambda: self._group.recv([into], 0, tag), into, heard)
             return
         size, dtype = (into.shape, into.dtype) if codec is None else ((codec.size(into),), torch.uint8)
         message = self._room(size, dtype, pinned=into.is_cuda)
@@ -154,14 +154,23 @@ class Channel:
                 codec.decode(message.to(into.device, non_blocking=True), into)
             heard()
 
-        self._posted.put((self._group.recv([message], 0, tag), message, unpacked))
+        self._post(lambda: self._group.recv([message], 0, tag), message, unpacked)
 
     def send(self, tensor: Tensor, tag: int) -> None:
         """Starts to send; the tensor must not change until it has gone (it is kept until then)."""
         message = (tensor if self._codec is None else self._codec.encode(tensor)).detach()
         if message.device.type != self._talks_on:
             message = self._room(message.shape, message.dtype, pinned=message.is_cuda).copy_(message)
-        self._posted.put((self._group.send([message], 1, tag), message, None))
+        self._post(lambda: self._group.send([message], 1, tag), message, None)
+
+    def _post(self, begin: Callable[[], Any], tensor: Tensor, heard: Heard | None) -> None:
+        """Begins what the thread then waits for; a way that has broken already is told as one that breaks later is."""
+        try:
+            work = begin()
+        except RuntimeError as error:
+            self._failed(error)
+            return
+        self._posted.put((work, tensor, heard))
 
     def _room(self, size: Sequence[int], dtype: torch.dtype, *, pinned: bool) -> Tensor:
         return torch.empty(size, dtype=dtype, device=self._talks_on, pin_memory=pinned and self._talks_on == "cpu")
