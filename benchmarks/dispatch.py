@@ -35,7 +35,7 @@ from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.dispatch.noise.presets import PRESETS
 from hippo.dispatch.noise.robust_order import HINT, robust_order
 from hippo.dispatch.noise.timed_play import order_run, timed_hint, timed_learned
-from hippo.dispatch.noise.trial import KINDS, ORDERS, ZERO_BUBBLE, FluctuationTrial, RunOrder, order_for, trial
+from hippo.dispatch.noise.trial import KINDS, ORDERS, ZERO_BUBBLE, FluctuationTrial, TriedOrder, order_for, trial
 from hippo.schedule.problem import RankLink, ScheduleProblem
 
 SEEDS = (90_001, 90_002, 90_003, 90_004)  # of the draws
@@ -172,25 +172,25 @@ class Row:
 
     case: Case
     trial: FluctuationTrial
-    unlearned: RunOrder  # the same dispatcher without its network
+    unlearned: TriedOrder  # the same dispatcher without its network
 
     @property
-    def fixed(self) -> RunOrder:
+    def fixed(self) -> TriedOrder:
         """The best fixed order."""
         return self.trial.best("fixed")
 
     @property
-    def plain(self) -> RunOrder:
+    def plain(self) -> TriedOrder:
         """The best hint without patience."""
         return self.trial.best("hint")
 
     @property
-    def hint(self) -> RunOrder:
+    def hint(self) -> TriedOrder:
         """The best hint with or without patience."""
         return self.trial.best("hint", "patient")
 
     @property
-    def zero_bubble(self) -> RunOrder:
+    def zero_bubble(self) -> TriedOrder:
         """The best of the zero-bubble orders as their paper runs them."""
         return self.trial.best("fixed", orders=ZERO_BUBBLE)
 
@@ -203,7 +203,7 @@ def measured(case: Case) -> Row:
         spread_learned(case.problem, case.fluctuation, weights=follower(), samples=found.per_seed, seed=seed).makespans
         for seed in seeds
     ]
-    return Row(case, found, RunOrder("without the network", HINT, MakespanSpread(np.concatenate(plays))))
+    return Row(case, found, TriedOrder("without the network", HINT, MakespanSpread(np.concatenate(plays))))
 
 
 def signed(share: tuple[float, float]) -> str:
@@ -211,7 +211,7 @@ def signed(share: tuple[float, float]) -> str:
     return f"{round(100 * share[0], 1) + 0.0:+.1f} ±{100 * share[1]:.1f}"  # + 0: no -0.0
 
 
-def named(baseline: RunOrder) -> str:
+def named(baseline: TriedOrder) -> str:
     """An order and, where it has one, its patience."""
     return SHOWN[baseline.order] + (f" {baseline.way.patience:g}" if baseline.way.announces else "")
 
@@ -374,7 +374,7 @@ def searched(rows: Sequence[Row]) -> Iterator[str]:
                 ]
             )
         )
-        saved = row.trial.saved(RunOrder("searched", HINT, best))
+        saved = row.trial.saved(TriedOrder("searched", HINT, best))
         yield (
             f"K {row.case.memory}, {row.case.noise}: {found.winner.name} (searched for this noise, 1 s) "
             f"{best.mean:.1f} ±{best.error:.1f}; learned dispatch saves {signed(saved)} % of it."

@@ -8,7 +8,7 @@ import pytest
 from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread, spread
 from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.dispatch.noise.robust_order import FIXED, HINT
-from hippo.dispatch.noise.trial import ORDERS, PATIENT, FluctuationTrial, RunOrder, trial
+from hippo.dispatch.noise.trial import ORDERS, PATIENT, FluctuationTrial, TriedOrder, trial
 from hippo.errors import InputError
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import ScheduleProblem
@@ -64,7 +64,7 @@ def test_where_nothing_moves_one_play_says_all() -> None:
 
 def made(learned: list[float], fixed: list[float], hint: list[float]) -> FluctuationTrial:
     spreads = [MakespanSpread(np.array(each)) for each in (fixed, hint, learned)]
-    baselines = (RunOrder("zb-h1", FIXED, spreads[0]), RunOrder("zb-h1", HINT, spreads[1]))
+    baselines = (TriedOrder("zb-h1", FIXED, spreads[0]), TriedOrder("zb-h1", HINT, spreads[1]))
     return FluctuationTrial(PROBLEM, NOISE, baselines, spreads[2], np.ones(len(learned)), 2)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from threading import Event
 
 import pytest
 
-from hippo.run.executor.spare import AHEAD_S, LEAST_BYTES, Connections, Flow, Spare
+from hippo.run.executor.spare import AHEAD_S, LEAST_BYTES, Connections, PeerFlow, Spare
 
 RATE, RTT_S = 1e7, 0.04
 PIPE = RATE * (RTT_S + AHEAD_S)
@@ -17,24 +16,15 @@ PIPE = RATE * (RTT_S + AHEAD_S)
 class Told:
     """Connections as a test says they are."""
 
-    def __init__(self, *flows: Flow) -> None:
+    def __init__(self, *flows: PeerFlow) -> None:
         self.flows = list(flows)
 
-    def to(self, address: str) -> list[Flow]:
+    def to(self, address: str) -> list[PeerFlow]:
         """All of them."""
         return self.flows
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-@pytest.fixture
-def both() -> Iterator[tuple[socket.socket, socket.socket]]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        one = socket.create_connection(listener.getsockname())
-        two, _ = listener.accept()
-        with one, two:
-            yield one, two
 
 
 @pytest.fixture
@@ -46,8 +36,8 @@ def spare(both: tuple[socket.socket, socket.socket]) -> Spare:
 
 def room(spare: Spare, now_s: float, *, own: int = 0, training: int = 0, arrived: int = 0) -> float:
     flows = (
-        Flow(spare._ports, own, 0, RTT_S, RTT_S),
-        Flow((1, 2), training, arrived, RTT_S, RTT_S),
+        PeerFlow(spare._ports, own, 0, RTT_S, RTT_S),
+        PeerFlow((1, 2), training, arrived, RTT_S, RTT_S),
     )
     spare._connections = Told(*flows)  # type: ignore[assignment]
     found = spare._room(now_s)

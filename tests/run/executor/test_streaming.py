@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -13,7 +12,7 @@ import torch
 
 from hippo.plan.plan import Plan
 from hippo.run.executor import streaming
-from hippo.run.executor.streaming import Giving, Slice, Streaming, Taking, sliced
+from hippo.run.executor.streaming import Giving, StateSlice, Streaming, Taking, sliced
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.stage import Part, settings_of
 from hippo.run.model.weights import TensorSplit
@@ -62,9 +61,9 @@ class Slow:
 
 
 def test_a_piece_is_cut_into_runs_of_rows():
-    assert list(sliced(3, (5, 4), 8)) == [Slice(3, 0, 2, 8), Slice(3, 2, 4, 8), Slice(3, 4, 5, 4)]
-    assert list(sliced(0, (2, 100), 8)) == [Slice(0, 0, 1, 100), Slice(0, 1, 2, 100)]
-    assert list(sliced(0, (7,), 8)) == [Slice(0, 0, 7, 7)]
+    assert list(sliced(3, (5, 4), 8)) == [StateSlice(3, 0, 2, 8), StateSlice(3, 2, 4, 8), StateSlice(3, 4, 5, 4)]
+    assert list(sliced(0, (2, 100), 8)) == [StateSlice(0, 0, 1, 100), StateSlice(0, 1, 2, 100)]
+    assert list(sliced(0, (7,), 8)) == [StateSlice(0, 0, 7, 7)]
 
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
@@ -118,15 +117,6 @@ def test_what_streams_is_kept_in_step(
                     assert torch.equal(getattr(state, field), want), (process, layer, name, field)
                 value = part.weights[layer][name].value
                 assert torch.equal(value, wanted[process].weights[layer][name].value)
-
-
-@pytest.fixture
-def both() -> Iterator[tuple[socket.socket, socket.socket]]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        one = socket.create_connection(listener.getsockname())
-        two, _ = listener.accept()
-        with one, two:
-            yield one, two
 
 
 def test_a_slice_that_is_three_gradients_behind_is_sent_whole_again(both: tuple[socket.socket, socket.socket]):

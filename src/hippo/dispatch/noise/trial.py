@@ -47,7 +47,7 @@ _ROUNDING = 1e-9  # of the makespan: sums that run in another order
 
 
 @dataclass(frozen=True, eq=False)
-class RunOrder:
+class TriedOrder:
     """One order run one way, and what it took on all plays."""
 
     order: str
@@ -66,23 +66,23 @@ class FluctuationTrial:
 
     problem: ScheduleProblem
     fluctuation: Fluctuation
-    baselines: tuple[RunOrder, ...]
+    baselines: tuple[TriedOrder, ...]
     learned: MakespanSpread
     floor: Floats  # (n,) what no order could be below, with all draws known
     per_seed: int  # plays of each seed; they stand one after the other
 
-    def best(self, *kinds: str, orders: Sequence[str] = ORDERS) -> RunOrder:
+    def best(self, *kinds: str, orders: Sequence[str] = ORDERS) -> TriedOrder:
         """The baseline with the least mean among kinds (``KINDS``; none named: all) and orders; the first of equals."""
         ways = [way for kind in kinds or KINDS for way in KINDS[kind]]
         found = [each for each in self.baselines if each.way in ways and each.order in orders]
         return min(found, key=lambda each: each.spread.mean)
 
-    def of(self, order: str, kind: str) -> RunOrder | None:
+    def of(self, order: str, kind: str) -> TriedOrder | None:
         """An order run that way, with the patience that is best for it; None where it does not fit into memory."""
         fits = any(each.order == order and each.way in KINDS[kind] for each in self.baselines)
         return self.best(kind, orders=(order,)) if fits else None
 
-    def saved(self, other: RunOrder) -> tuple[float, float]:
+    def saved(self, other: TriedOrder) -> tuple[float, float]:
         """Share of a baseline's expected makespan that learned dispatch saves, and half the width of its 95 % interval.
 
         Play by play: the same draws for both.
@@ -90,7 +90,7 @@ class FluctuationTrial:
         less = other.spread.minus(self.learned)
         return less.mean / other.spread.mean, less.error / other.spread.mean
 
-    def side(self, other: RunOrder) -> int:
+    def side(self, other: TriedOrder) -> int:
         """1 where learned dispatch is ahead of a baseline, -1 where it is behind, with the whole interval; else 0."""
         saved, error = self.saved(other)
         return int(saved - error > _ROUNDING) - int(saved + error < -_ROUNDING)
@@ -107,7 +107,7 @@ class FluctuationTrial:
         best = self.best()
         return {1: "learned", 0: "even", -1: "fixed" if best.way == FIXED else "hint"}[self.side(best)]
 
-    def seeds_ahead(self, other: RunOrder) -> tuple[int, int]:
+    def seeds_ahead(self, other: TriedOrder) -> tuple[int, int]:
         """Of the seeds, those on which learned dispatch has the lower mean, and how many there are."""
         less = other.spread.minus(self.learned).makespans.reshape(-1, self.per_seed).mean(axis=1)
         return int((less > 0).sum()), len(less)
@@ -143,9 +143,9 @@ def trial(
     def learned(seed: int) -> Floats:
         return spread_learned(problem, fluctuation, weights=weights, samples=samples, seed=seed).makespans
 
-    def baseline(order: str, schedule: Schedule, way: Way) -> RunOrder:
+    def baseline(order: str, schedule: Schedule, way: Way) -> TriedOrder:
         plays = [way.played(problem, schedule, fluctuation, samples=samples, seed=seed).makespans for seed in seeds]
-        return RunOrder(order, way, MakespanSpread(np.concatenate(plays)))
+        return TriedOrder(order, way, MakespanSpread(np.concatenate(plays)))
 
     baselines = []
     for name in orders:

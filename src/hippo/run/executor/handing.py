@@ -115,7 +115,7 @@ def views(part: Part, piece: Piece, size: int) -> PieceViews:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class LayerExchange:
     """What one process gives and takes when a version of the run follows another: pieces by layer, by process."""
 
     both: Both
@@ -124,7 +124,7 @@ class Exchange:
     own: Mapping[int, list[Piece]]  # it has them, cut otherwise
 
     @classmethod
-    def of(cls, old: Version, new: Version, process: int) -> Exchange:
+    def of(cls, old: Version, new: Version, process: int) -> LayerExchange:
         """Of a process, whether it gives, takes or does neither."""
         both = Both.of(old, new)
         give: dict[int, dict[int, list[Piece]]] = {}
@@ -171,7 +171,7 @@ class Handing:
     def __init__(
         self, old: Version, new: Version, process: int, meeting: Meeting, parts: tuple[Part | None, Part | None]
     ) -> None:
-        exchange = self._exchange = Exchange.of(old, new, process)
+        exchange = self._exchange = LayerExchange.of(old, new, process)
         self._before, self._after = parts
         options = new.job.options
         self._computes_on = options.computes_on

@@ -30,7 +30,7 @@ SHORTEST_S = 0.5  # over which a rate is measured: acknowledgements come in bunc
 
 
 @dataclass(frozen=True)
-class Flow:
+class PeerFlow:
     """One connection to a place."""
 
     ports: tuple[int, int]  # of this side and of the other
@@ -56,7 +56,7 @@ class Connections:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
         self._socket.settimeout(1.0)
 
-    def to(self, address: str) -> list[Flow]:
+    def to(self, address: str) -> list[PeerFlow]:
         """All to an IPv4 address; ``OSError`` where the kernel does not tell."""
         place = socket.inet_aton(address)
         self._socket.send(struct.pack("=IHHII", 16 + len(_REQUEST), _BY_FAMILY, _DUMP, 1, 0) + _REQUEST)
@@ -86,7 +86,7 @@ class Connections:
         self._socket.close()
 
 
-def _flow(told: bytes) -> Flow | None:
+def _flow(told: bytes) -> PeerFlow | None:
     ports = struct.unpack_from(">HH", told, 4)
     (outstanding,) = struct.unpack_from("=I", told, 60)
     at = 72
@@ -96,7 +96,7 @@ def _flow(told: bytes) -> Flow | None:
             segment, rtt_us, least_us, delivered = (
                 struct.unpack_from("=I", told, at + 4 + place)[0] for place in (_SEGMENT, _RTT, _LEAST_RTT, _DELIVERED)
             )
-            return Flow(ports, outstanding, segment * delivered, rtt_us / 1e6, min(rtt_us, least_us) / 1e6)
+            return PeerFlow(ports, outstanding, segment * delivered, rtt_us / 1e6, min(rtt_us, least_us) / 1e6)
         at += max(4, size + 3 & ~3)
     return None
 

@@ -30,7 +30,7 @@ import torch
 
 from hippo.files import json_text, write_whole
 from hippo.run.executor.channels import settle
-from hippo.run.executor.handing import Exchange, Piece, PieceViews, views
+from hippo.run.executor.handing import LayerExchange, Piece, PieceViews, views
 from hippo.run.executor.spare import Spare
 from hippo.run.handover import GRADIENT, STATE
 from hippo.run.model.optimizer import AdamRates, AdamState, advance
@@ -49,7 +49,7 @@ PLACED = b"."
 
 
 @dataclass(frozen=True)
-class Slice:
+class StateSlice:
     """Rows [start, stop) of a piece."""
 
     piece: int  # place among all pieces of a pair of processes
@@ -58,7 +58,7 @@ class Slice:
     numbers: int
 
 
-def sliced(piece: int, shape: Sequence[int], most: int = SLICE_NUMBERS) -> Iterable[Slice]:
+def sliced(piece: int, shape: Sequence[int], most: int = SLICE_NUMBERS) -> Iterable[StateSlice]:
     """A piece of a shape as slices of so many numbers at most, one row at least."""
     row = 1
     for size in shape[1:]:
@@ -66,29 +66,29 @@ def sliced(piece: int, shape: Sequence[int], most: int = SLICE_NUMBERS) -> Itera
     rows = max(1, most // max(1, row))
     for start in range(0, shape[0], rows):
         stop = min(shape[0], start + rows)
-        yield Slice(piece, start, stop, (stop - start) * row)
+        yield StateSlice(piece, start, stop, (stop - start) * row)
 
 
-class Held(Protocol):
+class StreamedState(Protocol):
     """What a process holds of the pieces of a pair."""
 
     def shape(self, piece: int) -> Sequence[int]:
         """Of a weight."""
         ...
 
-    def whole(self, one: Slice) -> Tensor:
+    def whole(self, one: StateSlice) -> Tensor:
         """A copy of the state, flat: master, first, second."""
         ...
 
-    def gradient(self, one: Slice) -> Tensor:
+    def gradient(self, one: StateSlice) -> Tensor:
         """A copy of the summed gradient, flat."""
         ...
 
-    def put(self, one: Slice, came: Tensor) -> None:
+    def put(self, one: StateSlice, came: Tensor) -> None:
         """Takes a state."""
         ...
 
-    def step(self, one: Slice, came: Tensor, step: int) -> None:
+    def step(self, one: StateSlice, came: Tensor, step: int) -> None:
         """Takes a gradient: the state after ``step``."""
         ...
 
@@ -98,7 +98,7 @@ class Held(Protocol):
         ...
 
 
-class Layers:
+class StreamedLayers:
     """Of real layers."""
 
     def __init__(self, part: Part, pieces: Sequence[Piece]) -> None:
@@ -111,24 +111,24 @@ class Layers:
         return tuple(self._views[piece].total.shape)
 
     @torch.no_grad()
-    def whole(self, one: Slice) -> Tensor:
+    def whole(self, one: StateSlice) -> Tensor:
         """A copy of the state, flat: master, first, second."""
         return torch.cat([_rows(each, one).reshape(-1) for each in self._views[one.piece].tensors]).cpu()
 
     @torch.no_grad()
-    def gradient(self, one: Slice) -> Tensor:
+    def gradient(self, one: StateSlice) -> Tensor:
         """A copy of the summed gradient, flat."""
         return _rows(self._views[one.piece].total, one).reshape(-1).clone().cpu()
 
     @torch.no_grad()
-    def put(self, one: Slice, came: Tensor) -> None:
+    def put(self, one: StateSlice, came: Tensor) -> None:
         """Takes a state."""
         for each, flat in zip(self._views[one.piece].tensors, came.chunk(STATE), strict=True):
             rows = _rows(each, one)
             rows.copy_(flat.view_as(rows))
 
     @torch.no_grad()
-    def step(self, one: Slice, came: Tensor, step: int) -> None:
+    def step(self, one: StateSlice, came: Tensor, step: int) -> None:
         """Takes a gradient: the state after ``step``."""
         held: PieceViews = self._views[one.piece]
         state = AdamState(*(_rows(each, one) for each in held.tensors))
@@ -147,22 +147,22 @@ class Bytes:
         """One row a number."""
         return (self._numbers[piece],)
 
-    def whole(self, one: Slice) -> Tensor:
+    def whole(self, one: StateSlice) -> Tensor:
         """Zeros."""
         return self._zeros[: STATE * one.numbers]
 
-    def gradient(self, one: Slice) -> Tensor:
+    def gradient(self, one: StateSlice) -> Tensor:
         """Zeros."""
         return self._zeros[: one.numbers]
 
-    def put(self, one: Slice, came: Tensor) -> None:
+    def put(self, one: StateSlice, came: Tensor) -> None:
         """Nothing is kept."""
 
-    def step(self, one: Slice, came: Tensor, step: int) -> None:
+    def step(self, one: StateSlice, came: Tensor, step: int) -> None:
         """Nothing is kept."""
 
 
-def _rows(tensor: Tensor, one: Slice) -> Tensor:
+def _rows(tensor: Tensor, one: StateSlice) -> Tensor:
     return tensor[one.start : one.stop]
 
 
@@ -170,13 +170,13 @@ def _rows(tensor: Tensor, one: Slice) -> Tensor:
 class Giving:
     """One process's way to one taker."""
 
-    def __init__(self, held: Held, pieces: int, connection: socket.socket, spare: Spare | None) -> None:
+    def __init__(self, held: StreamedState, pieces: int, connection: socket.socket, spare: Spare | None) -> None:
         self.spare, self.broken, self.sent_bytes = spare, "", 0
         self._held, self._connection = held, connection
         self._width = held.dtype.itemsize
         self._unsent = [one for piece in range(pieces) for one in sliced(piece, held.shape(piece))]
         self._unsent.reverse()  # the last is the next
-        self._behind: dict[Slice, list[tuple[int, Tensor]]] = {}  # of what was sent: gradients that are not
+        self._behind: dict[StateSlice, list[tuple[int, Tensor]]] = {}  # of what was sent: gradients that are not
         self._now, self._left_of_message = 0, 0
         self._lock, self._hurry, self._over = Condition(), Event(), False
         self._thread = Thread(target=self._run, daemon=True)
@@ -272,7 +272,7 @@ class Giving:
                     return HEAD.pack(END, 0, 0, 0, 0, 0), None
                 self._lock.wait()
 
-    def _message(self, kind: int, one: Slice, step: int, body: Tensor) -> tuple[bytes, Tensor]:
+    def _message(self, kind: int, one: StateSlice, step: int, body: Tensor) -> tuple[bytes, Tensor]:
         self._left_of_message = body.nbytes
         return HEAD.pack(kind, one.piece, one.start, one.stop, step, body.nbytes), body
 
@@ -290,7 +290,7 @@ class Giving:
 class Taking:
     """One process's way from one giver."""
 
-    def __init__(self, held: Held, connection: socket.socket) -> None:
+    def __init__(self, held: StreamedState, connection: socket.socket) -> None:
         self.broken = ""
         self._held, self._connection = held, connection
         self._thread = Thread(target=self._run, daemon=True)
@@ -315,7 +315,7 @@ class Taking:
                     self._connection.sendall(PLACED)
                     return
                 came = self._receive(size).view(self._held.dtype)
-                one = Slice(piece, start, stop, len(came) // (STATE if kind == WHOLE else GRADIENT))
+                one = StateSlice(piece, start, stop, len(came) // (STATE if kind == WHOLE else GRADIENT))
                 if kind == WHOLE:
                     self._held.put(one, came)
                 else:
@@ -347,7 +347,7 @@ class Streaming:
     def __init__(
         self, old: Version, new: Version, process: int, folder: Path, parts: tuple[Part | None, Part | None]
     ) -> None:
-        self._exchange, (self._before, self._after) = Exchange.of(old, new, process), parts
+        self._exchange, (self._before, self._after) = LayerExchange.of(old, new, process), parts
         self.number, self._device = new.number, new.job.options.computes_on
         self.closed, self._process = False, process
         own, patience_s = place(folder, new.number), new.job.options.timeout_s
@@ -382,9 +382,9 @@ class Streaming:
         if listener is not None:
             listener.close()
 
-    def _holding(self, part: Part | None, pieces: Sequence[Piece]) -> Held:
+    def _holding(self, part: Part | None, pieces: Sequence[Piece]) -> StreamedState:
         if part is not None:
-            return Layers(part, pieces)
+            return StreamedLayers(part, pieces)
         layers = self._exchange.both.new.model.layers
         return Bytes([round(layers[piece.layer].parameters) for piece in pieces])
 
