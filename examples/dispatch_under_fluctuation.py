@@ -31,7 +31,7 @@ from hippo.dispatch.noise import fluctuation_grid as grid
 from hippo.dispatch.noise.fluctuation import Fluctuation, drawn
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, Case, cases
 from hippo.dispatch.noise.timed_play import TimedPlay, timed_hint, timed_learned
-from hippo.dispatch.noise.trial import ZERO_BUBBLE, FluctuationTrial, RunOrder, order_for, trial
+from hippo.dispatch.noise.trial import ZERO_BUBBLE, FluctuationTrial, TriedOrder, order_for, trial
 from hippo.errors import InputError
 from hippo.report.charts import Axis, Curve
 from hippo.report.fitted import FittedTable
@@ -74,7 +74,7 @@ class Outcome:
     case: Case
     trial: FluctuationTrial
 
-    def baseline(self, line: str) -> RunOrder:
+    def baseline(self, line: str) -> TriedOrder:
         """Whom a line of the charts shows (``LINES``)."""
         if line == "zero bubble":
             return self.trial.best("fixed", orders=ZERO_BUBBLE)
@@ -191,7 +191,7 @@ class Pair:
     """One play run both ways, and how both ways behave over all plays."""
 
     case: Case
-    baseline: RunOrder  # the best hint of the case, with or without patience
+    baseline: TriedOrder  # the best hint of the case, with or without patience
     problem: ScheduleProblem
     plays: tuple[TimedPlay, TimedPlay]  # by that hint, by the policy
     habits: tuple[dict[str, float], dict[str, float]]  # likewise, means of all plays

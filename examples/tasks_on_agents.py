@@ -275,7 +275,8 @@ class Scheduler(nn.Module):
         """Logits (B, N A) of features (B, N, A, FEATURES) and open pairs (B, N, A)."""
         for layer in self.layers:
             seen = layer(seen, mask)
-        return self.score(seen).flatten(1)
+        scores: Tensor = self.score(seen)
+        return scores.flatten(1)
 
 
 def rollout(net: Scheduler, durations: Tensor, *, greedy: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
