@@ -50,3 +50,14 @@ def test_a_move_by_stopping_is_told_so(socket: Path, hippo: Hippo):
     asked = hippo("ctl", socket, "plan", socket.with_name("moved.json"), "stop").out
     assert "order 1 is accepted: 0.305 MB should move in 0.320 s" in asked
     assert "while training stands still" in asked
+
+
+def test_a_run_at_a_glance(socket: Path, hippo: Hippo, refused: Callable[..., str]):
+    hippo("ctl", socket, "micro-batch", "1")
+    seen = hippo("top", socket).out
+    assert "step 1 of 8, 0.500 s, loss 4" in seen
+    assert "order 1 (micro-batch) is accepted" in seen
+    assert 'hippo_run_step{model="tiny-gpt2"} 1.0' in hippo("ctl", socket, "metrics").out
+    assert "takes nothing" in refused("ctl", socket, "metrics", "now")
+    assert "is out of range" in refused("top", socket, "--every", "0")
+    assert "no run listens" in refused("top", socket.with_name("none"))

@@ -25,6 +25,7 @@ ORDERS = (
     "give-up ORDER",
     "status",
     "watch",
+    "metrics",
 )
 EVERY_S = 0.1
 
@@ -51,20 +52,23 @@ def ctl(choice: Choice) -> None:
 
     They are carried out at the border of a step, without a restart. ORDER is one of: schedule NAME,
     micro-batch SIZE, shares WAVES WAVES .., compress DOMAIN DOMAIN KIND, all-reduce two-level|ring, every STEPS,
-    plan PLAN.json [stop|background], give-up [ORDER], status, watch.
+    plan PLAN.json [stop|background], give-up [ORDER], status, watch, metrics (Prometheus' text).
     """
+    from hippo.files import json_line
     from hippo.run.control import RunClient
 
     request = _request(choice)
     with RunClient(choice.socket) as run:
         if request == {"ask": "watch"}:
             for step in run.watch():
-                print(_line(step), flush=True)
+                print(json_line(step) if choice.json else _line(step) + "\n", end="", flush=True)
             return
         answer = run.ask(request)
         if choice.wait and "accepted" in answer:
             answer = _done(run, int(answer["accepted"]))
-    if choice.json:
+    if "metrics" in answer and not choice.json:
+        print(answer["metrics"], end="")
+    elif choice.json:
         print_document(answer)
     else:
         from hippo.report.run_terminal import control_view
@@ -74,11 +78,11 @@ def ctl(choice: Choice) -> None:
 
 def _request(choice: Choice) -> dict[str, Any]:
     """What the words ask for."""
-    word, *rest = choice.words
-    if word in ("status", "watch"):
+    (word, *rest), json = choice.words, choice.json
+    if word in ("status", "watch", "metrics"):
         if rest:
-            raise InputError("takes nothing", source=word, value=" ".join(rest)[:60])
-        return {"ask": word}
+            raise InputError("takes nothing", source=word, value=" ".join(rest)[:60], remedy="leave it out")
+        return {"ask": word, **({"record": True} if json and word == "status" else {})}
     key = {"key": choice.key or secrets.token_hex(8)}
     return {
         "order": word,

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "export": "Files that launch a plan with the tools people already have.",
     "run": "A plan trained for real, beside what was predicted.",
     "ctl": "Orders to a running job: levers, other plans, what it measures.",
+    "top": "A running job at a glance: ranks, links and orders as they are.",
     "train": "Train Hi-PPO, or the learner that --config names.",
     "evaluate": "How near methods come to perfect hindsight on a moving network.",
     "watch": "A network trace replayed: decisions as they are taken, and why.",

@@ -152,3 +152,63 @@ def _curve(document: Mapping[str, Any]) -> list[RenderableType]:
         + ("; o: in one process, where it differs" if reference else "")
     )
     return [Text(line, no_wrap=True) for line in lines]
+
+
+# ----------------------------------------------------------------------------------------------------------------- top
+MOST_RANKS, MOST_ORDERS, BAR = 32, 6, 24
+
+
+def top_view(status: Mapping[str, Any]) -> RenderableType:
+    """A running job at a glance, of ``Desk.status`` with the record of its last step."""
+    record, seconds = status["record"], status["step_s"]
+    head = f"{status['model']}: step {status['step']} of {status['last_step']}"
+    if record is None:
+        return Group(Text(f"{head}, no step has been made yet"), Text(status["plan"]))
+    loss = "" if not status["loss"] else f", loss {status['loss']:.6g}"
+    parts: list[RenderableType] = [
+        Text(f"{head}, {number(seconds)} s{loss}", style="bold"),
+        Text(status["plan"]),
+        Text(),
+    ]
+    parts.append(_ranks_table(record["ranks"], seconds))
+    if more := len(record["ranks"]) - MOST_RANKS:
+        parts += [Text(f"and {more} ranks more", style="dim")] if more > 0 else []
+    if record["links"]:
+        parts += [Text(), _links_table(record["links"], seconds)]
+    if status["orders"]:
+        parts += [Text(), *(Text(_order_told(each)) for each in status["orders"][-MOST_ORDERS:])]
+    return Group(*parts)
+
+
+def _ranks_table(ranks: Sequence[Mapping[str, Any]], seconds: float) -> Table:
+    """How each rank spent the step; the bar: computed, agreed, waited."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("rank", "domain", "stage"):
+        table.add_column(name, justify="left" if name == "domain" else "right")
+    table.add_column("computed =  agreed +  waited ·", no_wrap=True)
+    for name in ("computed", "agreed", "waited", "memory"):
+        table.add_column(name, justify="right")
+    for one in ranks[:MOST_RANKS]:
+        shares = [one[f"{name}_s"] / seconds for name in ("computed", "agreed", "waited")]
+        memory = "" if one["memory_bytes"] is None else f"{one['memory_bytes'] / 1e6:.0f} MB"
+        place = (str(one["rank"]), one["domain"], str(one["stage"]))
+        table.add_row(*place, _bar(shares), *(f"{share:.0%}" for share in shares), memory)
+    return table
+
+
+def _bar(shares: Sequence[float]) -> str:
+    ends = [round(BAR * min(1.0, sum(shares[: at + 1]))) for at in range(3)]
+    return "=" * ends[0] + "+" * (ends[1] - ends[0]) + "·" * (ends[2] - ends[1])
+
+
+def _links_table(links: Sequence[Mapping[str, Any]], seconds: float) -> Table:
+    """What each link carried in the step."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("link")
+    for name in ("MB a step", "Mbit/s while used", "used"):
+        table.add_column(name, justify="right")
+    for one in links:
+        used = min(1.0, one["under_way_s"] / seconds)
+        rate = number(one["bytes_per_s"] * 8 / 1e6)
+        table.add_row(f"{one['from']} -> {one['to']}", number(one["bytes"] / 1e6), rate, f"{used:.0%}")
+    return table

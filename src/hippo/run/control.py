@@ -1,7 +1,8 @@
 """A running job takes orders and tells what it measures: a socket of this machine, JSON lines, a token. No torch.
 
 A client says ``{"hello": PROTOCOL, "token": ..}`` and then one request a line: ``{"order": kind, "key": .., ..}``,
-``{"ask": "status"}``, ``{"ask": "watch"}`` (a line for each step from now on). Every request is answered by one line.
+``{"ask": "status"}`` (with ``"record": true`` all that the last step told), ``{"ask": "metrics"}`` (Prometheus' text)
+or ``{"ask": "watch"}`` (the record of each step from now on). Every request is answered by one line.
 An order is checked, numbered and written to the journal before it is answered; one with a key that came before is
 answered as it was then and does nothing. The socket's folder holds the token in ``NAME.token``, for its owner alone.
 """
@@ -12,7 +13,7 @@ import json
 import secrets
 import socket
 import socketserver
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
@@ -32,6 +33,7 @@ from hippo.run.network import RunNetwork
 from hippo.run.orders import change_of, order_of_document
 from hippo.run.predict import predicted_s
 from hippo.run.run import RunStep
+from hippo.run.telemetry import Pair, links_used, prometheus_text, step_record
 from hippo.run.version import Version
 
 PROTOCOL = 1
@@ -54,7 +56,9 @@ class Desk:
         self._unwanted: dict[int, int] = {}  # orders that are to be given up, and by which order
         self._last: RunStep | None = None
         self._late: deque[float] = deque(maxlen=LATE)  # seconds of steps
-        self._watchers: list[SimpleQueue[dict[str, Any] | None]] = []
+        self._ran = job  # as it was in the last step
+        self._made, self._sent = 0, Counter[Pair]()  # steps; payload between domains, bytes
+        self._watchers: list[SimpleQueue[tuple[RunStep, RunJob] | None]] = []
         before = standing(journal.lines) if job.options.resume_from is not None else []
         journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
         for key, order in before:
@@ -75,7 +79,9 @@ class Desk:
         """To one request."""
         try:
             if isinstance(request, dict) and request.get("ask") == "status":
-                return self.status()
+                return self.status(record=request.get("record") is True)
+            if isinstance(request, dict) and request.get("ask") == "metrics":
+                return {"metrics": prometheus_text(self.status(record=True), self._sent, self._made)}
             return self._order(request)
         except HippoError as error:
             return {"refused": str(error)}
@@ -147,11 +153,13 @@ class Desk:
             self._keys[key] = {ACCEPTED: number}
             return self._keys[key]
 
-    def status(self) -> dict[str, Any]:
-        """Where the run is, and what became of its orders."""
+    def status(self, *, record: bool = False) -> dict[str, Any]:
+        """Where the run is, and what became of its orders; ``record``: what the last step told, too."""
         with self._lock:
-            first = self._first.options
+            first, last = self._first.options, self._last
+            told = {} if not record else {"record": None if last is None else step_record(last, self._ran)}
             return {
+                **told,
                 "protocol": PROTOCOL,
                 "model": self._first.problem.model.name,
                 "step": self._done,
@@ -167,9 +175,9 @@ class Desk:
         return self._first.options.first_step - 1 if self._last is None else self._last.number
 
     @contextmanager
-    def watching(self) -> Iterator[SimpleQueue[dict[str, Any] | None]]:
-        """Steps as they are made; None: the run is over."""
-        mine: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+    def watching(self) -> Iterator[SimpleQueue[tuple[RunStep, RunJob] | None]]:
+        """Steps as they are made, and under what; None: the run is over."""
+        mine: SimpleQueue[tuple[RunStep, RunJob] | None] = SimpleQueue()
         with self._lock:
             self._watchers.append(mine)
         try:
@@ -235,15 +243,16 @@ class Desk:
 
     def made(self, step: RunStep) -> None:
         """A step has been made."""
-        told = {"step": step.number, "seconds": step.seconds, "loss": step.loss}
-        self._journal.write(kind="step", **told)
+        self._journal.write(kind="step", step=step.number, seconds=step.seconds, loss=step.loss)
         with self._lock:
-            self._last = step
+            self._last, self._ran, self._made = step, self._now, self._made + 1
+            for pair, used in links_used(step.messages, self._now.work.workers).items():
+                self._sent[pair] += int(used["bytes"])
             if step.number == self._first.options.first_step + 1:
                 self._late.clear()  # the first step, on cold connections
             self._late.append(step.seconds)
             for each in self._watchers:
-                each.put(told)
+                each.put((step, self._now))
 
     def close(self) -> None:
         """The run is over."""
@@ -331,7 +340,7 @@ class _Connection(socketserver.StreamRequestHandler):
                     continue
                 if told is None:
                     return
-                self._say(told)
+                self._say(step_record(*told))
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):

@@ -161,7 +161,8 @@ def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None
         line.say(streams=seat.streaming.told())
     operations = [[one.kind, one.chunk, one.wave, one.start_s, one.end_s] for one in runner.done]
     asking = getattr(runner, "asking", None)
-    line.say(done=step, operations=operations, asked=[] if asking is None else [asking.asked, asking.asked_s])
+    asked = [] if asking is None else [asking.asked, asking.asked_s]
+    line.say(done=step, operations=operations, asked=asked, **seat.telemetry(started_s))
 
 
 def _save(seat: Seat, folder: Path) -> None:

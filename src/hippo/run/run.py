@@ -29,6 +29,7 @@ from hippo.run import checkpoint
 from hippo.run.change import Changed, Changes, PlanChange, Planned, under, without
 from hippo.run.handover import hands
 from hippo.run.job import RunJob
+from hippo.run.messages import MessageJoin, RunMessage
 from hippo.run.move import LATE, LITTLE_REST_STEPS, MOST_REST_STEPS, MoveForecast, stopping, streaming
 from hippo.run.network import RunNetwork
 from hippo.run.version import Version
@@ -117,6 +118,8 @@ class RunStep:
     loss: float
     operations: tuple[tuple[Row, ...], ...] = ()  # of every worker, in the order they ran
     asked: tuple[tuple[int, float], ...] = ()  # of every worker that asks: decisions, their CPU seconds
+    messages: tuple[RunMessage, ...] = ()  # those of hippo's own channels: not of tensor-parallel groups, NCCL, torch
+    memory_bytes: tuple[int, ...] = ()  # that every process held at the end
 
 
 @dataclass(frozen=True)
@@ -411,6 +414,7 @@ class Crew:
         self._waits: dict[int, str] = {}
         self._broken: dict[int, str] = {}  # who could not end a step, and why
         self._loss = 0.0
+        self._joined = MessageJoin()
 
     def start(self, number: int, worker: Worker) -> None:
         """Starts a process, in the domain of a worker."""
@@ -509,7 +513,8 @@ class Crew:
         rows = tuple(tuple((int(k), int(c), int(w), s, e) for k, c, w, s, e in one["operations"]) for one in told)
         seconds = max(row[-1] for each in rows for row in each)
         asked = tuple((int(one["asked"][0]), float(one["asked"][1])) for one in told if one["asked"])
-        return RunStep(number, seconds, self._loss, rows, asked)
+        messages = self._joined(told, version.members)
+        return RunStep(number, seconds, self._loss, rows, asked, messages, tuple(one["memory_bytes"] for one in told))
 
     def abort(self, number: int, whom: Sequence[int]) -> set[int]:
         """A step is given up by all of these; those that do not answer are ended, and told."""

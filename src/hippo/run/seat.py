@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from hippo.machine import resident_bytes
 from hippo.run.dispatching import WorkerNoise, noise_for, problem_of, rank_of
 from hippo.run.executor.agree import (
     Agreeing,
@@ -144,6 +145,10 @@ class Seat:
             else:
                 self.streaming.made(step, partial(self.runner.update, step, started_s))
 
+    def telemetry(self, started_s: float) -> dict[str, Any]:
+        """Messages since the step started, and the memory that the process holds now, bytes."""
+        return {**self._meeting.log.take(started_s), "memory_bytes": resident_bytes()}
+
     @property
     def streaming(self) -> Streaming | None:
         """The move that goes on beside the training."""
@@ -180,6 +185,7 @@ class Seat:
         """As before the step that was begun; whoever it heard from is heard no more."""
         assert self.runner is not None, "no step was begun"
         self.runner.give_up()
+        self._meeting.log.take(0.0)
         self._inbox = Inbox()
         self.forget()
 

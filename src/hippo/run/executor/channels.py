@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Condition, Thread
@@ -121,6 +123,31 @@ class Inbox:
             raise BrokenError from self.error
 
 
+class MessageLog:
+    """What a process sent and got since it was asked last; who reads both sides knows how long each was under way."""
+
+    def __init__(self) -> None:
+        self._sent: deque[tuple[str, int, int, float]] = deque()  # filled by the channels' threads, too
+        self._came: deque[tuple[str, int, float]] = deque()
+
+    def sent(self, way: str, tag: int, size: int) -> None:
+        """A message of so many bytes begins."""
+        self._sent.append((way, tag, size, time.monotonic()))
+
+    def came(self, way: str, tag: int) -> None:
+        """A message is there."""
+        self._came.append((way, tag, time.monotonic()))
+
+    def take(self, started_s: float) -> dict[str, Any]:
+        """What came and went, in seconds since the step started; it is forgotten."""
+        sent = [self._sent.popleft() for _ in range(len(self._sent))]
+        came = [self._came.popleft() for _ in range(len(self._came))]
+        return {
+            "sent": [[way, tag, size, at_s - started_s] for way, tag, size, at_s in sent],
+            "came": [[way, tag, at_s - started_s] for way, tag, at_s in came],
+        }
+
+
 POLL_S = 1e-4
 Heard = Callable[[], None]
 Failed = Callable[[BaseException], None]
@@ -131,8 +158,18 @@ class Channel:
     copied there and back, through pages that are never moved (pinned), which the GPU reads and writes by itself.
     """
 
-    def __init__(self, group: Any, *, failed: Failed, codec: Codec | None = None, talks_on: str = "cpu") -> None:
+    def __init__(
+        self,
+        group: Any,
+        *,
+        failed: Failed,
+        codec: Codec | None = None,
+        talks_on: str = "cpu",
+        way: str = "",
+        log: MessageLog | None = None,
+    ) -> None:
         self._group, self._failed, self._codec, self._talks_on = group, failed, codec, talks_on
+        self._way, self._log = way, log or MessageLog()
         self._posted: SimpleQueue[tuple[Any, Tensor, Heard | None] | None] = SimpleQueue()
         self._thread = Thread(target=self._wait, daemon=True)
         self._thread.start()
@@ -141,7 +178,7 @@ class Channel:
         """Posts a receive; ``heard`` is called, in another thread, when the message is there."""
         codec = self._codec
         if codec is None and into.device.type == self._talks_on:
-            self._post(lambda: self._group.recv([into], 0, tag), into, heard)
+            self._post(lambda: self._group.recv([into], 0, tag), into, partial(self._heard, tag, heard))
             return
         size, dtype = (into.shape, into.dtype) if codec is None else ((codec.size(into),), torch.uint8)
         message = self._room(size, dtype, pinned=into.is_cuda)
@@ -154,13 +191,18 @@ class Channel:
                 codec.decode(message.to(into.device, non_blocking=True), into)
             heard()
 
-        self._post(lambda: self._group.recv([message], 0, tag), message, unpacked)
+        self._post(lambda: self._group.recv([message], 0, tag), message, partial(self._heard, tag, unpacked))
+
+    def _heard(self, tag: int, heard: Heard) -> None:
+        self._log.came(self._way, tag)
+        heard()
 
     def send(self, tensor: Tensor, tag: int) -> None:
         """Starts to send; the tensor must not change until it has gone (it is kept until then)."""
         message = (tensor if self._codec is None else self._codec.encode(tensor)).detach()
         if message.device.type != self._talks_on:
             message = self._room(message.shape, message.dtype, pinned=message.is_cuda).copy_(message)
+        self._log.sent(self._way, tag, message.nbytes)
         self._post(lambda: self._group.send([message], 1, tag), message, None)
 
     def _post(self, begin: Callable[[], Any], tensor: Tensor, heard: Heard | None) -> None:
@@ -222,8 +264,11 @@ class Meeting:
     Processes are named by numbers that hold for the whole run, not by their ranks in a plan.
     """
 
-    def __init__(self, folder: Path, process: int, *, talks_on: str = "cpu", era: int = 0) -> None:
+    def __init__(
+        self, folder: Path, process: int, *, talks_on: str = "cpu", era: int = 0, log: MessageLog | None = None
+    ) -> None:
         self.process, self.talks_on, self.era, self._folder = process, talks_on, era, folder
+        self.log = log or MessageLog()
         self._store = dist.FileStore(str(folder / "store"), -1)
         self._gloo: Any = None
         self._made: dict[str, Any] = {}
@@ -232,7 +277,9 @@ class Meeting:
     def of(self, era: int) -> Meeting:
         """Where they meet after so many steps were given up: groups of an era before are left as they are, with
         whatever messages are under way in them."""
-        return self if era == self.era else Meeting(self._folder, self.process, talks_on=self.talks_on, era=era)
+        if era == self.era:
+            return self
+        return Meeting(self._folder, self.process, talks_on=self.talks_on, era=era, log=self.log)
 
     def group(self, name: str, processes: Sequence[int]) -> Any:
         """The group of that name, of these processes, of which this is one; comes back when all are there.
@@ -247,7 +294,8 @@ class Meeting:
         """One direction of a group of two that was made; ``use`` tells channels of one group apart."""
         key = name, f"{codec.kind if codec else ''} {use}"
         if key not in self._channels:
-            self._channels[key] = Channel(self._made[name], failed=failed, codec=codec, talks_on=self.talks_on)
+            group, on, log = self._made[name], self.talks_on, self.log
+            self._channels[key] = Channel(group, failed=failed, codec=codec, talks_on=on, way=name, log=log)
         return self._channels[key]
 
     def close(self) -> None:

@@ -1,0 +1,97 @@
+"""What a run tells of itself: bytes are those that the plan says, every message is told once, rates by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hippo.run.control import Desk
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.journal import Journal
+from hippo.run.messages import MessageJoin, RunMessage
+from hippo.run.network import trained_bytes
+from hippo.run.run import RunStep, run
+from hippo.run.telemetry import links_used, step_record
+
+from .test_run import _none_left  # noqa: F401
+from .worlds import GPT2, PLANS, problem
+
+STAGES = RunJob(problem(GPT2), PLANS["stages"][1], RunOptions(steps=2, timeout_s=20.0))
+
+
+@pytest.mark.parametrize("name", ["stages", "two lanes a domain", "unlike shares", "everything"])
+def test_what_was_sent_is_what_the_plan_says(name: str):
+    """Two ways: messages as processes sent them, and the simulator's bytes of each link. Sums of one pair of processes
+    cut their vectors into whole elements, so those may differ by some bytes."""
+    model, plan = PLANS[name]
+    job = RunJob(problem(model), plan, RunOptions(steps=2, timeout_s=20.0))
+    second = run(job).steps[1]
+    told = {pair: used["bytes"] for pair, used in links_used(second.messages, job.work.workers).items()}
+    assert told == pytest.approx(trained_bytes(job), rel=1e-3)
+    record = step_record(second, job)
+    assert all(0.0 <= one["sent_s"] <= one["came_s"] <= second.seconds for one in record["messages"])
+    waves = [(one.kind, one.source, one.destination, wave) for one, wave in _arrivals(job)]
+    kinds = {"activations": 0, "gradients": 1}
+    found = [
+        (kinds[one.what], one.source, one.destination, one.tag // plan.interleave)
+        for one in second.messages
+        if one.what in kinds
+    ]
+    assert sorted(found) == sorted(waves)
+    for one in record["ranks"]:
+        assert one["computed_s"] + one["agreed_s"] + one["waited_s"] == pytest.approx(second.seconds, rel=0.2)
+        assert one["memory_bytes"] > 1e7
+
+
+def _arrivals(job: RunJob) -> list[Any]:
+    return [each for worker in job.work.workers for each in job.work.arrivals(worker)]
+
+
+def test_a_rate_counts_the_time_in_which_anything_was_under_way():
+    """Two messages that overlap, one a second later: 3 s in all, not 4; those inside a domain do not count."""
+    job, (a, b) = STAGES, (0, 1)
+    assert job.work.workers[a].domain != job.work.workers[b].domain
+    spans = [(0.0, 2.0), (1.0, 2.0), (3.0, 4.0)]
+    messages = [RunMessage("sum", a, b, tag, 300, *span) for tag, span in enumerate(spans)]
+    pair = job.work.workers[a].domain, job.work.workers[b].domain
+    found = links_used([*messages, RunMessage("sum", a, a, 9, 300, 0.0, 9.0)], job.work.workers)
+    assert found == {pair: {"bytes": 900, "under_way_s": 3.0, "bytes_per_s": 300.0}}
+
+
+def test_a_message_whose_other_side_is_told_later_is_told_then():
+    join = MessageJoin()
+    first = [{"sent": [["agree-1-7-4", 0, 64, 0.5]], "came": []}, {"sent": [], "came": []}]
+    second = [{"sent": [], "came": []}, {"sent": [], "came": [["agree-1-7-4", 0, 0.75], ["pair-0-7-4", 3, 0.1]]}]
+    assert join(first, (7, 4)) == ()
+    assert join(second, (7, 4)) == (RunMessage("sum", 0, 1, 0, 64, 0.5, 0.75),)
+
+
+def test_prometheus_reads_what_a_run_tells(tmp_path: Path):
+    """The library's own parser; counters add up over steps, gauges are the last step's."""
+    desk = Desk(STAGES, Journal(tmp_path / "journal"))
+    assert "hippo_run_steps_total" in desk.answer({"ask": "metrics"})["metrics"], "before the first step, too"
+    message = RunMessage("activations", 0, 1, 0, 1000, 0.0, 0.5)
+    rows = (((0, 0, 0, 0.0, 0.25), (3, 0, -1, 0.25, 0.5)),) * len(STAGES.work.workers)
+    memory = (5_000_000,) * len(STAGES.work.workers)
+    step = RunStep(1, 1.0, 4.0, rows, messages=(message,), memory_bytes=memory)
+    desk.made(step)
+    desk.made(replace(step, number=2, loss=3.0))
+    desk.answer({"order": "schedule", "key": "a", "name": "gpipe"})
+    text = desk.answer({"ask": "metrics"})["metrics"]
+    found = {one.name: one for family in text_string_to_metric_families(text) for one in family.samples}
+    assert found["hippo_run_steps_total"].value == 2.0
+    assert found["hippo_run_sent_bytes_total"].value == 2000.0
+    assert found["hippo_run_link_bytes_per_second"].value == 2000.0
+    assert found["hippo_run_loss"].value == 3.0
+    assert found["hippo_run_orders"].labels["state"] == "accepted"
+    last = str(len(STAGES.work.workers) - 1)
+    assert (found["hippo_run_computed_seconds"].value, found["hippo_run_computed_seconds"].labels["rank"]) == (
+        0.25,
+        last,
+    )
+    assert (found["hippo_run_agreed_seconds"].value, found["hippo_run_waited_seconds"].value) == (0.25, 0.5)
+    desk.close()
