@@ -1,0 +1,271 @@
+"""Levers of a running job over emulated links: from order to effect, the time lost, the steps after beside predictions.
+
+Stand-ins sleep in place of layers; messages are real. Each job trains, is asked for one lever after another and trains
+on for some steps under each. Printed for every order: steps until it holds, how long training stood still at the border
+(the worst run), the step beside which processes made ready and the first under the new plan, as shares of those around
+them, and the mean step after it beside what the simulator says. ``--jobs`` names some; ``--runs`` of each. Under cubic
+steps are steady; bbr drains its pipe every 10 s, which makes single steps longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from benchmarks.moves import WAVES, Scenario
+
+from hippo.emulate.emulate import emulate, setting_of
+from hippo.emulate.emulation import emulation
+from hippo.files import json_text
+from hippo.plan.plan import Pipeline, Plan, Stage, Sync
+from hippo.problem.problem import Problem
+from hippo.problem.profile import Profile
+from hippo.run.change import Changed, PlanChange
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.network import RunNetwork
+from hippo.run.orders import RunOrder, change_of
+from hippo.run.predict import predicted_s
+from hippo.run.run import Emulated, RunStep, run
+
+STEPS, TAIL = 10, 8  # under each plan before the next order; of these at last, whole rounds of local SGD
+WORLD = Scenario("levers", "ab", (2, 2), (2, 2), hidden=128, message_mb=0.25, block_s=0.02)
+
+
+@dataclass(frozen=True)
+class LeverJob:
+    """A plan, and what is asked of it in turn."""
+
+    name: str
+    plan: Plan
+    orders: tuple[tuple[str, Mapping[str, Any]], ...]
+
+    @property
+    def problem(self) -> Problem:
+        """Blocks whose micro-batches of two take twice as long, between two domains."""
+        found = WORLD.problem
+        assert found.profile is not None
+        rows = found.profile.rows
+        twice = tuple(
+            replace(
+                one,
+                micro_batch=2,
+                forward_s=2 * one.forward_s,
+                backward_s=2 * one.backward_s,
+                weight_gradient_s=None if one.weight_gradient_s is None else 2 * one.weight_gradient_s,
+                activation_bytes=2 * one.activation_bytes,
+                output_bytes=2 * one.output_bytes,
+            )
+            for one in rows
+        )
+        local = self.plan.sync.method == "local_sgd"
+        return replace(
+            found,
+            profile=Profile(found.profile.precision, found.profile.state_bytes_per_parameter, (*rows, *twice)),
+            allow_compression=True,
+            allow_local_sgd=local,
+        )
+
+
+def _pipeline(stages: Sequence[tuple[str, int, int]], waves: int, first: int = 0) -> Pipeline:
+    return Pipeline(
+        tuple(
+            Stage(domain, (start, stop), 1, 1, (f"{domain}/{first + at}/0",))
+            for at, (domain, start, stop) in enumerate(stages)
+        ),
+        waves,
+    )
+
+
+ALONE = (("a", 0, 6),), (("b", 0, 6),)
+PAIRED = tuple(_pipeline(((domain, 0, 3), (domain, 3, 6)), WAVES // 4, 2 * at) for domain in "ab" for at in range(2))
+JOBS = (
+    LeverJob(
+        "a pipeline over two domains",
+        Plan((_pipeline((("a", 0, 3), ("b", 3, 6)), WAVES),), 1),
+        (
+            ("schedule", {"name": "zb-h1"}),
+            ("schedule", {"name": "1f1b", "live_limit": 4}),
+            ("schedule", {"name": "best"}),
+            ("micro-batch", {"size": 2}),
+            ("compress", {"source": "a", "destination": "b", "kind": "int8"}),
+            ("micro-batch", {"size": 1}),
+            ("compress", {"source": "a", "destination": "b", "kind": "none"}),
+            ("schedule", {"name": "1f1b"}),
+        ),
+    ),
+    LeverJob(
+        "replicas in two domains",
+        Plan(tuple(_pipeline(stages, WAVES // 2) for stages in ALONE), 1),
+        (("shares", {"waves": [5, 3]}), ("shares", {"waves": [4, 4]})),
+    ),
+    LeverJob(
+        "four replicas in two domains",
+        Plan(PAIRED, 1, sync=Sync(all_reduce="two-level")),
+        (("all-reduce", {"way": "ring"}), ("all-reduce", {"way": "two-level"})),
+    ),
+    LeverJob(
+        "local SGD",
+        Plan(tuple(_pipeline(stages, WAVES // 2) for stages in ALONE), 1, sync=Sync(method="local_sgd", every=4)),
+        (("every", {"steps": 2}), ("every", {"steps": 4})),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class LeverFound:
+    """One order as it was; seconds."""
+
+    job: str
+    order: str
+    run: int
+    asked_at: int  # the last step before it was asked for
+    after_step: int  # the last step under the plan before
+    prepared_s: float
+    stopped_s: float
+    before_s: tuple[float, ...]  # steps under the plan before, without its first
+    ready_s: float  # the step beside which processes made ready
+    after_s: tuple[float, ...]  # steps under the new plan
+    predicted_s: float
+
+
+class InTurn:
+    """One order after another, each after some steps under the one before."""
+
+    def __init__(self, asked: LeverJob, network: RunNetwork) -> None:
+        self._asked, self._network, self._next_at = asked, network, STEPS
+        self._left = list(asked.orders)
+        self.found: list[tuple[str, int, Changed, float]] = []
+        self._now = ("", 0)
+
+    def due(self, done: int, now: RunJob) -> PlanChange | None:
+        """The next order."""
+        if done < self._next_at or not self._left:
+            return None
+        kind, values = self._left.pop(0)
+        words = " ".join(str(each) for each in values.values())
+        self._now = f"{kind} {words}", done
+        return change_of(RunOrder(kind, values), now, done=done)
+
+    def unwanted(self, what: PlanChange) -> str:
+        """It is wanted."""
+        return ""
+
+    def changed(self, what: Changed, now: RunJob) -> None:
+        """It has been made; the prediction costs milliseconds between two steps, after the border was measured."""
+        self.found.append((*self._now, what, predicted_s(now, self._network)))
+        self._next_at = what.after_step + STEPS
+
+    def gave_up(self, what: PlanChange, told: str) -> None:
+        """It never is."""
+        raise AssertionError(told)
+
+
+def inside(name: str, number: int, out: Path) -> None:
+    """One run, inside its emulated links."""
+    (asked,) = (each for each in JOBS if each.name == name)
+    around = emulation()
+    assert around is not None, "it runs inside its links"
+    steps = STEPS * (len(asked.orders) + 1) + 2 * len(asked.orders)
+    job = RunJob(asked.problem, asked.plan, RunOptions(steps=steps, stand_in=True, timeout_s=60.0))
+    turns = InTurn(asked, RunNetwork.around(job.problem.cluster))
+    made: list[RunStep] = list(run(job, place=Emulated(around), changes=turns).steps)
+    seconds = {step.number: step.seconds for step in made}
+    ends = [what.after_step for _, _, what, _ in turns.found]
+    assert len(ends) == len(asked.orders), "an order was not carried out"
+    told = []
+    for at, (order, asked_at, what, predicted) in enumerate(turns.found):
+        first = 1 if at == 0 else ends[at - 1] + 1
+        last = ends[at + 1] - 1 if at + 1 < len(ends) else made[-1].number
+        told.append(
+            LeverFound(
+                job=name,
+                order=order,
+                run=number,
+                asked_at=asked_at,
+                after_step=what.after_step,
+                prepared_s=what.prepared_s,
+                stopped_s=what.stopped_s,
+                before_s=tuple(seconds[step] for step in range(first + 1, asked_at + 1)),
+                ready_s=seconds[what.after_step],
+                after_s=tuple(seconds[step] for step in range(what.after_step + 1, last + 1)),
+                predicted_s=predicted,
+            )
+        )
+    out.write_text(json_text([asdict(each) for each in told]))
+
+
+def measured(asked: LeverJob, number: int, congestion: str) -> list[LeverFound]:
+    """One run, in an emulation of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out.json")
+        words = ["--inside", asked.name, "--runs", str(number), "--out", str(out)]
+        command = [sys.executable, "-m", "benchmarks.levers", *words]
+        cluster = replace(asked.problem.cluster, congestion=congestion)
+        setting = setting_of(cluster, command, source=asked.name, congestion=congestion, backend="userspace")
+        assert emulate(setting).exit_code == 0, f"{asked.name} failed"
+        found = json.loads(out.read_text())
+    return [
+        LeverFound(**{**one, "before_s": tuple(one["before_s"]), "after_s": tuple(one["after_s"])}) for one in found
+    ]
+
+
+TITLES = (
+    "job | order | border | made ready s | stood still ms | of a step | step before s | beside making ready | "
+    "first after | step after s | predicted s | off"
+)
+
+
+def row(runs: Sequence[LeverFound]) -> str:
+    """A line of the table: medians over runs, the worst standstill."""
+
+    def mid(value: Any) -> float:
+        return float(median(value(one) for one in runs))
+
+    before, after = mid(lambda one: mean(one.before_s[-TAIL:])), mid(lambda one: mean(one.after_s[-TAIL:]))
+    still = max(one.stopped_s for one in runs)
+    predicted = mid(lambda one: one.predicted_s)
+    cells = (
+        runs[0].job,
+        runs[0].order,
+        "+" + ", +".join(sorted({str(one.after_step - one.asked_at) for one in runs})),
+        f"{mid(lambda one: one.prepared_s):.2f}",
+        f"{1e3 * still:.1f}",
+        f"{max(one.stopped_s / mean(one.before_s[-TAIL:]) for one in runs):.2%}",
+        f"{before:.3f}",
+        f"{mid(lambda one: one.ready_s / mean(one.before_s[-TAIL:])):.3f}",
+        f"{mid(lambda one: one.after_s[0] / mean(one.after_s[-TAIL:])):.3f}",
+        f"{after:.3f}",
+        f"{predicted:.3f}",
+        f"{after / predicted - 1:+.1%}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Runs what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", nargs="*", default=[each.name for each in JOBS])
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--congestion", choices=("cubic", "bbr"), default="cubic")
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.inside:
+        inside(asked.inside, asked.runs, asked.out)
+        return
+    print(f"| {TITLES} |\n{'|---' * 12}|")
+    for job in (each for each in JOBS if each.name in asked.jobs):
+        runs = [measured(job, number, asked.congestion) for number in range(asked.runs)]
+        for orders in zip(*runs, strict=True):
+            print(row(orders), flush=True)
+
+
+if __name__ == "__main__":
+    main()
