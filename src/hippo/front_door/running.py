@@ -174,6 +174,13 @@ def trained(
         if progress is not None:
             progress(f"step {step.number}: {step.seconds:.3f} s", (step.number - begun) / job.options.steps)
 
+    unsaved: list[dict[str, Any]] = []
+
+    def missed(step: int, why: str) -> None:
+        unsaved.append({"step": step, "why": why})
+        if desk is not None:
+            desk.missed(step, why)
+
     follows = job.options.batch_rule == FOLLOW
     if reference and follows:
         remedy = "leave out one of them"
@@ -181,7 +188,7 @@ def trained(
     saving = None
     if checkpoints is not None:
         before = last(checkpoints.folder, job.problem.model).losses if checkpoints.resume else ()
-        saving = Saving(checkpoints.folder, checkpoints.every, before)
+        saving = Saving(checkpoints.folder, checkpoints.every, before, missed)
     with nullcontext() if desk is None or control is None else listening(control, desk):
         result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
     again = not job.options.stand_in and (is_small(job) and not follows if reference is None else reference)
@@ -200,6 +207,7 @@ def trained(
         "processes": len(result.workers),
         "emulated": emulated,
         "stand_in": job.options.stand_in,
+        "unsaved": unsaved,
         "dispatch": job.options.dispatch,
         "noise": job.options.noise,
         "decision_us": _decision_us(result.steps),

@@ -19,6 +19,10 @@ MOST_STEPS = 12
 def run_view(document: Mapping[str, Any]) -> RenderableType:
     """Table of the steps, a sentence, and the loss curve where there is one."""
     parts: list[RenderableType] = [_table(document), Text(), Text(sentence(document))]
+    if unsaved := document.get("unsaved"):
+        steps = ", ".join(str(each["step"]) for each in unsaved)
+        told = f"Not saved: the checkpoint after step {steps} ({unsaved[-1]['why']}); what was saved before stays."
+        parts.append(Text(told, style="bold"))
     if document.get("move"):
         parts.append(Text(move_sentence(document["move"])))
     if document["loss"]:

@@ -254,6 +254,10 @@ class Desk:
             for each in self._watchers:
                 each.put((step, self._now))
 
+    def missed(self, step: int, why: str) -> None:
+        """A checkpoint of a step could not be written."""
+        self._journal.write(kind="unsaved", step=step, why=why)
+
     def close(self) -> None:
         """The run is over."""
         with self._lock:

@@ -96,8 +96,7 @@ def main() -> None:
             elif "forget" in order:
                 seat.forget()
             elif "save" in order:
-                _save(seat, Path(order["save"]))
-                line.say(saved=process)
+                line.say(saved=process, why=_save(seat, Path(order["save"])))
             elif "abort" in order:
                 seat.give_up()
                 line.say(aborted=order["abort"])
@@ -165,14 +164,19 @@ def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None
     line.say(done=step, operations=operations, asked=asked, **seat.telemetry(started_s))
 
 
-def _save(seat: Seat, folder: Path) -> None:
-    """Every layer once: replicas are equal, so those of the first lane of the first pipeline speak for all."""
+def _save(seat: Seat, folder: Path) -> str:
+    """Every layer once: replicas are equal, so those of the first lane of the first pipeline speak for all. Says why
+    nothing is saved (a full disk), which is no reason to end a training; empty: all is."""
     from hippo.run.model.store import save
 
     assert seat.version is not None
     worker = seat.version.worker(seat.process)
     if seat.part is not None and (worker.pipeline, worker.lane) == (0, 0):
-        save(seat.part, folder)
+        try:
+            save(seat.part, folder)
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from shutil import rmtree
 from statistics import mean
 from threading import Thread
 from typing import IO, Any, Protocol
@@ -163,6 +164,7 @@ class Saving:
     folder: Path
     every: int = 10  # steps; the last step is always saved
     losses: tuple[float, ...] = ()  # of the steps before this run
+    missed: Callable[[int, str], None] = lambda step, why: None  # hears of steps that could not be saved, and why
 
 
 def run(
@@ -199,14 +201,26 @@ def run(
 
 
 def save(conductor: Conductor, saving: Saving) -> None:
-    """A checkpoint of the step just done: it gets its name when every process has written its layers."""
+    """A checkpoint of the step just done: it gets its name when every process has written its layers. Where it cannot
+    be written (a full disk) training goes on, and the one before stays the newest."""
     steps, version = conductor.result.steps, conductor.version
     number, options = steps[-1].number, version.job.options
-    hidden = checkpoint.begin(saving.folder, number)
+    try:
+        hidden = checkpoint.begin(saving.folder, number)
+    except InputError as error:
+        saving.missed(number, str(error))
+        return
     conductor.crew.say(version.members, save=str(hidden.resolve()))
-    conductor.crew.gather("saved", version.members)
+    why = next((one["why"] for one in conductor.crew.gather("saved", version.members) if one["why"]), "")
     losses = [*saving.losses, *(step.loss for step in steps)]
-    checkpoint.commit(hidden, version.job.problem.model, number, losses, seed=options.seed)
+    try:
+        if not why:
+            checkpoint.commit(hidden, version.job.problem.model, number, losses, seed=options.seed)
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        rmtree(hidden, ignore_errors=True)
+        saving.missed(number, why)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ _FILE = re.compile(r"layer-(\d+)\.part-(\d+)-of-(\d+)\.pt")
 
 
 def save(part: Part, folder: Path) -> None:
-    """Writes every layer of a part; a tied head leaves its matrix to the embedding's file."""
+    """Writes every layer of a part; a tied head leaves its matrix to the embedding's file. May raise ``OSError``."""
     for layer, states in part.states.items():
         names = {form.name for form in forms(part.model, layer, part.split.parts)}
         content = {
@@ -31,7 +31,10 @@ def save(part: Part, folder: Path) -> None:
         }
         path = folder / f"layer-{layer}.part-{part.split.index}-of-{part.split.size}.pt"
         with open(path, "wb") as stream:
-            torch.save(content, stream)
+            try:
+                torch.save(content, stream)
+            except RuntimeError as error:  # torch's own words hide what the system said
+                raise error.__context__ if isinstance(error.__context__, OSError) else error from None
             stream.flush()
             os.fsync(stream.fileno())
 
