@@ -29,11 +29,11 @@ from hippo.run.change import Changed, PlanChange, under
 from hippo.run.job import RunJob
 from hippo.run.journal import Journal
 from hippo.run.move import LATE, MoveForecast, moved, stopping, streaming
-from hippo.run.network import RunNetwork
+from hippo.run.network import Pair, RunNetwork
 from hippo.run.orders import change_of, order_of_document
 from hippo.run.predict import predicted_s
 from hippo.run.run import RunStep
-from hippo.run.telemetry import Pair, links_used, prometheus_text, step_record
+from hippo.run.telemetry import links_used, prometheus_text, step_record
 from hippo.run.version import Version
 
 PROTOCOL = 1

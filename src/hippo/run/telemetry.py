@@ -14,10 +14,10 @@ from typing import Any
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.run.job import RunJob
 from hippo.run.messages import RunMessage
+from hippo.run.network import Pair
 from hippo.run.run import RunStep
 from hippo.run.work import Worker
 
-Pair = tuple[str, str]
 NAMES = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weight", 3: "agreement", 4: "optimizer"}
 
 
