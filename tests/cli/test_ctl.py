@@ -52,6 +52,12 @@ def test_a_move_by_stopping_is_told_so(socket: Path, hippo: Hippo):
     assert "while training stands still" in asked
 
 
+def test_words_that_move_a_link_are_checked(socket: Path, refused: Callable[..., str]):
+    assert "takes two domains and two numbers" in refused("ctl", socket, "link", "a", "b", "1")
+    assert "takes numbers for rate and latency" in refused("ctl", socket, "link", "a", "b", "fast", "1")
+    assert "this run has none" in refused("ctl", socket, "link", "a", "b", "0.1", "20")
+
+
 def test_a_run_at_a_glance(socket: Path, hippo: Hippo, refused: Callable[..., str]):
     hippo("ctl", socket, "micro-batch", "1")
     seen = hippo("top", socket).out

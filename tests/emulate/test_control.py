@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hippo.emulate.emulate import moves_of, setting_of
-from hippo.emulate.emulation import set_link
+from hippo.emulate.emulation import Emulation, set_link
 from hippo.emulate.forward import Control, Timetable
 from hippo.emulate.setting import EmulatorSetting, LinkMove, dumped, loaded
 from hippo.errors import InputError
@@ -75,6 +75,12 @@ def test_a_message_moves_a_link(control):
     set_link(path, "east west 0.5 12")
     set_link(path, "west far north 0 5")
     assert asked == [(0, 62.5e6, 0.012), (2, 0.0, 0.005)]
+    told = Emulation("three", path, {}, 0.0).changes()
+    assert [(each.source, each.destination, each.gbps, each.latency_ms) for each in told] == [
+        ("east", "west", 0.5, 12.0),
+        ("west", "far north", 0.0, 5.0),
+    ]
+    assert told[0].at_s <= told[1].at_s
 
 
 @pytest.mark.parametrize(

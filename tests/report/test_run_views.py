@@ -111,3 +111,44 @@ def test_marks_are_round_and_inside(low: float, high: float):
     assert 3 <= len(found) <= 7
     assert low - 1e-9 <= found[0] < found[-1] <= high + 1e-9
     assert all(float(f"{mark:.3g}") == pytest.approx(mark) for mark in found)
+
+
+CHANGED = DOCUMENT | {
+    "measured_step_s": [2.0, 0.5, 1.1, 0.9],
+    "predicted_each_s": [0.5, 0.5, 1.0, 1.0],
+    "loss": None,
+    "reference_loss": None,
+    "began_with": 2,
+    "links_moved": [{"after_step": 12, "from": "east", "to": "<i>west", "bandwidth_gbps": 0.01, "latency_ms": 20.0}],
+    "changes": [
+        {
+            **{"order": 1, "asked": "another plan, beside the training", "lost": "", "background": True},
+            **{"after_step": 12, "sent_bytes": 6e6, "wan_bytes": {}, "measured_s": 2.0, "predicted_s": 1.9},
+            **{"stopped_s": 0.2, "predicted_stopped_s": 0.1, "processes": 3},
+        },
+        {
+            **{"order": 0, "asked": "", "lost": "rank 2 was ended by signal 9 (most often ..)", "background": False},
+            **{"after_step": 13, "sent_bytes": 0, "wan_bytes": {}, "measured_s": 0.0, "predicted_s": 0.0},
+            **{"stopped_s": 0.3, "predicted_stopped_s": 0.0, "processes": 2},
+        },
+    ],
+}
+
+
+def test_what_changed_is_told_in_turn_and_marked_in_the_pictures():
+    told = " ".join(said(CHANGED).split())
+    assert "After step 12: east -> <i>west is set to 10.0 Mbit/s and 20.0 ms." in told
+    assert "After step 12: another plan, beside the training; 2 processes became 3. 6.00 MB went over beside" in told
+    assert "in 2.00 s (predicted 1.90 s), training stood still for 0.200 s (predicted 0.100 s)." in told
+    assert "After step 13: rank 2 was ended by signal 9: the others go on; 3 processes became 2." in told
+    page = run_html(CHANGED)
+    assert "<i>west" not in page
+    assert page.count('<th scope="row" class="n">') == 3
+    assert ">1-2</text>" in page, "both happened between the same two steps"
+    assert ">3</text>" in page
+
+
+def test_of_a_run_that_changed_each_step_is_held_against_its_own_prediction():
+    lines = said(CHANGED).splitlines()
+    assert [line.split()[2] for line in lines[1:5]] == ["0.500", "0.500", "1.000", "1.000"]
+    assert "+0.0% in the median, nine of ten from -10.0% to +10.0%" in " ".join(said(CHANGED).split())

@@ -14,7 +14,7 @@ import pytest
 from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan, Sync
-from hippo.run.change import Changed
+from hippo.run.change import Changed, under, without
 from hippo.run.control import PROTOCOL, Desk, RunClient, listening
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal, read_journal
@@ -70,6 +70,29 @@ def test_what_became_of_an_order_is_told(desk: Desk, tmp_path: Path):
     told = desk.status()
     assert (told["step"], told["step_s"], told["orders"][0]["state"]) == (3, 0.5, "done")
     assert [line["kind"] for line in read_journal(tmp_path / "journal")] == ["begun", "order", "step", "done"]
+
+
+def test_when_a_replica_is_lost_what_comes_next_is_asked_of_who_is_left(tmp_path: Path):
+    """The plan of before is no change while all are there; once one is lost it brings it back."""
+    whole = job(PLANS["two lanes a domain"][1])
+    desk, left = Desk(whole, Journal(tmp_path / "journal")), without(whole, [3])
+    assert left is not None
+    back = asked("plan", plan=plan_to_document(whole.problem, whole.plan))
+    assert "changes nothing" in desk.answer({**back})["refused"]
+    lost = Changed(0, 1, {}, 0.0, 0.0, 0.2, 0, 0.2, lost="rank 3 was ended by signal 9")
+    desk.changed(lost, under(whole, left))
+    assert desk.answer({**back, "key": "two"}) == {"accepted": 1}
+    change = desk.due(2, under(whole, left))
+    assert change is not None
+    assert change.plan == whole.plan
+    desk.changed(lost, under(whole, left))  # another one, while that is under way
+    assert "changes nothing" in desk.answer({**back, "key": "three"})["refused"], "it is asked for already"
+    desk.close()
+
+
+def test_links_are_moved_where_they_are_emulated(desk: Desk):
+    asked_ = {"ask": "link", "from": "a", "to": "b", "gbps": 1, "latency_ms": 1}
+    assert "this run has none" in desk.answer(asked_)["refused"]
 
 
 def test_who_goes_on_from_a_checkpoint_carries_out_the_orders_that_stood(tmp_path: Path):

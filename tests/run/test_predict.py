@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tests.run.worlds import PLANS, problem
 
-from hippo.emulate.emulation import VARIABLE
+from hippo.emulate.emulation import VARIABLE, LinkChange
 from hippo.problem.links import Trace
 from hippo.problem.transport import CUBIC_KEPT, HIPPO
 from hippo.run.job import RunJob, RunOptions
-from hippo.run.network import RunNetwork
-from hippo.run.predict import INSTANTS, predicted_along, predicted_s
+from hippo.run.network import RunNetwork, links_met
+from hippo.run.predict import INSTANTS, predicted_along, predicted_each, predicted_s
 from hippo.score.judge import judge
 from hippo.simulate import fast
 from hippo.simulate.transport.carried import carried
@@ -106,3 +106,36 @@ def test_the_network_around_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert (network.emulated, network.congestion) == (True, "bbr")
     assert network.trace is not None
     assert network.trace.time_s.tolist() == [0.0, 5.0]
+
+
+def test_steps_are_predicted_over_links_as_they_were_when_each_began():
+    """By hand: at 10 s the link from a to b falls to a thousandth, at 20 s it is as before."""
+    asked = job()
+    cluster = replace(asked.problem.cluster, congestion="").under(HIPPO)
+    usual = next(link for link in cluster.links if link.source == "a")
+    gbps, latency_ms = usual.rate_bytes_per_s(2) / usual.goodput / 1.25e8, 1e3 * usual.latency_s
+    changes = (
+        LinkChange(110.0, "a", "b", gbps / 1000, latency_ms),
+        LinkChange(120.0, "a", "b", gbps, latency_ms),
+    )
+    met = links_met(cluster, None, changes, started_s=100.0)
+    assert met.time_s.tolist() == [0.0, 10.0, 20.0]
+    at = cluster.links.index(usual)
+    assert met.bandwidth_bytes_per_s[:, at] / usual.rate_bytes_per_s(2) == pytest.approx([1.0, 0.001, 1.0])
+    assert (met.bandwidth_bytes_per_s[:, 1 - at] == met.bandwidth_bytes_per_s[0, 1 - at]).all()
+    network = RunNetwork(met=met, started_s=100.0)
+    found = predicted_each(asked, network, [101.0, 111.0, 121.0])
+    assert found[0] == found[2] == pytest.approx(predicted_s(asked))
+    assert found[1] > 1.5 * found[0]
+    assert predicted_each(asked, RunNetwork(), [1.0, 2.0]).tolist() == [predicted_s(asked)] * 2
+
+
+def test_what_a_trace_moves_again_is_no_longer_as_it_was_set_by_hand():
+    cluster = replace(job().problem.cluster, congestion="").under(HIPPO)
+    rate = np.array([[8.0, 8.0], [4.0, 8.0], [2.0, 8.0]])
+    trace = Trace(np.array([0.0, 10.0, 20.0]), rate, np.full(rate.shape, 0.02))
+    one, two = ((link.source, link.destination) for link in cluster.links)
+    changes = (LinkChange(12.0, *one, 0.0, 20.0), LinkChange(13.0, *two, 0.0, 20.0))
+    met = links_met(cluster, trace, changes, started_s=0.0)
+    assert met.time_s.tolist() == [0.0, 10.0, 12.0, 13.0, 20.0]
+    assert met.bandwidth_bytes_per_s.T.tolist() == [[8.0, 4.0, 0.0, 0.0, 2.0], [8.0, 8.0, 8.0, 0.0, 0.0]]

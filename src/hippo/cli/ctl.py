@@ -23,6 +23,7 @@ ORDERS = (
     "every STEPS",
     "plan PLAN.json stop|background",
     "give-up ORDER",
+    "link DOMAIN DOMAIN GBPS LATENCY_MS",
     "status",
     "watch",
     "metrics",
@@ -52,7 +53,8 @@ def ctl(choice: Choice) -> None:
 
     They are carried out at the border of a step, without a restart. ORDER is one of: schedule NAME,
     micro-batch SIZE, shares WAVES WAVES .., compress DOMAIN DOMAIN KIND, all-reduce two-level|ring, every STEPS,
-    plan PLAN.json [stop|background], give-up [ORDER], status, watch, metrics (Prometheus' text).
+    plan PLAN.json [stop|background], give-up [ORDER], status, watch, metrics (Prometheus' text); and, of an emulated
+    WAN, link DOMAIN DOMAIN GBPS LATENCY_MS.
     """
     from hippo.files import json_line
     from hippo.run.control import RunClient
@@ -83,6 +85,8 @@ def _request(choice: Choice) -> dict[str, Any]:
         if rest:
             raise InputError("takes nothing", source=word, value=" ".join(rest)[:60], remedy="leave it out")
         return {"ask": word, **({"record": True} if json and word == "status" else {})}
+    if word == "link":
+        return {"ask": word, **dict(zip(("from", "to", "gbps", "latency_ms"), _link(rest), strict=True))}
     key = {"key": choice.key or secrets.token_hex(8)}
     return {
         "order": word,
@@ -113,6 +117,18 @@ def _values(word: str, rest: list[str]) -> dict[str, Any]:
         name: _number(each) if name in ("size", "steps", "live_limit", "number") else each
         for name, each in zip(named, rest, strict=False)
     }
+
+
+def _link(rest: list[str]) -> list[str | float]:
+    """Two domains, Gbit/s, milliseconds."""
+    remedy = "write link FROM TO GBPS LATENCY_MS, for instance link east west 0.01 20"
+    if len(rest) != 4:
+        raise InputError("takes two domains and two numbers", source="link", value=" ".join(rest)[:60], remedy=remedy)
+    try:
+        return [*rest[:2], float(rest[2]), float(rest[3])]
+    except ValueError:
+        told = "takes numbers for rate and latency"
+        raise InputError(told, source="link", value=" ".join(rest[2:])[:60], remedy=remedy) from None
 
 
 def _number(text: str) -> int | str:

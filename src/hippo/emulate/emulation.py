@@ -27,6 +27,7 @@ from hippo.files import read_text
 VARIABLE = "HIPPO_EMULATION"
 DOMAIN_VARIABLE = "HIPPO_DOMAIN"
 INTERFACE = "wan0"
+LOG = ".log"  # behind the control socket's path: what was moved by hand
 ANSWER_WITHIN_S = 5.0
 
 
@@ -37,6 +38,17 @@ class DomainPlace:
     namespace: str
     address: str
     interface: str = INTERFACE
+
+
+@dataclass(frozen=True)
+class LinkChange:
+    """A directed link that was moved by hand, and when."""
+
+    at_s: float  # time.monotonic()
+    source: str
+    destination: str
+    gbps: float  # on the wire; 0: an outage
+    latency_ms: float  # one way
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,15 @@ class Emulation:
     def set_link(self, source: str, destination: str, *, gbps: float, latency_ms: float) -> None:
         """Gives the directed link another rate (0: an outage) and one-way latency, from now on; see ``set_link``."""
         set_link(self.control, f"{source} {destination} {gbps!r} {latency_ms!r}")
+
+    def changes(self) -> tuple[LinkChange, ...]:
+        """Links that were moved by hand so far, whoever did it, in turn."""
+        try:
+            with open(f"{self.control}{LOG}") as log:
+                whole, _, _ = log.read().rpartition("\n")  # the last line may be under way
+        except FileNotFoundError:
+            return ()
+        return tuple(LinkChange(*json.loads(line)) for line in whole.splitlines())
 
 
 def emulation() -> Emulation | None:

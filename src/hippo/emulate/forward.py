@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import heapq
+import json
 import math
 import mmap
 import os
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from hippo.emulate.emulation import LOG
 from hippo.emulate.setting import FIRST_ADDRESS, EmulatorRun, EmulatorSetting, LinkMove, LinkTraffic, port_name
 from hippo.emulate.syscalls import wake_on_time
 from hippo.problem.transport import queue_limit_bytes
@@ -276,15 +278,18 @@ class Timetable:
 
 
 class Control:
-    """The control socket: ``SRC DST gbps latency_ms`` in, ``ok`` or a sentence out."""
+    """The control socket: ``SRC DST gbps latency_ms`` in, ``ok`` or a sentence out. Beside it ``PATH.log`` keeps what
+    was changed, so that whoever runs inside knows what its links were: ``emulation.LinkChange``, one a line."""
 
     def __init__(self, path: str, setting: EmulatorSetting) -> None:
+        self._log = f"{path}{LOG}"
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(path)
         self.socket.setblocking(False)
         self._known: Mapping[str, int] = {
             " ".join(setting.position(link)): index for index, link in enumerate(setting.links)
         }
+        self._ends = [setting.position(link) for link in setting.links]
 
     def serve(self, change: Change) -> None:
         """Takes every message that has come, and answers it where an answer is wanted (a socket passed along)."""
@@ -312,14 +317,17 @@ class Control:
         if not (0 <= gbps <= MAX_GBPS and 0 <= latency_ms <= MAX_LATENCY_MS):
             return f"rate must be from 0 to {MAX_GBPS:g} Gbit/s, latency from 0 to {MAX_LATENCY_MS:g} ms"
         change(link, gbps * _BYTES_PER_GBIT, latency_ms / 1e3)
+        with open(self._log, "a") as log:
+            log.write(f"{json.dumps([time.monotonic(), *self._ends[link], gbps, latency_ms])}\n")
         return "ok"
 
     def close(self) -> None:
         """Closes the socket and removes its path."""
         path = self.socket.getsockname()
         self.socket.close()
-        with suppress(OSError):
-            os.unlink(path)
+        for each in (path, self._log):
+            with suppress(OSError):
+                os.unlink(each)
 
 
 def _some(known: Mapping[str, int]) -> str:

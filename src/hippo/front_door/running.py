@@ -25,7 +25,7 @@ from hippo.run.job import FOLLOW, MOST_STEPS, RunJob, RunOptions, check_range, c
 from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
 from hippo.run.network import RunNetwork
-from hippo.run.predict import dispatched_each, predicted_along, predicted_s
+from hippo.run.predict import dispatched_each, predicted_along, predicted_each, predicted_s
 from hippo.run.reference import reference_losses
 from hippo.run.run import Emulated, Here, RunStep, RunStretch, Saving, WorkerPlace
 from hippo.run.run import run as launch
@@ -193,10 +193,12 @@ def trained(
         result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
     again = not job.options.stand_in and (is_small(job) and not follows if reference is None else reference)
     measured = [step.seconds for step in result.steps]
+    expected = [_each(run, emulated=emulated) for run in result.stretches]
     return {
         "measured_step_s": measured,
         "median_step_s": median(measured[1:] or measured),
-        **_predicted(result.stretches[0], emulated=emulated),
+        "predicted_each_s": [seconds for each in expected for seconds in each],
+        **_predicted(next(each for each in result.stretches if each.steps), emulated=emulated),
         "loss": None if job.options.stand_in else [step.loss for step in result.steps],
         "reference_loss": reference_losses(job, progress or (lambda phase, share: None)) if again else None,
         "first_step": job.options.first_step,
@@ -205,6 +207,7 @@ def trained(
         "runtime": job.options.runtime,
         "runtime_is": runtime_of(job.options.runtime).told,
         "processes": len(result.workers),
+        "began_with": len(result.stretches[0].workers),
         "emulated": emulated,
         "stand_in": job.options.stand_in,
         "unsaved": unsaved,
@@ -216,6 +219,7 @@ def trained(
             for each, rows in zip(result.workers, result.steps[-1].operations, strict=True)
         ],
         "changes": [_moved(each, emulated=emulated) for each in result.stretches[1:]],
+        "links_moved": _links_moved(result.steps) if emulated else [],
         "move": None if len(result.stretches) == 1 else _moved(result.stretches[-1], emulated=emulated),
     }
 
@@ -233,14 +237,44 @@ def _predicted(run: RunStretch, *, emulated: bool) -> dict[str, Any]:
     return {**usual, **interval_document(run_interval(usual["predicted_step_s"]) if emulated else None)}
 
 
+def _each(run: RunStretch, *, emulated: bool) -> list[float]:
+    """What each step of a stretch should have taken, over the links as they were when it began."""
+    if not run.steps:
+        return []
+    if run.job.asks:
+        return list(dispatched_each(run.job, [step.number for step in run.steps], result=run))
+    network = RunNetwork.around(run.job.problem.cluster) if emulated else RunNetwork(emulated=False)
+    return list(predicted_each(run.job, network, [step.began_s for step in run.steps], result=run))
+
+
+def _links_moved(steps: Sequence[RunStep]) -> list[dict[str, Any]]:
+    """Links that were moved by hand while the run lasted, and the last step that had begun before."""
+    inside = emulation()
+    assert inside is not None, "the run was emulated"
+    return [
+        {
+            "after_step": max(
+                (step.number for step in steps if step.began_s <= each.at_s), default=steps[0].number - 1
+            ),
+            "from": each.source,
+            "to": each.destination,
+            "bandwidth_gbps": each.gbps,
+            "latency_ms": each.latency_ms,
+        }
+        for each in inside.changes()
+    ]
+
+
 def _usual(run: RunStretch) -> dict[str, float]:
     job, network = run.job, RunNetwork.around(run.job.problem.cluster)
     if job.asks:
         return {"predicted_step_s": float(dispatched_each(job, [step.number for step in run.steps], result=run).mean())}
     if network.trace is None:
         first = predicted_s(job, network, result=run, cold=True)
-        usual = predicted_s(job, network, result=run)
-        return {"predicted_step_s": usual, "predicted_first_step_s": first}
+        if network.met is None:
+            return {"predicted_step_s": predicted_s(job, network, result=run), "predicted_first_step_s": first}
+        each = predicted_each(job, network, [step.began_s for step in run.steps], result=run)
+        return {"predicted_step_s": float(median(each)), "predicted_first_step_s": first}
     seconds = predicted_along(job, network, result=run)
     low, high = sorted(seconds)[len(seconds) // 20], sorted(seconds)[-1 - len(seconds) // 20]
     return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
@@ -260,7 +294,9 @@ def _moved(run: RunStretch, *, emulated: bool) -> dict[str, Any]:
         "stopped_s": move.stopped_s,
         "predicted_stopped_s": move.predicted_stopped_s if emulated else None,
         "background": move.background,
+        "asked": move.asked,
+        "lost": move.lost,
         "processes": len(run.workers),
-        "median_step_s": median(seconds[1:] or seconds),
-        "predicted_step_s": _usual(run)["predicted_step_s"],
+        "median_step_s": median(seconds[1:] or seconds) if seconds else None,
+        "predicted_step_s": _usual(run)["predicted_step_s"] if seconds else None,
     }

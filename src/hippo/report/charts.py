@@ -118,6 +118,15 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A place on the x axis where something happened: a line with a short name at its top and words that say what."""
+
+    at: float
+    name: str
+    says: str
+
+
+@dataclass(frozen=True)
 class ChartSize:
     """The size of a chart; ``names`` is the room at the right for the names of lines, 0: a legend stands elsewhere."""
 
@@ -127,8 +136,16 @@ class ChartSize:
     names: float = 110.0
 
 
-def line_chart(title: str, lines: Sequence[Curve], x: Axis, y: Axis, size: ChartSize = ChartSize()) -> Markup:
-    """Lines with dots; x ends where the data end, y at round marks, every line is named beside its end."""
+def line_chart(
+    title: str,
+    lines: Sequence[Curve],
+    x: Axis,
+    y: Axis,
+    size: ChartSize = ChartSize(),
+    marks: Sequence[Mark] = (),
+) -> Markup:
+    """Lines with dots; x ends where the data end, y at round marks, every line is named beside its end. Marks outside
+    of the data are left out; of those whose names would cover each other the later ones stand a line lower."""
     every = [point for line in lines for point in line.points]
     x0, x1 = min(point[0] for point in every), max(point[0] for point in every)
     levels = _levels(min(point[1] for point in every), max(point[1] for point in every), zero=y.zero)
@@ -151,6 +168,7 @@ def line_chart(title: str, lines: Sequence[Curve], x: Axis, y: Axis, size: Chart
         parts.append(_text(across(value), bottom + 17, x.words(value)))
     parts.append(_text(size.left - 8, 11, y.label, "start" if size.left < 60 else "middle"))
     parts.append(_text(right, size.height - 6, x.label, "end"))
+    parts += _marks([(across(mark.at), mark) for mark in marks if x0 <= mark.at <= x1], top, bottom)
     for line in lines:
         if not line.points:
             continue
@@ -170,6 +188,21 @@ def line_chart(title: str, lines: Sequence[Curve], x: Axis, y: Axis, size: Chart
                 f'<text x="{right + 8:.1f}" y="{at + 4:.1f}" style="fill:{line.colour}">{escape(line.name)}</text>'
             )
     return Markup("".join([*parts, "</svg>"]))
+
+
+def _marks(placed: Sequence[tuple[float, Mark]], top: float, bottom: float) -> list[str]:
+    """Lines of marks, at their x."""
+    labels, parts = Labels(()), []
+    for at, mark in placed:
+        tip = f'data-tip="{escape(mark.says)}"'
+        rows = ((at, top - 4 + 13 * row, "middle") for row in range(4))
+        _, baseline, _ = labels.place(mark.name, rows) or (at, top - 4.0, "middle")
+        parts.append(
+            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{top:.1f}" y2="{bottom:.1f}" style="stroke:var(--muted)" '
+            f'stroke-dasharray="2 3" {tip}/>'
+            f'<text class="small" x="{at:.1f}" y="{baseline:.1f}" text-anchor="middle" {tip}>{escape(mark.name)}</text>'
+        )
+    return parts
 
 
 MOST_DOTS = 60

@@ -8,9 +8,9 @@ from typing import Any
 from markupsafe import Markup
 
 from hippo.decide.wording import seconds
-from hippo.report.charts import Axis, Curve, TimeBar, bar_chart, line_chart
+from hippo.report.charts import Axis, Curve, Mark, TimeBar, bar_chart, line_chart
 from hippo.report.frame import frame, template
-from hippo.report.run_terminal import sentence
+from hippo.report.run_terminal import expected_s, happened, sentence
 
 KINDS = (
     ("k0", "forward"),
@@ -35,6 +35,7 @@ def run_html(document: Mapping[str, Any]) -> str:
         difference=_difference(document),
         last=_last_step(document["timeline"]),
         kinds=KINDS,
+        happened=happened(document),
     )
 
 
@@ -47,14 +48,34 @@ def _difference(document: Mapping[str, Any]) -> str | None:
 
 
 def _times(document: Mapping[str, Any]) -> Markup:
-    """Seconds of every step but the first, which has cold connections, and the prediction as a line."""
+    """Seconds of every step but the first, which has cold connections, and what was predicted; numbers stand where
+    something changed."""
     points = _by_step(document, document["measured_step_s"])
     shown = points[1:] or points
-    predicted = [(step, document["predicted_step_s"]) for step in (shown[0][0], shown[-1][0])]
+    predicted = [(step, expected_s(document, int(step))) for step, _ in shown]
     lines = (Curve("predicted", predicted, "var(--d1)", dashed=True), Curve("measured", shown, "var(--accent)"))
     return line_chart(
-        "Step times, measured and predicted", lines, Axis("step", whole=True), Axis("step time", _time, zero=True)
+        "Step times, measured and predicted",
+        lines,
+        Axis("step", whole=True),
+        Axis("step time", _time, zero=True),
+        marks=_marks(document),
     )
+
+
+def _marks(document: Mapping[str, Any]) -> list[Mark]:
+    """Where something changed, between the last step before and the next; numbered as in the table."""
+    by_step: dict[int, list[tuple[int, str]]] = {}
+    for index, each in enumerate(happened(document), start=1):
+        by_step.setdefault(each.after_step, []).append((index, each.what))
+    return [
+        Mark(
+            step + 0.5,
+            str(told[0][0]) if len(told) == 1 else f"{told[0][0]}-{told[-1][0]}",
+            "; ".join(what for _, what in told),
+        )
+        for step, told in sorted(by_step.items())
+    ]
 
 
 def _loss(document: Mapping[str, Any]) -> Markup:
@@ -62,7 +83,7 @@ def _loss(document: Mapping[str, Any]) -> Markup:
         Curve("in one process", _by_step(document, document["reference_loss"] or []), "var(--d1)", dashed=True),
         Curve("loss", _by_step(document, document["loss"]), "var(--accent)"),
     )
-    return line_chart("Loss by step", lines, Axis("step", whole=True), Axis("loss"))
+    return line_chart("Loss by step", lines, Axis("step", whole=True), Axis("loss"), marks=_marks(document))
 
 
 def _time(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -23,8 +24,7 @@ def run_view(document: Mapping[str, Any]) -> RenderableType:
         steps = ", ".join(str(each["step"]) for each in unsaved)
         told = f"Not saved: the checkpoint after step {steps} ({unsaved[-1]['why']}); what was saved before stays."
         parts.append(Text(told, style="bold"))
-    if document.get("move"):
-        parts.append(Text(move_sentence(document["move"])))
+    parts += [Text(f"{each.at} {each.what}{'. ' if each.took else ''}{each.took}.") for each in happened(document)]
     if document["loss"]:
         parts += [Text(), *_curve(document)]
     return Group(*parts)
@@ -34,6 +34,9 @@ def control_view(answer: Mapping[str, Any]) -> RenderableType:
     """What a running job answered: to an order, or about itself."""
     if "accepted" in answer:
         return Text(f"order {answer['accepted']} is accepted{_expected_move(answer.get('move'))}")
+    if "link" in answer:
+        one, two, gbps, latency_ms = answer["link"]
+        return Text(f"{one} -> {two} is set to {number(1e3 * gbps, 3)} Mbit/s and {number(latency_ms, 3)} ms")
     if "step" not in answer:
         return Text(_order_told(answer))
     step = "" if answer["step_s"] is None else f", {number(answer['step_s'])} s, loss {answer['loss']:.6g}"
@@ -70,6 +73,17 @@ def sentence(document: Mapping[str, Any]) -> str:
     found = document.get("step_time_interval_s")
     around = "" if found is None else f" ({percent(LEVEL)}: {between(*found)})"
     processes = f"{document['processes']} {'process' if document['processes'] == 1 else 'processes'}"
+    if happened(document):
+        errors = sorted(
+            seconds / expected_s(document, step) - 1
+            for step, seconds in enumerate(document["measured_step_s"][1:], start=document["first_step"] + 1)
+        )
+        low, middle, high = (errors[round(share * (len(errors) - 1))] for share in (0.05, 0.5, 0.95))
+        return (
+            f"{processes} at the end under {document['runtime_is']} {network}: each step against what was predicted "
+            f"for it, under its plan and over links as they were then, {middle:+.1%} in the median, nine of ten from "
+            f"{low:+.1%} to {high:+.1%}."
+        )
     steps = "median without the first" if len(document["measured_step_s"]) > 1 else "the first, on cold connections"
     return (
         f"{processes} under {document['runtime_is']} {network}: {number(measured, 4)} s a step ({steps}), predicted "
@@ -77,24 +91,56 @@ def sentence(document: Mapping[str, Any]) -> str:
     )
 
 
-def move_sentence(move: Mapping[str, Any]) -> str:
-    """What a move took, in a sentence or two."""
-    crossed = sum(move["wan_bytes"].values())
-    predicted = "" if move["predicted_s"] is None else f", predicted {number(move['predicted_s'], 3)} s"
+@dataclass(frozen=True)
+class Happened:
+    """What a run met, in words."""
+
+    after_step: int
+    what: str
+    took: str = ""  # beside what it should have taken
+
+    @property
+    def at(self) -> str:
+        """When."""
+        return f"After step {self.after_step}:"
+
+
+def happened(document: Mapping[str, Any]) -> list[Happened]:
+    """What changed in a run, in turn: links that were moved by hand, orders, processes that were lost."""
+    links = [
+        Happened(
+            each["after_step"],
+            f"{each['from']} -> {each['to']} is set to {number(1e3 * each['bandwidth_gbps'], 3)} Mbit/s and "
+            f"{number(each['latency_ms'], 3)} ms",
+        )
+        for each in document.get("links_moved", ())
+    ]
+    changes = document.get("changes", ())
+    counts = [document.get("began_with"), *(each["processes"] for each in changes)]
+    told = [_change(each, before) for each, before in zip(changes, counts, strict=False)]
+    return sorted([*links, *told], key=lambda each: each.after_step)
+
+
+def _change(move: Mapping[str, Any], before: int | None) -> Happened:
+    """An order that was carried out, or replicas that go on without one that was lost."""
+    processes = "" if before in (None, move["processes"]) else f"; {before} processes became {move['processes']}"
+    what = f"{move['lost'].partition(' (most often')[0]}: the others go on" if move["lost"] else move["asked"]
+    if not move["sent_bytes"]:
+        return Happened(move["after_step"], what + processes, f"Training stood still for {number(move['stopped_s'])} s")
+    predicted = "" if move["predicted_s"] is None else f" (predicted {number(move['predicted_s'], 3)} s)"
+    still = "" if move["predicted_s"] is None else f" (predicted {number(move['predicted_stopped_s'], 3)} s)"
     how = " beside the training" if move["background"] else ""
-    return (
-        f"After step {move['after_step']} layers had moved{how}: {number(crossed / 1e6, 3)} MB between domains in "
-        f"{number(move['measured_s'], 3)} s{predicted}; training stood still for {number(move['stopped_s'], 3)} s. "
-        f"Then {move['processes']} processes: {number(move['median_step_s'], 4)} s a step, predicted "
-        f"{number(move['predicted_step_s'], 4)} s."
+    took = (
+        f"{number(move['sent_bytes'] / 1e6, 3)} MB went over{how} in {number(move['measured_s'], 3)} s{predicted}, "
+        f"training stood still for {number(move['stopped_s'], 3)} s{still}"
     )
+    return Happened(move["after_step"], what + processes, took)
 
 
-def _expected_s(document: Mapping[str, Any], step: int) -> float:
-    """What a step was predicted to take, under the plan that it ran under, the first on cold connections."""
-    move = document.get("move")
-    moved = move is not None and step > move["after_step"]
-    usual: float = move["predicted_step_s"] if move is not None and moved else document["predicted_step_s"]
+def expected_s(document: Mapping[str, Any], step: int) -> float:
+    """What a step was predicted to take, the first on cold connections."""
+    each: Sequence[float] = document.get("predicted_each_s") or ()
+    usual: float = each[step - document["first_step"]] if each else document["predicted_step_s"]
     return document.get("predicted_first_step_s", usual) if step == document["first_step"] else usual
 
 
@@ -111,7 +157,7 @@ def _table(document: Mapping[str, Any]) -> Table:
         if index > before + 1:
             table.add_row("..")
         before = index
-        seconds, predicted = steps[index], _expected_s(document, document["first_step"] + index)
+        seconds, predicted = steps[index], expected_s(document, document["first_step"] + index)
         row = [
             str(document["first_step"] + index),
             f"{seconds:.3f}",
@@ -169,8 +215,10 @@ def top_view(status: Mapping[str, Any]) -> RenderableType:
     if record is None:
         return Group(Text(f"{head}, no step has been made yet"), Text(status["plan"]))
     loss = "" if not status["loss"] else f", loss {status['loss']:.6g}"
+    predicted = status["predicted_step_s"]
+    expected = "" if predicted is None else f" (predicted {number(predicted)} s)"
     parts: list[RenderableType] = [
-        Text(f"{head}, {number(seconds)} s{loss}", style="bold"),
+        Text(f"{head}, {number(seconds)} s{expected}{loss}", style="bold"),
         Text(status["plan"]),
         Text(),
     ]

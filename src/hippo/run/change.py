@@ -29,6 +29,7 @@ class PlanChange:
     after_step: int | None = None  # the last step under the plan before; None: as soon as all have made ready
     order: int = 0  # number of the order that asked for it; 0: nobody's
     background: bool = False  # layers stream beside the training; else they go while it stands still
+    asked: str = "another plan"  # in the words of whoever asked
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Changed:
     lost: str = ""  # what was lost, where that led to the change
     background: bool = False
     predicted_stopped_s: float = 0.0
+    asked: str = ""
 
 
 class Changes(Protocol):

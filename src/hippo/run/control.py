@@ -2,7 +2,8 @@
 
 A client says ``{"hello": PROTOCOL, "token": ..}`` and then one request a line: ``{"order": kind, "key": .., ..}``,
 ``{"ask": "status"}`` (with ``"record": true`` all that the last step told), ``{"ask": "metrics"}`` (Prometheus' text)
-or ``{"ask": "watch"}`` (the record of each step from now on). Every request is answered by one line.
+or ``{"ask": "watch"}`` (the record of each step from now on); inside an emulated WAN ``{"ask": "link", "from": ..,
+"to": .., "gbps": .., "latency_ms": ..}`` moves a link. Every request is answered by one line.
 An order is checked, numbered and written to the journal before it is answered; one with a key that came before is
 answered as it was then and does nothing. The socket's folder holds the token in ``NAME.token``, for its owner alone.
 """
@@ -13,6 +14,7 @@ import json
 import secrets
 import socket
 import socketserver
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +25,7 @@ from statistics import mean
 from threading import Lock, Thread
 from typing import Any
 
+from hippo.emulate.emulation import emulation
 from hippo.errors import HippoError, InputError
 from hippo.files import write_whole
 from hippo.run.change import Changed, PlanChange, under
@@ -31,8 +34,8 @@ from hippo.run.journal import Journal
 from hippo.run.move import LATE, MoveForecast, moved, stopping, streaming
 from hippo.run.network import Pair, RunNetwork
 from hippo.run.orders import change_of, order_of_document
-from hippo.run.predict import predicted_s
-from hippo.run.run import RunStep
+from hippo.run.predict import predicted_each, predicted_s
+from hippo.run.run import RunStep, RunStretch
 from hippo.run.telemetry import links_used, prometheus_text, step_record
 from hippo.run.version import Version
 
@@ -48,7 +51,7 @@ class Desk:
     def __init__(self, job: RunJob, journal: Journal, *planned: PlanChange) -> None:
         self._lock, self._journal = Lock(), journal
         self._first, self._now, self._asked = job, job, job  # as it began, as it runs, as it has been asked to run
-        self._queue = list(planned)
+        self._queue, self._under_way = list(planned), False  # whether one has left the queue and is not made yet
         for each in planned:
             self._asked = under(self._asked, each.plan)
         self._orders: list[dict[str, Any]] = []
@@ -57,6 +60,8 @@ class Desk:
         self._last: RunStep | None = None
         self._late: deque[float] = deque(maxlen=LATE)  # seconds of steps
         self._ran = job  # as it was in the last step
+        self._under: deque[RunStep] = deque(maxlen=LATE)  # steps of late under that plan
+        self._expected: tuple[Any, float | None] = None, None  # of what a step was predicted, and the seconds
         self._made, self._sent = 0, Counter[Pair]()  # steps; payload between domains, bytes
         self._watchers: list[SimpleQueue[tuple[RunStep, RunJob] | None]] = []
         before = standing(journal.lines) if job.options.resume_from is not None else []
@@ -82,6 +87,8 @@ class Desk:
                 return self.status(record=request.get("record") is True)
             if isinstance(request, dict) and request.get("ask") == "metrics":
                 return {"metrics": prometheus_text(self.status(record=True), self._sent, self._made)}
+            if isinstance(request, dict) and request.get("ask") == "link":
+                return _link_moved(request)
             return self._order(request)
         except HippoError as error:
             return {"refused": str(error)}
@@ -157,7 +164,13 @@ class Desk:
         """Where the run is, and what became of its orders; ``record``: what the last step told, too."""
         with self._lock:
             first, last = self._first.options, self._last
-            told = {} if not record else {"record": None if last is None else step_record(last, self._ran)}
+            told: dict[str, Any] = {}
+            if record:
+                told["record"] = None if last is None else step_record(last, self._ran)
+            ran, under_ = self._ran, tuple(self._under)
+        if record:
+            told["predicted_step_s"] = self._predicted(ran, under_)
+        with self._lock:
             return {
                 **told,
                 "protocol": PROTOCOL,
@@ -169,6 +182,19 @@ class Desk:
                 "loss": None if self._last is None else self._last.loss,
                 "orders": [dict(each) for each in self._orders],
             }
+
+    def _predicted(self, job: RunJob, steps: Sequence[RunStep]) -> float | None:
+        """What a step should take now; None: no step has told yet how long its layers take. Asked again only where the
+        plan, the links or, for real layers, ``LATE`` steps more could change it."""
+        if not steps or not (job.options.stand_in or all(step.operations for step in steps)):
+            return None
+        network = RunNetwork.around(job.problem.cluster)
+        met = None if network.met is None else len(network.met.time_s)
+        of = job.plan, met, steps[-1].number // LATE
+        if network.trace is not None or of != self._expected[0]:
+            found = predicted_each(job, network, [time.monotonic()], result=RunStretch(job, tuple(steps)))
+            self._expected = of, float(found[0])
+        return self._expected[1]
 
     @property
     def _done(self) -> int:
@@ -191,6 +217,7 @@ class Desk:
         """The next change that was ordered."""
         with self._lock:
             change = self._queue.pop(0) if self._queue else None
+            self._under_way = change is not None
         if change is None or not (why := self.unwanted(change)):
             return change
         self.gave_up(change, why)
@@ -220,6 +247,10 @@ class Desk:
             self._journal.write(kind="done", order=what.order, **told)
         with self._lock:
             self._now = now
+            if not what.lost:
+                self._under_way = False
+            elif not self._under_way and not self._queue:
+                self._asked = now  # what comes next is asked of those who are left
             if what.order:
                 self._orders[what.order - 1] |= {"state": DONE, **told}
                 self._answer_unwanted(what.order, {"state": GIVEN_UP, "why": f"order {what.order} was done before"})
@@ -233,7 +264,7 @@ class Desk:
                     self._orders[each.order - 1] |= {"state": GIVEN_UP, "why": told}
                     self._answer_unwanted(each.order, {"state": DONE, "after_step": self._done})
             self._queue.clear()
-            self._asked = self._now
+            self._asked, self._under_way = self._now, False
 
     def _answer_unwanted(self, order: int, told: dict[str, Any]) -> None:
         """What became of the order that another one is given up."""
@@ -245,6 +276,9 @@ class Desk:
         """A step has been made."""
         self._journal.write(kind="step", step=step.number, seconds=step.seconds, loss=step.loss)
         with self._lock:
+            if self._ran is not self._now:
+                self._under.clear()
+            self._under.append(step)
             self._last, self._ran, self._made = step, self._now, self._made + 1
             for pair, used in links_used(step.messages, self._now.work.workers).items():
                 self._sent[pair] += int(used["bytes"])
@@ -264,6 +298,19 @@ class Desk:
             for each in self._watchers:
                 each.put(None)
         self._journal.close()
+
+
+def _link_moved(request: Mapping[str, Any]) -> dict[str, Any]:
+    """An emulated link gets another rate and latency, as an experiment asks; ``InputError`` where there is none."""
+    if (inside := emulation()) is None:
+        remedy = "start the run with --emulate, or inside 'hippo emulate'"
+        raise InputError("is of emulated links, and this run has none", source="link", remedy=remedy)
+    ends, numbers = (request.get("from"), request.get("to")), (request.get("gbps"), request.get("latency_ms"))
+    if not all(isinstance(each, str) for each in ends) or not all(isinstance(each, int | float) for each in numbers):
+        raise InputError("is no link", source="link", value=str(request)[:60], remedy="give FROM TO GBPS LATENCY_MS")
+    (source, destination), (gbps, latency_ms) = ends, numbers
+    inside.set_link(str(source), str(destination), gbps=float(str(gbps)), latency_ms=float(str(latency_ms)))
+    return {"link": [source, destination, gbps, latency_ms]}
 
 
 def _told(forecast: MoveForecast) -> dict[str, Any]:

@@ -81,11 +81,20 @@ def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0) -> Pl
     for violation in check(changed.problem, plan):
         raise InputError(str(violation), source=SOURCE, remedy=violation.remedy)
     check_job(changed, source=SOURCE)
-    change = PlanChange(plan, order.after_step, number, order.values.get("way") == BACKGROUND)
+    change = PlanChange(plan, order.after_step, number, order.values.get("way") == BACKGROUND, asked=_asked(order))
     check_change(job, change, source=SOURCE)
     if not job.options.stand_in and job.options.device != "cpu" and not fits(job.problem, plan):
         raise InputError("does not fit into the memory of its devices", source=SOURCE, value=order.kind)
     return change
+
+
+def _asked(order: RunOrder) -> str:
+    """An order in a few words, as ``hippo ctl`` takes it."""
+    if order.kind == "plan":
+        return "another plan" + (", beside the training" if order.values.get("way") == BACKGROUND else "")
+    words = [str(value) for value in order.values.values() if isinstance(value, str | int)]
+    shares = [str(value) for each in order.values.values() if isinstance(each, list) for value in each]
+    return " ".join([order.kind, *words, *shares])
 
 
 # -------------------------------------------------------------------------------------------------------------- levers

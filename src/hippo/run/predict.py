@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 from statistics import median
 
 import numpy as np
@@ -43,6 +44,9 @@ Floats = NDArray[np.float64]
 INSTANTS = 50
 """Where in a trace a step may begin, for its prediction."""
 
+MOST_PLAYED = 200
+"""Steps of one stretch of a run that are played one by one."""
+
 WAN = RunNetwork()
 
 
@@ -71,6 +75,20 @@ def predicted_along(job: RunJob, network: RunNetwork, *, result: RunStretch | No
     starts = np.linspace(trace.time_s[0], trace.time_s[-1], INSTANTS, endpoint=False)
     each = (Circumstances(from_instant(trace, start), live_limit=limits) for start in starts.tolist())
     return step_times(program, _transport(job, network), each)
+
+
+def predicted_each(
+    job: RunJob, network: RunNetwork, began_s: Sequence[float], *, result: RunStretch | None = None
+) -> Floats:
+    """Seconds of steps that began at these instants (``time.monotonic()``), (n,), over the links as they were then; of
+    more than ``MOST_PLAYED`` some are played, and the others are those between."""
+    if network.met is None:
+        return np.full(len(began_s), predicted_s(job, network, result=result))
+    program, limits, transport = _program(job, result), _live_limits(job), _transport(job, network)
+    starts = np.asarray(began_s) - network.started_s
+    every = max(1, ceil(len(starts) / MOST_PLAYED))
+    each = (Circumstances(from_instant(network.met, start), live_limit=limits) for start in starts[::every].tolist())
+    return np.interp(starts, starts[::every], step_times(program, transport, each))
 
 
 def dispatched_each(job: RunJob, numbers: Sequence[int], *, result: RunStretch | None = None) -> Floats:

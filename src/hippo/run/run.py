@@ -121,6 +121,7 @@ class RunStep:
     asked: tuple[tuple[int, float], ...] = ()  # of every worker that asks: decisions, their CPU seconds
     messages: tuple[RunMessage, ...] = ()  # those of hippo's own channels: not of tensor-parallel groups, NCCL, torch
     memory_bytes: tuple[int, ...] = ()  # that every process held at the end
+    began_s: float = 0.0  # time.monotonic() of the word
 
 
 @dataclass(frozen=True)
@@ -406,6 +407,7 @@ class Conductor:
             ready_s - coming.began_s,
             background=coming.streams,
             predicted_stopped_s=0.0 if forecast is None else forecast.stopped_s,
+            asked=coming.change.asked,
         )
         self._coming = None
         self._went_over(new, found)
@@ -427,7 +429,7 @@ class Crew:
         self._told: dict[str, dict[int, dict[str, Any]]] = {}
         self._waits: dict[int, str] = {}
         self._broken: dict[int, str] = {}  # who could not end a step, and why
-        self._loss = 0.0
+        self._loss, self._began_s = 0.0, 0.0
         self._joined = MessageJoin()
 
     def start(self, number: int, worker: Worker) -> None:
@@ -510,7 +512,7 @@ class Crew:
 
     def begin(self, number: int, version: Version) -> None:
         """Conducts a step up to where all have agreed on gradients; ``RunError`` where its loss is no number."""
-        at = time.monotonic() + LEAD_S
+        at = self._began_s = time.monotonic() + LEAD_S
         self._waits.clear()
         self._broken.clear()
         self._workers |= dict(zip(version.members, version.job.work.workers, strict=True))
@@ -527,8 +529,8 @@ class Crew:
         rows = tuple(tuple((int(k), int(c), int(w), s, e) for k, c, w, s, e in one["operations"]) for one in told)
         seconds = max(row[-1] for each in rows for row in each)
         asked = tuple((int(one["asked"][0]), float(one["asked"][1])) for one in told if one["asked"])
-        messages = self._joined(told, version.members)
-        return RunStep(number, seconds, self._loss, rows, asked, messages, tuple(one["memory_bytes"] for one in told))
+        messages, memory = self._joined(told, version.members), tuple(one["memory_bytes"] for one in told)
+        return RunStep(number, seconds, self._loss, rows, asked, messages, memory, self._began_s)
 
     def abort(self, number: int, whom: Sequence[int]) -> set[int]:
         """A step is given up by all of these; those that do not answer are ended, and told."""

@@ -141,6 +141,7 @@ def _metrics(status: Mapping[str, Any], sent: Mapping[Pair, int], steps: int) ->
     yield "step", "Number of the last step.", (), [((), status["step"])]
     yield "last_step", "Number of the step at which the run ends.", (), [((), status["last_step"])]
     yield "step_seconds", "Of the last step.", (), [((), status["step_s"])]
+    yield "predicted_step_seconds", "What a step should take now.", (), [((), status["predicted_step_s"])]
     yield "loss", "Of the last step.", (), [((), status["loss"])]
     record = status["record"] or {"ranks": [], "links": []}
     for key, told in RANK_METRICS.items():
