@@ -19,10 +19,12 @@ from hippo.run.executor.channels import Meeting
 from hippo.run.executor.handing import Both, Handing
 from hippo.run.handover import hands, predicted_s, wan_bytes
 from hippo.run.job import RunJob, RunOptions
+from hippo.run.lost import RunError
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import Part, settings_of
 from hippo.run.model.weights import TensorSplit, forms
-from hippo.run.run import Crew, RunError, Saving, run
+from hippo.run.run import Crew, run
+from hippo.run.saving import Saving
 from hippo.run.version import Version
 from hippo.run.work import Work
 

@@ -12,7 +12,8 @@ import pytest
 from hippo.plan.plan import Plan, Sync
 from hippo.run.change import PlanChange, Planned
 from hippo.run.job import RunJob, RunOptions
-from hippo.run.run import Here, RunError, RunStep, run
+from hippo.run.lost import RunError
+from hippo.run.run import Here, RunStep, run
 
 from .test_run import _none_left, workers  # noqa: F401
 from .worlds import GPT2, pipelines, problem

@@ -21,11 +21,13 @@ from hippo.problem.model import Experts, gpt_model
 from hippo.run import checkpoint, fits
 from hippo.run.fits import check_job
 from hippo.run.job import RunJob, RunOptions
+from hippo.run.lost import RunError
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
 from hippo.run.network import RunNetwork
 from hippo.run.predict import predicted_s
-from hippo.run.run import Crew, Emulated, Here, RunError, RunStep, Saving, run
+from hippo.run.run import Crew, Emulated, Here, RunStep, run
+from hippo.run.saving import Saving
 
 from ..processes import started
 from .worlds import PLANS, SEQ, pipelines, problem
@@ -145,22 +147,23 @@ def test_who_was_killed_is_named_though_a_neighbour_tells_of_it_first(tmp_path: 
 
 
 def test_a_checkpoint_is_whole_after_a_kill_and_another_cut_goes_on_from_it(tmp_path: Path):
+    """Checkpoints are written beside the next step: that of the one before the kill may be lost, none before it is."""
     model, plan = PLANS["stages"]
-    options = RunOptions(steps=2, precision="fp64", timeout_s=20.0)
+    options = RunOptions(steps=3, precision="fp64", timeout_s=20.0)
     asked = RunJob(problem(model), plan, options)
 
     def strike(step: RunStep) -> None:
-        if step.number == 2:
-            (tmp_path / ".step-00000002.part").mkdir()  # what a kill amid saving leaves
+        if step.number == 3:
+            (tmp_path / ".step-00000003.part").mkdir()  # what a kill amid saving leaves
             os.kill(workers()[0], signal.SIGKILL)
 
     with pytest.raises(RunError, match=r"rank 0 \(stage 0, a\) was ended by signal 9"):
         run(asked, watch=strike, saving=Saving(tmp_path, every=1))
     found = checkpoint.last(tmp_path, model)
-    assert found.step == 1
-    again = replace(options, steps=1, first_step=2, resume_from=str(found.folder))
+    assert found.step in (1, 2)
+    again = replace(options, steps=1, first_step=found.step + 1, resume_from=str(found.folder))
     on = run(replace(asked, plan=ALONE, options=again), saving=Saving(tmp_path, every=1, losses=found.losses))
-    one_process = list(losses(asked.problem, settings_of(asked), steps=2))
+    one_process = list(losses(asked.problem, settings_of(asked), steps=found.step + 1))
     assert [*found.losses, on.steps[0].loss] == pytest.approx(one_process, abs=1e-9)
     assert checkpoint.last(tmp_path, model).losses == (*found.losses, on.steps[0].loss)
     assert not list(tmp_path.glob(".step-*"))
@@ -266,6 +269,10 @@ def test_checkpoints_of_another_model_and_missing_ones_are_refused(tmp_path: Pat
         ("files", {"layer-0.part-0-of-1.pt": 8}, "has 7 bytes, not the 8"),
         ("step", 8, "its step is 8, its folder's 7"),
         ("seed", "one", "'seed' is"),
+        ("sha256", [], "something else than digests"),
+        ("sha256", {"layer-0.part-0-of-1.pt": 7}, "something else than digests"),
+        ("sha256", {"layer-9.part-0-of-1.pt": "0"}, "not among its files"),
+        ("sha256", {"layer-0.part-0-of-1.pt": "0"}, "its digest differs"),
     ],
 )
 def test_a_broken_checkpoint_is_refused(tmp_path: Path, key: str | None, value: object, told: str):

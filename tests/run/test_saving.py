@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import resource
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from hippo.errors import InputError
 from hippo.plan.plan import Sync
-from hippo.run import checkpoint
+from hippo.run import checkpoint, saving
 from hippo.run.job import RunJob, RunOptions, check_saving
-from hippo.run.run import Saving, run
+from hippo.run.model.stage import Part, StageSettings
+from hippo.run.model.store import Snapshot, load
+from hippo.run.run import run
+from hippo.run.saving import Saver, Saving
+from hippo.run.version import Version
 
 from .worlds import PLANS, problem
 
@@ -34,14 +42,117 @@ def test_a_disk_that_is_full_ends_no_training(tmp_path: Path):
     job = RunJob(problem(model), plan, RunOptions(steps=4, timeout_s=20.0))
     run(replace(job, options=replace(job.options, steps=1)), saving=Saving(tmp_path))
     missed: list[tuple[int, str]] = []
-    saving = Saving(tmp_path, 2, missed=lambda step, why: missed.append((step, why)))
+    often = Saving(tmp_path, 2, missed=lambda step, why: missed.append((step, why)))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        found = run(job, saving=saving)
+        found = run(job, saving=often)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert missed == [(2, "File too large"), (4, "File too large")]
     assert checkpoint.last(tmp_path, model).step == 1
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
     assert [step.loss for step in found.steps] == [step.loss for step in run(job).steps]
+
+
+class FakeCrew:
+    """Processes that have copied their layers, and say that they are written when the test lets them."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.told: dict[int, dict[str, Any]] = {}
+
+    def say(self, whom: Iterable[int], **told: Any) -> None:
+        self.asked += [{"whom": tuple(whom), **told}]
+
+    def said(self, key: str, whom: Sequence[int], *, number: int | None = None) -> bool:
+        assert key == "saved"
+        return all(each in self.told and self.told[each]["saved"] == number for each in whom)
+
+    def gather(self, key: str, whom: Sequence[int], *, number: int | None = None) -> list[dict[str, Any]]:
+        if not self.said(key, whom, number=number):
+            raise LookupError("nobody waits for ever")
+        return [self.told.pop(each) for each in whom]
+
+    def writes(self, process: int, *, why: str = "") -> None:
+        """The process has written a file for what it was asked last."""
+        asked = self.asked[-1]
+        name = f"layer-{process}.part-0-of-1.pt"
+        Path(asked["save"], name).write_bytes(b"weights")
+        digest = hashlib.sha256(b"weights").hexdigest()
+        self.told[process] = {"saved": asked["step"], "why": why, "files": {name: digest}}
+
+
+@pytest.fixture
+def crew() -> FakeCrew:
+    return FakeCrew()
+
+
+VERSION = Version.first(RunJob(problem(PLANS["stages"][0]), PLANS["stages"][1]))
+
+
+def saver_of(crew: FakeCrew, folder: Path, missed: list[tuple[int, str]]) -> Saver:
+    return Saver(crew, Saving(folder, 2, (5.0,), lambda step, why: missed.append((step, why))))
+
+
+def test_a_checkpoint_gets_its_name_when_all_have_written(crew: FakeCrew, tmp_path: Path):
+    saver, model = saver_of(crew, tmp_path, []), PLANS["stages"][0]
+    assert [saver.is_due(step, last=step == 5) for step in (1, 2, 3, 4, 5)] == [False, True, False, True, True]
+    saver.begin(VERSION, 2, [4.0, 3.0])
+    crew.writes(0)
+    saver.poll()
+    assert saver.under_way is not None
+    assert [path.name for path in tmp_path.iterdir()] == [".step-00000002.part"]
+    crew.writes(1)
+    saver.poll()
+    assert saver.under_way is None
+    found = checkpoint.last(tmp_path, model)
+    assert (found.step, found.losses) == (2, (5.0, 4.0, 3.0))
+    (found.folder / "layer-1.part-0-of-1.pt").write_bytes(b"weighty")  # as long, and something else
+    with pytest.raises(InputError, match="is not what was written: its digest differs"):
+        checkpoint.last(tmp_path, model)
+
+
+def test_what_a_lost_process_was_writing_is_given_up_and_what_others_write_is_not(crew: FakeCrew, tmp_path: Path):
+    missed: list[tuple[int, str]] = []
+    saver = saver_of(crew, tmp_path, missed)
+    saver.begin(VERSION, 2, [4.0])
+    saver.leaves([7])
+    assert saver.under_way is not None
+    saver.leaves([1])
+    assert (saver.under_way, missed, list(tmp_path.iterdir())) == (None, [(2, "a process was lost that wrote it")], [])
+
+
+def test_when_a_run_fails_what_is_under_way_is_finished_if_it_can_be(
+    crew: FakeCrew, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(saving, "SALVAGE_S", 0.1)
+    missed: list[tuple[int, str]] = []
+    saver = saver_of(crew, tmp_path, missed)
+    saver.begin(VERSION, 2, [4.0])
+    crew.writes(0)
+    crew.writes(1)
+    saver.salvage([])
+    assert checkpoint.last(tmp_path, PLANS["stages"][0]).step == 2
+    saver.begin(VERSION, 4, [4.0])
+    crew.writes(0)
+    saver.salvage([1])
+    assert missed == [(4, "the run failed while it was written")]
+    saver.begin(VERSION, 6, [4.0])
+    saver.salvage([])  # nobody says anything any more
+    assert missed[1:] == [(6, "the run failed while it was written")]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
+
+
+def test_layers_that_are_written_are_those_of_the_border(tmp_path: Path):
+    """A copy does not follow what training makes of the weights; its digest is that of its file."""
+    part = Part.new(PLANS["stages"][0], [(0, 2)], StageSettings(1))
+    snapshot, before = Snapshot(part), part.weights[1]["down"].value.detach().clone()
+    snapshot.settle()
+    with torch.no_grad():
+        part.weights[1]["down"].value.add_(1.0)
+    digests = snapshot.write(tmp_path)
+    assert digests == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
+    other = Part.new(PLANS["stages"][0], [(0, 2)], StageSettings(1))
+    load(other, tmp_path)
+    assert torch.equal(other.weights[1]["down"].value, before)

@@ -14,7 +14,8 @@ from hippo.run.fits import built_in, check_torch
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
-from hippo.run.run import Saving, run
+from hippo.run.run import run
+from hippo.run.saving import Saving
 
 from .worlds import GPT2, LLAMA, PLANS, pipelines, problem
 

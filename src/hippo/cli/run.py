@@ -142,7 +142,7 @@ def run(choice: Choice) -> None:
     place = place_of(job, then, source=str(choice.plan))
     if choice.emulate and inside is None:
         raise typer.Exit(_inside(choice, job))
-    from hippo.run.run import RunError
+    from hippo.run.lost import RunError
 
     try:
         with ended_cleanly(), Watch("training") as watch:

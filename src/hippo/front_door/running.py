@@ -27,8 +27,9 @@ from hippo.run.learned_order import with_learned_order
 from hippo.run.network import RunNetwork
 from hippo.run.predict import dispatched_each, predicted_along, predicted_each, predicted_s
 from hippo.run.reference import reference_losses
-from hippo.run.run import Emulated, Here, RunStep, RunStretch, Saving, WorkerPlace
+from hippo.run.run import Emulated, Here, RunStep, RunStretch, WorkerPlace
 from hippo.run.run import run as launch
+from hippo.run.saving import Saving
 from hippo.score.interval import interval_document, run_interval
 
 LEARNED = {"learned": "fixed", "learned-ready": "ready"}

@@ -1,7 +1,7 @@
 """Checkpoints on disk: a folder per step, whole or not there at all. No torch.
 
-    DIR/step-00000010/meta.json               step, model, seed, losses so far, sizes of the other files: written last,
-                                              then the folder gets its name
+    DIR/step-00000010/meta.json               step, model, seed, losses so far, sizes and digests (SHA-256) of the other
+                                              files: written last, then the folder gets its name
     DIR/step-00000010/layer-3.part-0-of-2.pt  a layer's weights and optimizer state, one file per tensor-parallel share
 
 Layers lie in files of their own, so another plan, cut otherwise, reads the same checkpoint. A step that is written anew
@@ -10,6 +10,7 @@ stands aside as ``step-00000010.old`` until the new one has its name: at every m
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hippo.errors import InputError
@@ -61,10 +63,20 @@ def refuse_older(place: Path) -> None:
         raise InputError("holds checkpoints already", source="--checkpoint", value=str(found[-1].folder), remedy=remedy)
 
 
-def commit(hidden: Path, model: Model, step: int, losses: Sequence[float], *, seed: int = 0) -> Path:
-    """Gives a folder whose layers are all written its name; the oldest of more than ``KEPT`` go."""
+def commit(
+    hidden: Path,
+    model: Model,
+    step: int,
+    losses: Sequence[float],
+    *,
+    digests: Mapping[str, str] = MappingProxyType({}),
+    seed: int = 0,
+) -> Path:
+    """Gives a folder whose layers are all written its name; the oldest of more than ``KEPT`` go. ``digests``: of what
+    was meant to be written, by name."""
     sizes = {path.name: path.stat().st_size for path in sorted(hidden.iterdir())}
     document = {"step": step, "model": _shape(model), "seed": seed, "losses": list(losses), "files": sizes}
+    document["sha256"] = dict(sorted(digests.items()))
     write_whole(hidden / META, json_text(document))
     _sync(hidden)
     final = hidden.parent / f"step-{step:08d}"
@@ -88,7 +100,8 @@ def last(place: Path, model: Model, *, seed: int | None = None) -> RunCheckpoint
     Raises
     ------
     InputError
-        There is none, it cannot be read, a file of it is missing or cut off, or it is one of another model or seed.
+        There is none, it cannot be read, a file of it is missing, cut off or not what was written, or it is one of
+        another model or seed.
     """
     found = _whole(place)
     if not found:
@@ -107,7 +120,7 @@ def last(place: Path, model: Model, *, seed: int | None = None) -> RunCheckpoint
     if seed is not None and seed != meta.seed:
         remedy = f"give --seed {meta.seed}, or begin anew in another folder"
         raise InputError(f"is not the seed of {folder}, {meta.seed}", source="--seed", value=seed, remedy=remedy)
-    _check_files(folder, meta.files)
+    _check_files(folder, meta)
     return RunCheckpoint(folder, step, meta.losses)
 
 
@@ -119,6 +132,7 @@ class _Meta:
     seed: int
     losses: tuple[float, ...]
     files: Mapping[str, int]  # bytes by name
+    digests: Mapping[str, str]  # SHA-256 by name; of checkpoints from before there were any: nothing
 
 
 def _meta(document: Any, step: int) -> _Meta:
@@ -136,12 +150,17 @@ def _meta(document: Any, step: int) -> _Meta:
         raise TypeError("'losses' holds something else than numbers")
     if not all(isinstance(size, int) for size in files.values()):
         raise TypeError("'files' holds something else than sizes")
-    return _Meta(document["model"], document["seed"], tuple(float(loss) for loss in losses), files)
+    digests = document.get("sha256", {})
+    if not isinstance(digests, dict) or not all(isinstance(digest, str) for digest in digests.values()):
+        raise TypeError("'sha256' holds something else than digests")
+    if digests.keys() - files.keys():
+        raise ValueError(f"'sha256' tells of {min(digests.keys() - files.keys())!r:.60}, which is not among its files")
+    return _Meta(document["model"], document["seed"], tuple(float(loss) for loss in losses), files, digests)
 
 
-def _check_files(folder: Path, files: Mapping[str, int]) -> None:
-    """``InputError`` where a file is missing or has another size than when it was written."""
-    for name, size in files.items():
+def _check_files(folder: Path, meta: _Meta) -> None:
+    """``InputError`` where a file is missing, or is not what was written."""
+    for name, size in meta.files.items():
         try:
             there = (folder / name).stat().st_size
         except (OSError, ValueError):
@@ -149,6 +168,16 @@ def _check_files(folder: Path, files: Mapping[str, int]) -> None:
         if there != size:
             told = f"has {there} bytes, not the {size} that were written"
             raise InputError(told, source=str(folder / name), remedy=INSTEAD)
+        if name in meta.digests and _digest(folder / name) != meta.digests[name]:
+            raise InputError("is not what was written: its digest differs", source=str(folder / name), remedy=INSTEAD)
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path), remedy=INSTEAD) from None
 
 
 @dataclass(frozen=True)

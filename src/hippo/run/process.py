@@ -2,11 +2,11 @@
 
 It does what the launcher says, one JSON object a line: on stdin ``{"prepare": version}``, ``{"forget": version}``,
 ``{"hand": version}``, ``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``,
-``{"abort": step}``, ``{"save": folder}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``, ``{"streams": ..}``,
-``{"handed": ..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``, ``{"done": step, ..}``, ``{"broken": ..}``,
-``{"aborted": step}``, ``{"saved": ..}`` or ``{"failed": ..}``. A version is prepared beside the step that runs. Nobody
-changes a weight before all have agreed on gradients, so a step that breaks can be given up by all. When stdin ends the
-launcher is gone, and so is the process.
+``{"abort": step}``, ``{"save": folder, "step": ..}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``,
+``{"streams": ..}``, ``{"handed": ..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``, ``{"done": step, ..}``,
+``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": step, ..}`` or ``{"failed": ..}``. A version is prepared beside
+the step that runs. Nobody changes a weight before all have agreed on gradients, so a step that breaks can be given up
+by all. When stdin ends the launcher is gone, and so is the process.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, get_native_id
 from typing import TYPE_CHECKING, Any
 
 from hippo.run.version import Version
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hippo.run.seat import Seat
 
 BEAT_EVERY_S = 1.0
+IDLE = 19  # niceness of what may wait
 
 
 class LauncherLine:
@@ -72,6 +74,7 @@ def main() -> None:
     from hippo.run.seat import Seat
 
     torch.set_num_threads(1)
+    torch.serialization.set_crc32_options(False)  # files of checkpoints have digests of our own
     line.say(beat="")
 
     def answer(do: Callable[[], None]) -> None:
@@ -96,7 +99,8 @@ def main() -> None:
             elif "forget" in order:
                 seat.forget()
             elif "save" in order:
-                line.say(saved=process, why=_save(seat, Path(order["save"])))
+                write = _saving(seat, order["step"], Path(order["save"]), line)
+                Thread(target=answer, args=(write,), daemon=True).start()
             elif "abort" in order:
                 seat.give_up()
                 line.say(aborted=order["abort"])
@@ -164,19 +168,27 @@ def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None
     line.say(done=step, operations=operations, asked=asked, **seat.telemetry(started_s))
 
 
-def _save(seat: Seat, folder: Path) -> str:
-    """Every layer once: replicas are equal, so those of the first lane of the first pipeline speak for all. Says why
-    nothing is saved (a full disk), which is no reason to end a training; empty: all is."""
-    from hippo.run.model.store import save
-
+def _saving(seat: Seat, step: int, folder: Path, line: LauncherLine) -> Callable[[], None]:
+    """What writes the layers as they are now, beside the training. Every layer once: replicas are equal, so those of
+    the first lane of the first pipeline speak for all. Told with it: why nothing is saved (a full disk), which is no
+    reason to end a training; empty: all is."""
     assert seat.version is not None
     worker = seat.version.worker(seat.process)
-    if seat.part is not None and (worker.pipeline, worker.lane) == (0, 0):
+    snapshot = seat.snapshot() if (worker.pipeline, worker.lane) == (0, 0) else None
+
+    def written() -> None:
         try:
-            save(seat.part, folder)
+            line.say(saved=step, why="", files={} if snapshot is None else snapshot.write(folder, _wait_politely))
         except OSError as error:
-            return error.strerror or str(error)
-    return ""
+            line.say(saved=step, why=error.strerror or str(error), files={})
+
+    return written
+
+
+def _wait_politely() -> None:
+    """This thread does the rest while nobody else has anything to do, where the system knows threads."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, get_native_id(), IDLE)
 
 
 if __name__ == "__main__":

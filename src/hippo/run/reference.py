@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hippo.run.job import RunJob
-from hippo.run.run import RunError, last_line
+from hippo.run.lost import RunError
+from hippo.run.run import last_line
 
 MODULE = "hippo.run.model.reference"
 

@@ -18,21 +18,21 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from shutil import rmtree
 from statistics import mean
 from threading import Thread
 from typing import IO, Any, Protocol
 
 from hippo.emulate.emulation import Emulation
-from hippo.errors import HippoError, InputError
+from hippo.errors import InputError
 from hippo.plan.plan import Plan
-from hippo.run import checkpoint
 from hippo.run.change import Changed, Changes, PlanChange, Planned, under, without
 from hippo.run.handover import hands
 from hippo.run.job import RunJob
+from hippo.run.lost import LostError, RunError
 from hippo.run.messages import MessageJoin, RunMessage
 from hippo.run.move import LATE, LITTLE_REST_STEPS, MOST_REST_STEPS, MoveForecast, stopping, streaming
 from hippo.run.network import RunNetwork
+from hippo.run.saving import Saver, Saving
 from hippo.run.version import Version
 from hippo.run.work import Worker
 
@@ -44,18 +44,6 @@ START_S = 60.0  # more patience while processes start: on a busy machine Python 
 PROGRAM = "hippo.run.process"
 ANSWERS = frozenset(("prepared", "streams", "handed", "agreed", "done", "aborted", "saved"))
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
-
-
-class RunError(HippoError):
-    """A run ended early: a process died, or nothing moved for the stated time."""
-
-
-class LostError(RunError):
-    """Processes are lost: they died, or are silent while others move."""
-
-    def __init__(self, told: str, lost: Collection[int]) -> None:
-        super().__init__(told)
-        self.lost = frozenset(lost)
 
 
 class WorkerPlace(Protocol):
@@ -158,16 +146,6 @@ class Result:
 Watcher = Callable[[RunStep], None]
 
 
-@dataclass(frozen=True)
-class Saving:
-    """Where checkpoints go, and how often."""
-
-    folder: Path
-    every: int = 10  # steps; the last step is always saved
-    losses: tuple[float, ...] = ()  # of the steps before this run
-    missed: Callable[[int, str], None] = lambda step, why: None  # hears of steps that could not be saved, and why
-
-
 def run(
     job: RunJob,
     *,
@@ -186,42 +164,18 @@ def run(
     with tempfile.TemporaryDirectory(prefix="hippo-run-") as name:
         crew = Crew(Path(name), place or Here(), job.options.timeout_s)
         try:
-            conductor = Conductor(job, crew, changes or Planned())
-            first = job.options.first_step
-            for number in range(first, first + job.options.steps):
+            conductor = Conductor(job, crew, changes or Planned(), saving)
+            first, last = job.options.first_step, job.options.first_step + job.options.steps - 1
+            for number in range(first, last + 1):
                 conductor.border(number - 1)
                 step = conductor.step(number)
                 if watch is not None:
                     watch(step)
-                if saving is not None and (number % saving.every == 0 or number == first + job.options.steps - 1):
-                    save(conductor, saving)
+                conductor.save(number, last=number == last)
             crew.dismiss(conductor.version.members)
             return conductor.result
         finally:
             crew.end()
-
-
-def save(conductor: Conductor, saving: Saving) -> None:
-    """A checkpoint of the step just done: it gets its name when every process has written its layers. Where it cannot
-    be written (a full disk) training goes on, and the one before stays the newest."""
-    steps, version = conductor.result.steps, conductor.version
-    number, options = steps[-1].number, version.job.options
-    try:
-        hidden = checkpoint.begin(saving.folder, number)
-    except InputError as error:
-        saving.missed(number, str(error))
-        return
-    conductor.crew.say(version.members, save=str(hidden.resolve()))
-    why = next((one["why"] for one in conductor.crew.gather("saved", version.members) if one["why"]), "")
-    losses = [*saving.losses, *(step.loss for step in steps)]
-    try:
-        if not why:
-            checkpoint.commit(hidden, version.job.problem.model, number, losses, seed=options.seed)
-    except OSError as error:
-        why = error.strerror or str(error)
-    if why:
-        rmtree(hidden, ignore_errors=True)
-        saving.missed(number, why)
 
 
 @dataclass(frozen=True)
@@ -242,8 +196,9 @@ class _Coming:
 class Conductor:
     """Says when each step starts, and under which plan."""
 
-    def __init__(self, job: RunJob, crew: Crew, changes: Changes) -> None:
+    def __init__(self, job: RunJob, crew: Crew, changes: Changes, saving: Saving | None = None) -> None:
         self.crew, self.version, self._changes = crew, Version.first(job), changes
+        self._saver = None if saving is None else Saver(crew, saving)
         self._stretches: list[tuple[Version, Changed | None, list[RunStep]]] = [(self.version, None, [])]
         self._coming: _Coming | None = None
         self._again: PlanChange | None = None  # what was given up when a process was lost
@@ -277,7 +232,10 @@ class Conductor:
         """The replicas that are left, under a plan of their own; ``error`` where there is none."""
         began_s, now, lost = time.monotonic(), self.version, set(error.lost)
         if without(now.job, [now.members.index(each) for each in lost & {*now.members}]) is None:
+            if self._saver is not None:
+                self._saver.salvage(lost)
             raise error
+        self._leave(lost)
         self.crew.forget(lost)
         if (coming := self._coming) is not None:
             self.crew.forget({*coming.version.members} - {*now.members})
@@ -287,6 +245,7 @@ class Conductor:
             else:
                 self._changes.gave_up(coming.change, str(error))
         lost |= self.crew.abort(number, [each for each in now.members if each not in lost])
+        self._leave(lost)
         plan = without(now.job, [now.members.index(each) for each in lost if each in now.members])
         if plan is None:
             raise error
@@ -295,10 +254,35 @@ class Conductor:
         left = [each for each in now.members if each not in lost]
         self._ask(version, [each for each in left if each in version.members])
         self.crew.gather("prepared", version.members, number=version.number)
-        self.crew.dismiss([each for each in left if each not in version.members])
+        self._dismiss([each for each in left if each not in version.members])
         seconds = time.monotonic() - began_s
         found = Changed(0, number - 1, {}, 0.0, 0.0, seconds, 0, seconds, str(error))
         self._went_over(version, found)
+
+    def save(self, number: int, *, last: bool = False) -> None:
+        """A checkpoint of the step just made, where one is due; that of the last step is on the disk afterwards. Where
+        a process is lost meanwhile, those that are left write it."""
+        saver = self._saver
+        if saver is None or not saver.is_due(number, last=last):
+            return
+        while True:
+            try:
+                saver.finish()
+                if saver.last != number:
+                    saver.begin(self.version, number, [step.loss for step in self.result.steps])
+                if last:
+                    saver.finish()
+                return
+            except LostError as error:
+                self._go_on_without(error, number + 1)
+
+    def _leave(self, processes: Collection[int]) -> None:
+        if self._saver is not None:
+            self._saver.leaves(processes)
+
+    def _dismiss(self, processes: Collection[int]) -> None:
+        self._leave(processes)
+        self.crew.dismiss(processes)
 
     def border(self, done: int) -> None:
         """Between two steps: takes what was asked for, and goes over where that is due and all have made ready. Where a
@@ -310,6 +294,8 @@ class Conductor:
 
     def _pass(self, done: int) -> None:
         ended_s = time.monotonic()
+        if self._saver is not None:
+            self._saver.poll()
         if self._coming is None:
             change, self._again = self._again or self._changes.due(done, self.version.job), None
             if change is not None and change.background and not self._stretches[-1][2]:
@@ -329,6 +315,10 @@ class Conductor:
             if ready:  # nobody waits for who is dismissed
                 self._give_up(coming, why)
         elif (done >= after) if after is not None else ready and self._nearly_there(coming, told):
+            if self._saver is not None and self._saver.under_way is not None:
+                if after is None:
+                    return  # who writes a checkpoint may be one who leaves
+                self._saver.finish()
             self._go_over(coming, done, ended_s)
 
     def _nearly_there(self, coming: _Coming, told: Sequence[Mapping[str, Any]]) -> bool:
@@ -395,7 +385,7 @@ class Conductor:
             self.crew.say(crew, hand=new.number)
             sent = sum(each["sent"] for each in self.crew.gather("handed", crew, number=new.number))
         measured_s = time.monotonic() - began_s
-        self.crew.dismiss([process for process in self.version.members if process not in new.members])
+        self._dismiss([process for process in self.version.members if process not in new.members])
         found = Changed(
             coming.change.order,
             done,

@@ -44,7 +44,7 @@ from hippo.run.executor.streaming import Streaming
 from hippo.run.handover import stays
 from hippo.run.job import RunOptions
 from hippo.run.model.stage import ALONE, Part, settings_of
-from hippo.run.model.store import load
+from hippo.run.model.store import Snapshot, load
 from hippo.run.model.weights import TensorSplit
 from hippo.run.stand_in import LOCAL_BYTES, times
 from hippo.run.version import Version, place
@@ -92,6 +92,7 @@ class Seat:
         self._meeting, self._inbox = Meeting(folder, process, talks_on=options.talks_on), Inbox()
         self._next: PreparedSeat | None = None
         self._asked = 0
+        self._snapshot: Snapshot | None = None  # that the weights have not changed since
         self._changing = Lock()  # weights, or what comes next
 
     def prepare(self, number: int, after: int | None = None, *, background: bool = False) -> None:
@@ -139,11 +140,19 @@ class Seat:
     def update(self, step: int, started_s: float) -> None:
         """Weights change: the step is made. What streams is told by which gradients."""
         assert self.runner is not None, "no step was begun"
+        if self._snapshot is not None:
+            self._snapshot.settle()
+            self._snapshot = None
         with self._changing:
             if self.streaming is None:
                 self.runner.update(step, started_s)
             else:
                 self.streaming.made(step, partial(self.runner.update, step, started_s))
+
+    def snapshot(self) -> Snapshot | None:
+        """The layers as they are now, to be written beside the training; None: a stand-in has none."""
+        self._snapshot = None if self.part is None else Snapshot(self.part)
+        return self._snapshot
 
     def telemetry(self, started_s: float) -> dict[str, Any]:
         """Messages since the step started, and the memory that the process holds now, bytes."""

@@ -11,7 +11,7 @@ import torch
 from hippo.errors import InputError
 from hippo.problem.model import Model
 from hippo.run.model.stage import Part, StageSettings, sequences
-from hippo.run.model.store import load, save
+from hippo.run.model.store import Snapshot, load
 from hippo.run.model.weights import TensorSplit
 
 from ..worlds import GPT2, LLAMA, SEQ
@@ -38,7 +38,7 @@ def step(part: Part, number: int) -> float:
 @pytest.mark.parametrize("model", [GPT2, LLAMA], ids=["gpt2", "llama"])
 def test_what_was_saved_goes_on_as_if_nothing_had_been(model: Model, tmp_path: Path):
     part = trained(model)
-    save(part, tmp_path)
+    Snapshot(part).write(tmp_path)
     other = Part.new(model, [(0, model.num_layers)], replace(SETTINGS, seed=5))
     load(other, tmp_path)
     other = replace(other, settings=SETTINGS)
@@ -48,7 +48,7 @@ def test_what_was_saved_goes_on_as_if_nothing_had_been(model: Model, tmp_path: P
 @pytest.mark.parametrize("size", [2, 4])
 def test_shares_of_a_team_are_joined_and_cut_anew(size: int, tmp_path: Path):
     part = trained(LLAMA)
-    save(part, tmp_path)
+    Snapshot(part).write(tmp_path)
     chunks = [(0, 3), (3, LLAMA.num_layers)]
     teams = [[Part.new(LLAMA, [cut], SETTINGS, TensorSplit(size, t, size)) for t in range(size)] for cut in chunks]
     again = tmp_path / "again"
@@ -56,7 +56,7 @@ def test_shares_of_a_team_are_joined_and_cut_anew(size: int, tmp_path: Path):
     for team in teams:
         for share in team:
             load(share, tmp_path)
-            save(share, again)
+            Snapshot(share).write(again)
     whole = Part.new(LLAMA, [(0, LLAMA.num_layers)], SETTINGS)
     load(whole, again)
     for layer, weights in part.weights.items():
@@ -67,7 +67,7 @@ def test_shares_of_a_team_are_joined_and_cut_anew(size: int, tmp_path: Path):
 
 def test_a_tied_head_on_another_stage_takes_the_embeddings_matrix(tmp_path: Path):
     part = trained(GPT2)
-    save(part, tmp_path)
+    Snapshot(part).write(tmp_path)
     head = Part.new(GPT2, [(4, 6)], SETTINGS)
     load(head, tmp_path)
     assert torch.equal(head.weights[5]["matrix"].value, part.weights[0]["matrix"].value)
@@ -78,7 +78,7 @@ def test_a_tied_head_on_another_stage_takes_the_embeddings_matrix(tmp_path: Path
 def test_half_precision_keeps_its_master_copy(tmp_path: Path):
     settings = replace(SETTINGS, dtype=torch.bfloat16)
     part = trained(GPT2, settings)
-    save(part, tmp_path)
+    Snapshot(part).write(tmp_path)
     other = Part.new(GPT2, [(0, 6)], settings)
     load(other, tmp_path)
     assert other.states[1]["up"].master.dtype is torch.float32
@@ -88,7 +88,7 @@ def test_half_precision_keeps_its_master_copy(tmp_path: Path):
 
 def test_broken_files_are_named(tmp_path: Path):
     part = trained(GPT2)
-    save(part, tmp_path)
+    Snapshot(part).write(tmp_path)
     file = tmp_path / "layer-2.part-0-of-1.pt"
     whole = file.read_bytes()
     for content in (b"", whole[: len(whole) // 2], b"not a checkpoint"):

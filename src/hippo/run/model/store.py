@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -20,23 +23,67 @@ STATE = ("master", "first", "second")
 _FILE = re.compile(r"layer-(\d+)\.part-(\d+)-of-(\d+)\.pt")
 
 
-def save(part: Part, folder: Path) -> None:
-    """Writes every layer of a part; a tied head leaves its matrix to the embedding's file. May raise ``OSError``."""
-    for layer, states in part.states.items():
-        names = {form.name for form in forms(part.model, layer, part.split.parts)}
-        content = {
-            name: {key: getattr(state, key).detach() for key in STATE} | {"split": part.weights[layer][name].form.split}
-            for name, state in states.items()
-            if name in names
-        }
-        path = folder / f"layer-{layer}.part-{part.split.index}-of-{part.split.size}.pt"
-        with open(path, "wb") as stream:
-            try:
-                torch.save(content, stream)
-            except RuntimeError as error:  # torch's own words hide what the system said
-                raise error.__context__ if isinstance(error.__context__, OSError) else error from None
-            stream.flush()
-            os.fsync(stream.fileno())
+Layer = Mapping[str, Mapping[str, Any]]
+"""By weight's name: what training needs of it to go on."""
+
+
+class Snapshot:
+    """A part as it is now, which training goes on from while it is written. Nothing of it changes before the next
+    update of the weights; only what is not written by then is copied."""
+
+    def __init__(self, part: Part) -> None:
+        """A tied head leaves its matrix to the embedding's file."""
+        self._left: dict[str, Layer] = {}  # by file
+        self._lock, self._copied = Lock(), False
+        for layer, states in part.states.items():
+            names = {form.name for form in forms(part.model, layer, part.split.parts)}
+            self._left[f"layer-{layer}.part-{part.split.index}-of-{part.split.size}.pt"] = {
+                name: {
+                    **{key: getattr(state, key).detach() for key in STATE},
+                    "split": part.weights[layer][name].form.split,
+                }
+                for name, state in states.items()
+                if name in names
+            }
+
+    def settle(self) -> None:
+        """The weights are about to change: what is not written yet is copied."""
+        with self._lock:
+            if not self._copied:
+                self._left = {file: _copy(layer) for file, layer in self._left.items()}
+                self._copied = True
+
+    def write(self, folder: Path, given: Callable[[], None] = lambda: None) -> dict[str, str]:
+        """Writes every layer to a file of its own; SHA-256 of each by name. ``given`` is called when the system has
+        all of them and only the disk is waited for. May raise ``OSError``."""
+        files = list(self._left)
+        for file in files:
+            with self._lock:
+                _put(self._left.pop(file), folder / file)
+        given()
+        return {file: _kept(folder / file) for file in files}
+
+
+def _copy(layer: Layer) -> Layer:
+    return {
+        name: {key: value.clone() if isinstance(value, Tensor) else value for key, value in one.items()}
+        for name, one in layer.items()
+    }
+
+
+def _put(layer: Layer, path: Path) -> None:
+    with open(path, "wb") as stream:
+        try:
+            torch.save(layer, stream)
+        except RuntimeError as error:  # torch's own words hide what the system said
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+
+
+def _kept(path: Path) -> str:
+    """The digest of a file that is on the disk from now on."""
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def load(part: Part, folder: Path) -> None:
