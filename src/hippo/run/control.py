@@ -402,6 +402,18 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         super().__init__(str(path), _Connection)
 
 
+def _listens(path: Path) -> bool:
+    """Whether anybody is behind a socket."""
+    with socket.socket(socket.AF_UNIX) as asker:
+        try:
+            asker.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+    return True
+
+
 @contextmanager
 def listening(path: Path, desk: Desk) -> Iterator[None]:
     """The socket of a run, while it lasts; then the desk is closed.
@@ -410,6 +422,8 @@ def listening(path: Path, desk: Desk) -> Iterator[None]:
     """
     token, beside = secrets.token_hex(16), path.with_name(f"{path.name}.token")
     try:
+        if path.is_socket() and not _listens(path):
+            path.unlink()  # of a run that was killed
         server = _Server(path, desk, token)
         path.chmod(0o600)
     except OSError as error:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from shutil import rmtree
 from threading import Lock, Thread, get_native_id
 from typing import TYPE_CHECKING, Any
 
@@ -29,19 +30,23 @@ if TYPE_CHECKING:
     from hippo.run.seat import Seat
 
 BEAT_EVERY_S = 1.0
+OVER = frozenset(("agreed", "done", "broken", "aborted"))  # with which nothing is waited for any more
 IDLE = 19  # niceness of what may wait
 
 
 class LauncherLine:
     """The way to the launcher and back."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        """``folder``: of the run, which goes with a launcher that was killed."""
         self.orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.broken_off: Callable[[], None] = lambda: None
-        self._lock, self._beat_at_s = Lock(), 0.0
+        self._folder = folder
+        self._lock, self._beat_at_s, self._waiting = Lock(), 0.0, ""
         self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints goes to the log
         Thread(target=self._listen, daemon=True).start()
+        Thread(target=self._still_wait, daemon=True).start()
 
     def _listen(self) -> None:
         for line in sys.stdin:
@@ -49,16 +54,26 @@ class LauncherLine:
             if "abort" in order:
                 self.broken_off()
             self.orders.put(order)
+        rmtree(self._folder, ignore_errors=True)
         os._exit(1)
+
+    def _still_wait(self) -> None:
+        while True:
+            time.sleep(BEAT_EVERY_S)
+            if waiting := self._waiting:
+                self.say(beat=waiting)
 
     def say(self, **told: Any) -> None:
         """One line to the launcher."""
+        if told.keys() & OVER:
+            self._waiting = ""
         with self._lock:
             self._out.write(json.dumps(told) + "\n")
             self._out.flush()
 
     def beat(self, waits: str) -> None:
-        """A sign of life, at most one a second; what the worker waits for."""
+        """A sign of life, at most one a second; what the worker waits for, which is then said every second."""
+        self._waiting = waits
         if waits or time.monotonic() - self._beat_at_s >= BEAT_EVERY_S:
             self._beat_at_s = time.monotonic()
             self.say(beat=waits)
@@ -67,7 +82,8 @@ class LauncherLine:
 def main() -> None:
     """Runs one process until the launcher says stop. torch, which takes seconds to load, is loaded when the launcher
     has heard that the process lives."""
-    line, folder, process = LauncherLine(), Path(sys.argv[1]), int(sys.argv[2])
+    folder, process = Path(sys.argv[1]), int(sys.argv[2])
+    line = LauncherLine(folder)
     line.say(beat="")
     import torch
 

@@ -39,10 +39,13 @@ from hippo.run.work import Worker
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
 GRACE_S = 3.0  # for processes to end by themselves
 ABORT_S = 10.0  # for processes to give a step up
+STILL_S = 5.0  # since a process has last said that it waits, for it to be still there
 NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have told
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
 PROGRAM = "hippo.run.process"
 ANSWERS = frozenset(("prepared", "streams", "handed", "agreed", "done", "aborted", "saved"))
+NOTHING_TOLD: Mapping[str, Any] = {"operations": (), "asked": (), "sent": (), "came": (), "memory_bytes": 0}
+"""Of a step, by a process that was lost before it could."""
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
 
 
@@ -223,41 +226,62 @@ class Conductor:
                 break
             except LostError as error:
                 self._go_on_without(error, number)
-        found = self.crew.finish(number, self.version)
+        found, lost = self.crew.finish(number, self.version)
         self._step_s = found.seconds
         self._stretches[-1][2].append(found)
+        if lost is not None:  # all who are left have changed their weights
+            self._go_on_without(lost, number + 1)
         return found
 
     def _go_on_without(self, error: LostError, number: int) -> None:
-        """The replicas that are left, under a plan of their own; ``error`` where there is none."""
-        began_s, now, lost = time.monotonic(), self.version, set(error.lost)
-        if without(now.job, [now.members.index(each) for each in lost & {*now.members}]) is None:
-            if self._saver is not None:
-                self._saver.salvage(lost)
-            raise error
-        self._leave(lost)
-        self.crew.forget(lost)
-        if (coming := self._coming) is not None:
-            self.crew.forget({*coming.version.members} - {*now.members})
-            self._coming = None
-            if lost & {*now.members}:
-                self._again = coming.change
-            else:
-                self._changes.gave_up(coming.change, str(error))
+        """The replicas that are left, under a plan of their own, without those that are lost meanwhile, too; ``error``
+        where there is none."""
+        began_s, now, lost, tries = time.monotonic(), self.version, set(error.lost), 0
+        self._plan_without(now, lost, error)
+        self._give_up_coming(lost, error)
         lost |= self.crew.abort(number, [each for each in now.members if each not in lost])
-        self._leave(lost)
-        plan = without(now.job, [now.members.index(each) for each in lost if each in now.members])
-        if plan is None:
-            raise error
-        version = now.following(under(now.job, plan), fresh=self._fresh, broken=True)
-        version = replace(version, number=self._numbered + 1)
-        left = [each for each in now.members if each not in lost]
-        self._ask(version, [each for each in left if each in version.members])
-        self.crew.gather("prepared", version.members, number=version.number)
+        while True:
+            self._leave(lost)
+            plan = self._plan_without(now, lost, error)
+            version, tries = now.following(under(now.job, plan), fresh=self._fresh), tries + 1
+            version = replace(version, number=self._numbered + 1, era=now.era + tries)
+            left = [each for each in now.members if each not in lost]
+            self._ask(version, [each for each in left if each in version.members])
+            try:
+                self.crew.gather("prepared", version.members, number=version.number)
+                break
+            except LostError as other:
+                if not other.lost:
+                    raise
+                lost |= other.lost
+                self.crew.forget(other.lost)
+                self.crew.say([each for each in version.members if each not in lost], forget=version.number)
         self._dismiss([each for each in left if each not in version.members])
         seconds = time.monotonic() - began_s
         found = Changed(0, number - 1, {}, 0.0, 0.0, seconds, 0, seconds, str(error))
         self._went_over(version, found)
+
+    def _plan_without(self, now: Version, lost: Collection[int], error: LostError) -> Plan:
+        plan = without(now.job, [now.members.index(each) for each in lost if each in now.members])
+        if plan is None:
+            if self._saver is not None:
+                self._saver.salvage(lost)
+            raise error
+        return plan
+
+    def _give_up_coming(self, lost: Collection[int], error: LostError) -> None:
+        """Those who are lost, and whoever was to come: what was under way is asked for again where it was one of those
+        who train that was lost."""
+        now = self.version
+        self.crew.forget(lost)
+        if (coming := self._coming) is None:
+            return
+        self.crew.forget({*coming.version.members} - {*now.members})
+        self._coming = None
+        if {*lost} & {*now.members}:
+            self._again = coming.change
+        else:
+            self._changes.gave_up(coming.change, str(error))
 
     def save(self, number: int, *, last: bool = False) -> None:
         """A checkpoint of the step just made, where one is due; that of the last step is on the disk afterwards. Where
@@ -417,7 +441,7 @@ class Crew:
         self._workers: dict[int, Worker] = {}  # what each was when it started, for messages
         self._heard: SimpleQueue[tuple[int, dict[str, Any] | None]] = SimpleQueue()
         self._told: dict[str, dict[int, dict[str, Any]]] = {}
-        self._waits: dict[int, str] = {}
+        self._waits: dict[int, tuple[str, float]] = {}  # for what (empty: it works), and when that was told
         self._broken: dict[int, str] = {}  # who could not end a step, and why
         self._loss, self._began_s = 0.0, 0.0
         self._joined = MessageJoin()
@@ -490,7 +514,7 @@ class Crew:
                 return
             raise self._died(killed, None)
         if "beat" in told:
-            self._waits[process] = told["beat"]
+            self._waits[process] = told["beat"], told["heard_s"]
             return
         for key in ANSWERS & told.keys():
             self._told.setdefault(key, {})[process] = told
@@ -512,24 +536,39 @@ class Crew:
             told = f"the loss of step {number} is {self._loss}"
             raise RunError(f"{told}. To fix: a lower --learning-rate, or --precision fp32")
 
-    def finish(self, number: int, version: Version) -> RunStep:
-        """Lets all change their weights: the step is made."""
+    def finish(self, number: int, version: Version) -> tuple[RunStep, LostError | None]:
+        """Lets all change their weights: the step is made. Who is lost meanwhile tells nothing of it; ``LostError``
+        where nobody is left."""
         self.say(version.members, update=number)
-        told = self.gather("done", version.members, number=number)
+        lost: LostError | None = None
+        while True:
+            left = [each for each in version.members if lost is None or each not in lost.lost]
+            try:
+                heard = dict(zip(left, self.gather("done", left, number=number), strict=True))
+                break
+            except LostError as error:
+                gone = error.lost | (frozenset() if lost is None else lost.lost)
+                if error.lost <= (frozenset() if lost is None else lost.lost) or gone >= {*version.members}:
+                    raise
+                lost = LostError(str(error if lost is None else lost), gone)
+        told = [heard.get(each, NOTHING_TOLD) for each in version.members]
         rows = tuple(tuple((int(k), int(c), int(w), s, e) for k, c, w, s, e in one["operations"]) for one in told)
-        seconds = max(row[-1] for each in rows for row in each)
+        seconds = max((row[-1] for each in rows for row in each), default=0.0)
         asked = tuple((int(one["asked"][0]), float(one["asked"][1])) for one in told if one["asked"])
         messages, memory = self._joined(told, version.members), tuple(one["memory_bytes"] for one in told)
-        return RunStep(number, seconds, self._loss, rows, asked, messages, memory, self._began_s)
+        return RunStep(number, seconds, self._loss, rows, asked, messages, memory, self._began_s), lost
 
     def abort(self, number: int, whom: Sequence[int]) -> set[int]:
-        """A step is given up by all of these; those that do not answer are ended, and told."""
+        """A step is given up by all of these; those that do not answer are ended, and told. Whoever had agreed already
+        agrees anew."""
         lost: set[int] = set()
+        self._told.pop("aborted", None)
         self.say(whom, abort=number)
         until = time.monotonic() + ABORT_S
         while True:
             left = [each for each in whom if each not in lost and not self._has("aborted", each, number)]
             if not left:
+                self._told.pop("agreed", None)
                 return lost
             try:
                 process, told = self._heard.get(timeout=max(0.0, until - time.monotonic()))
@@ -608,15 +647,19 @@ class Crew:
         return None
 
     def _stuck(self, key: str, whom: Sequence[int], number: int | None, patience_s: float) -> LostError:
-        missing = [each for each in whom if not self._has(key, each, number)]
-        waits = [f"{self._worker(each)} {self._waits[each]}" for each in missing if self._waits.get(each)]
-        silent = [self._worker(each) for each in missing if not self._waits.get(each)]
-        parts = [*waits[:4], *([f"{_listed(silent)} said nothing"] if silent else [])]
+        """Who waits says so every second: whoever has stopped to is as silent as one that never did."""
+        missing, since_s = [each for each in whom if not self._has(key, each, number)], time.monotonic() - STILL_S
+        waits = {
+            each: wait[0] for each in missing if (wait := self._waits.get(each, ("", 0.0)))[0] and wait[1] >= since_s
+        }
+        silent = [self._worker(each) for each in missing if each not in waits]
+        parts = [f"{self._worker(each)} {told}" for each, told in waits.items()][:4]
+        parts += [f"{_listed(silent)} said nothing"] if silent else []
         doing = {"prepared": "to make ready", "saved": "to save", "handed": "to hand over layers"}
         what = doing.get(key, "to end the step")
         broken = [f"{self._worker(each)} broke off: {why}" for each, why in self._broken.items()][:1]
         told = f"nothing moved for {patience_s:g} s while waiting for all processes {what}: {'; '.join(parts + broken)}"
-        return LostError(told, [each for each in missing if not self._waits.get(each) and each not in self._broken])
+        return LostError(told, [each for each in missing if each not in waits and each not in self._broken])
 
 
 def _listed(names: Sequence[str]) -> str:

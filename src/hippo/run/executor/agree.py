@@ -113,6 +113,11 @@ class AllReduce:
         self.messages, self.channels, self.check, self.most = messages, channels, check, most
         self._expected: deque[Sum] = deque()
 
+    def give_up(self) -> None:
+        """Sums that have not begun are no more; what comes for them late is heard by nobody."""
+        while self._expected:
+            self._expected.popleft().give_up()
+
     def expect(self, sizes: Iterable[int], like: Tensor) -> None:
         """Posts the receives of the sums of the next step, each of so many elements of the sort of ``like``."""
         assert not self._expected, "sums of the step before are missing"
@@ -140,7 +145,7 @@ class Sum:
         self._group, self._tags = group, tags
         self._flat: Tensor | None = None
         self._heard: dict[int, Tensor] = {}
-        self._done = 0
+        self._done, self._given_up = 0, False
         self._lock, self._over = Lock(), Event()
         self._spans = [self._span(message, elements) for message in group.messages]
         for at, message in enumerate(group.messages):
@@ -155,8 +160,15 @@ class Sum:
     def begin(self, flat: Tensor) -> None:
         """The rank's own addends, which become the sums."""
         with self._lock:
+            assert not self._given_up, "a sum of a step that was given up"
             self._flat = flat
             self._advance()
+
+    def give_up(self) -> None:
+        """The step was given up: a link that was dead may still bring what was sent over it, and the addends, which may
+        be the gradients themselves, are those of another step by then."""
+        with self._lock:
+            self._given_up, self._flat = True, None
 
     def _hear(self, at: int, came: Tensor) -> None:
         with self._lock:
@@ -286,6 +298,16 @@ class Agreeing:
             if pieces:  # else nothing but a tied matrix, which has a bucket of its own
                 flat = torch.cat([piece.reshape(-1) for piece in pieces]) if len(pieces) > 1 else pieces[0].reshape(-1)
                 self._sent.append((pieces, flat, self.groups[bucket.name].allreduce([flat])))
+
+    def give_up(self) -> None:
+        """Nothing of what was handed in is summed any more."""
+        for _, _, sending in self._sent:
+            if isinstance(sending, Sum):
+                sending.give_up()
+        for group in self.groups.values():
+            if isinstance(group, AllReduce):
+                group.give_up()
+        self._sent.clear()
 
     def finish(self) -> None:
         """Waits for every sum and puts it in place."""

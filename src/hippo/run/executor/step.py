@@ -212,6 +212,10 @@ class GradientSync(Protocol):
         """Waits until all are agreed."""
         ...
 
+    def give_up(self) -> None:
+        """Nothing of what was begun goes on."""
+        ...
+
 
 @dataclass(frozen=True)
 class Done:
@@ -301,6 +305,7 @@ class Runner:
     def give_up(self) -> None:
         """Nothing of the step is left."""
         self._local.clear()
+        self.agreement.give_up()
         self.compute.give_up()
 
     def _next(self, order: Order, start_s: float) -> Operation:
