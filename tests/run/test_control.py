@@ -242,6 +242,17 @@ def test_a_socket_that_cannot_be_made_is_refused(desk: Desk, tmp_path: Path):
             pass
 
 
+def test_the_socket_of_a_run_that_was_killed_is_in_nobody_s_way(desk: Desk, tmp_path: Path):
+    path = tmp_path / "run"
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(path))
+    with listening(path, desk), RunClient(path) as client:
+        assert client.ask({"ask": "status"})["orders"] == []
+        with pytest.raises(InputError, match="no socket can be made"), listening(path, desk):
+            pass
+        assert client.ask({"ask": "status"})["orders"] == [], "one that is listened to stays"
+
+
 # ----------------------------------------------------------------------------------------------------------------- run
 def test_orders_to_a_run_of_processes_keep_its_loss(tmp_path: Path):
     """Levers and moves while it trains: one process that never changes has the same losses."""

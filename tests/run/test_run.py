@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,7 @@ from hippo.run.predict import predicted_s
 from hippo.run.run import Crew, Emulated, Here, RunStep, run
 from hippo.run.saving import Saving
 
+from ..conftest import ROOT
 from ..processes import started
 from .worlds import PLANS, SEQ, pipelines, problem
 
@@ -128,6 +131,55 @@ def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(rank: in
     assert lost is not None
     assert (lost.after_step, "ended by signal 9" in lost.lost) == (2, True)
     assert {each.domain for each in found.workers} == {"b" if rank == 0 else "a"}
+
+
+def test_who_dies_while_weights_change_is_lost_after_that_step(monkeypatch: pytest.MonkeyPatch):
+    """All had agreed, so the others change theirs: the step is made, and is not made again."""
+    model, plan = PLANS["two lanes a domain"]
+    asked = RunJob(problem(model), plan, RunOptions(steps=4, precision="fp64", timeout_s=20.0))
+    say = Crew.say
+
+    def killing(crew: Crew, whom: Iterable[int], **told: Any) -> None:
+        if told.get("update") == 2:
+            crew.processes[3].kill()
+            crew.processes[3].wait()
+        say(crew, whom, **told)
+
+    monkeypatch.setattr(Crew, "say", killing)
+    found = run(asked)
+    expected = list(losses(asked.problem, settings_of(asked), steps=4, micro_batch=2))
+    assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
+    assert [[step.number for step in each.steps] for each in found.stretches] == [[1, 2], [3, 4]]
+    assert [len(rows) > 0 for rows in found.steps[1].operations] == [True, True, True, False]
+
+
+def test_who_agreed_on_a_step_that_is_given_up_agrees_anew(tmp_path: Path):
+    """What it said of the first try is not taken for the second's: its loss was that of fewer sequences."""
+    crew = Crew(tmp_path, Here(), 20.0)
+    with started(["sleep", "1000"]) as one:
+        crew.processes, crew._workers = {0: one}, dict(enumerate(job().work.workers))
+        crew.say = lambda whom, **told: None  # type: ignore[method-assign]
+        for told in ({"agreed": 3, "loss": 1.0}, {"aborted": 3}):
+            crew._heard.put((0, told))
+        assert crew.abort(3, [0]) == set()
+        assert not crew.said("agreed", [0], number=3)
+
+
+def test_a_launcher_that_is_killed_leaves_nothing(tmp_path: Path):
+    """Processes end when its pipe does, and take the run's folder with them."""
+    words = "from tests.run.test_run import *; run(job(steps=1000), watch=lambda step: print(step.number, flush=True))"
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    with started([sys.executable, "-c", words], stdout=subprocess.PIPE, env=environment) as launcher:
+        assert launcher.stdout is not None
+        with launcher.stdout as lines:
+            assert lines.readline() == b"1\n"
+        assert len(list(tmp_path.iterdir())) == 1
+        launcher.kill()
+        launcher.wait()
+        until_s = time.monotonic() + 20.0
+        while list(tmp_path.iterdir()) and time.monotonic() < until_s:
+            time.sleep(0.05)
+        assert not list(tmp_path.iterdir())
 
 
 def test_who_was_killed_is_named_though_a_neighbour_tells_of_it_first(tmp_path: Path):

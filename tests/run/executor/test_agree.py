@@ -88,6 +88,22 @@ def test_every_rank_has_the_same_sum(name: str):
         assert torch.allclose(one, torch.stack(given).double().sum(0).float(), rtol=0.0, atol=1e-5)
 
 
+def test_what_comes_late_for_a_sum_that_was_given_up_changes_nothing():
+    """A link that was dead brings it when the gradients are those of another step."""
+    post = Post()
+    one, two = (post.group([[0], [1]], rank) for rank in range(2))
+    for group in (one, two):
+        group.expect([4, 4], torch.zeros(0))
+    flat = torch.arange(4.0)
+    sums = one.allreduce([flat])
+    two.allreduce([torch.ones(4)])
+    sums.give_up()
+    one.give_up()
+    while post.came:
+        post.came.popleft()()
+    assert flat.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
 @pytest.mark.parametrize("elements", [1, 2, 7])
 def test_fewer_elements_than_pieces_are_summed_too(elements: int):
     _, (totals,) = summed(WAYS["many"], elements=elements)
