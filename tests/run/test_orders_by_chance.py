@@ -1,0 +1,200 @@
+"""Real processes through two hundred steps and twenty orders and losses drawn by chance: losses of one process.
+
+Each sequence is dealt every kind twice, so ten sequences meet each kind twenty times.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hippo.errors import InputError
+from hippo.plan.codec import plan_to_document
+from hippo.plan.plan import Plan, Sync
+from hippo.run import run as launcher
+from hippo.run.change import Changed, PlanChange, without
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
+from hippo.run.orders import change_of, order_of_document
+from hippo.run.run import Crew, RunStep, run
+
+from ..judges.local_sgd_replicas import local_losses
+from .test_change import ALONE, LANES, STAGES, TWICE, UNLIKE, packed_losses
+from .test_run import _none_left  # noqa: F401
+from .worlds import GPT2, PLANS, pipelines, problem
+
+STEPS, BETWEEN = 200, 6
+CUT = Plan(pipelines((4, [("a", 0, 5, 1, 1), ("b", 5, 6, 1, 1)])), 2)
+THERE = Plan(pipelines((4, [("b", 0, 6, 1, 1)])), 2)
+OTHERS = (STAGES, LANES, UNLIKE, ALONE, TWICE, CUT, THERE, PLANS["unlike lanes"][1], PLANS["tensor parallel"][1])
+LOST = "a domain is gone"
+KINDS = (
+    *("order", "in flight", "size", "shares", "sums"),
+    *("move by stopping", "move in the background", "join", "leave", LOST),
+)
+
+
+def asked(kind: str, rng: random.Random, now: RunJob) -> dict[str, Any]:
+    """An order of a kind, which the plan of the moment may not allow."""
+    if kind == "order":
+        return {"order": "schedule", "name": rng.choice(["gpipe", "1f1b", "zb-h1"])}
+    if kind == "in flight":
+        return {"order": "schedule", "name": "1f1b", "live_limit": rng.randint(1, 4)}
+    if kind == "size":
+        return {"order": "micro-batch", "size": rng.choice([1, 2])}
+    if kind == "shares":
+        one = rng.randint(1, 7)
+        return {"order": "shares", "waves": rng.choice([[one, 4 - one], [one, 8 - one]])}
+    if kind == "sums":
+        return {"order": "all-reduce", "way": rng.choice(["ring", "two-level"])}
+    width = len(now.plan.pipelines)
+    fits = {"join": lambda count: count > width, "leave": lambda count: count < width}
+    wanted = fits.get(kind, lambda count: count == width)
+    plans = [plan for plan in OTHERS if wanted(len(plan.pipelines))]
+    way = "background" if kind == "move in the background" else "stop"
+    return {"order": "plan", "plan": plan_to_document(now.problem, rng.choice(plans)), "way": way}
+
+
+class Dealt:
+    """Orders of dealt kinds, one every few steps; where the plan of the moment allows none of them, another plan."""
+
+    def __init__(self, deck: Sequence[str], seed: int) -> None:
+        self.deck, self.met = list(deck), Counter[str]()
+        self._rng, self._next_at, self._kind = random.Random(seed), BETWEEN, ""
+
+    def due(self, done: int, now: RunJob) -> PlanChange | None:
+        """The next order, some steps after the one before."""
+        if done < self._next_at or not self.deck:
+            return None
+        self._rng.shuffle(self.deck)
+        for kind in (*[each for each in self.deck if each != LOST], "join", "leave", "move by stopping"):
+            for _ in range(20):
+                with suppress(InputError, IndexError):
+                    order = {**asked(kind, self._rng, now), "after_step": done + self._rng.randint(0, 2)}
+                    change = change_of(order_of_document(order), now, done=done)
+                    self._kind = kind
+                    return change
+        raise AssertionError("nothing can be ordered")
+
+    def loses(self, done: int, now: RunJob) -> int | None:
+        """The pipeline that is to die now, where that is among what is left and another can go on."""
+        lost = [worker.rank for worker in now.work.workers if worker.pipeline == 0]
+        if LOST not in self.deck or done < self._next_at or self._rng.random() < 0.5 or without(now, lost) is None:
+            return None
+        self._next_at = done + BETWEEN
+        return 0
+
+    def unwanted(self, what: PlanChange) -> str:
+        """All is wanted."""
+        return ""
+
+    def changed(self, what: Changed, now: RunJob) -> None:
+        """It counts as the kind that it was dealt as."""
+        kind = LOST if what.lost else self._kind
+        self.met[kind] += 1
+        with suppress(ValueError):
+            self.deck.remove(kind)
+        self._next_at = what.after_step + BETWEEN
+
+    def gave_up(self, what: PlanChange, told: str) -> None:
+        """None is."""
+        raise AssertionError(told)
+
+
+def played(job: RunJob, dealt: Any, monkeypatch: pytest.MonkeyPatch) -> list[RunStep]:
+    """The steps of a run through what is dealt; domains die as it says."""
+    crews: list[Crew] = []
+    now = [job]
+    changed = dealt.changed
+
+    def keep(*given: Any) -> Crew:
+        crews.append(Crew(*given))
+        return crews[0]
+
+    def follow(what: Changed, then: RunJob) -> None:
+        now[0] = then
+        changed(what, then)
+
+    def watch(step: RunStep) -> None:
+        crew, dies = crews[0], dealt.loses(step.number, now[0])
+        if dies is not None and step.number < STEPS:
+            members = [number for number, worker in crew._workers.items() if number in crew.processes]
+            for number in members:
+                if crew._workers[number].pipeline == dies:
+                    os.kill(crew.processes[number].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(launcher, "Crew", keep)
+    dealt.changed = follow
+    return list(run(job, watch=watch, changes=dealt).steps)
+
+
+@pytest.mark.slow  # a minute each; sequences of four orders, whose processes are threads, are quick
+@pytest.mark.parametrize(
+    ("precision", "seed", "off"),
+    [*(("fp64", seed, 1e-9) for seed in range(10)), ("fp32", 10, 1e-6), ("fp32", 11, 1e-6)],
+)
+def test_losses_at_each_of_two_hundred_steps(
+    precision: str, seed: int, off: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = RunJob(problem(GPT2), LANES, RunOptions(steps=STEPS, precision=precision, timeout_s=60.0))
+    dealt = Dealt(KINDS * 2, seed)
+    found = [step.loss for step in played(job, dealt, monkeypatch)]
+    expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
+    assert found == pytest.approx(expected, rel=off, abs=0.0)
+    assert {kind: dealt.met[kind] >= 2 for kind in KINDS} == dict.fromkeys(KINDS, True), dealt.met
+
+
+class Levers(Dealt):
+    """Orders of one lever, which changes what is trained; which holds in each step."""
+
+    def __init__(self, orders: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__([], 0)
+        self.left, self.ends = list(orders), list[int]()
+
+    def due(self, done: int, now: RunJob) -> PlanChange | None:
+        """The next."""
+        if done < self._next_at or not self.left:
+            return None
+        return change_of(order_of_document({**self.left.pop(0), "after_step": done}), now, done=done)
+
+    def changed(self, what: Changed, now: RunJob) -> None:
+        """It holds from the next step on."""
+        self.ends.append(what.after_step)
+        self._next_at = what.after_step + BETWEEN
+
+    def held(self, values: Sequence[Any]) -> list[Any]:
+        """Of the values, one more than there were orders, the one that held in each step."""
+        return [values[sum(step > end for end in self.ends)] for step in range(1, STEPS + 1)]
+
+
+@pytest.mark.slow
+def test_what_crosses_packed_is_packed_in_one_process_at_the_same_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [("int8", "none", "bf16", "fp8")[at % 4] for at in range(20)]
+    allowed = replace(problem(GPT2), allow_compression=True)
+    job = RunJob(allowed, STAGES, RunOptions(steps=STEPS, precision="fp64", timeout_s=60.0))
+    levers = Levers([{"order": "compress", "source": "a", "destination": "b", "kind": kind} for kind in kinds])
+    found = [step.loss for step in played(job, levers, monkeypatch)]
+    assert len(levers.ends) == 20
+    assert found == pytest.approx(list(packed_losses(job, levers.held(["none", *kinds]))), rel=1e-9, abs=0.0)
+
+
+@pytest.mark.slow
+def test_replicas_average_as_often_as_is_ordered(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [(3, 1, 4, 2)[at % 4] for at in range(20)]
+    alone = replace(problem(GPT2), allow_local_sgd=True)
+    plan = replace(TWICE, sync=Sync("local_sgd", 2))
+    job = RunJob(alone, plan, RunOptions(steps=STEPS, precision="fp64", timeout_s=60.0))
+    levers = Levers([{"order": "every", "steps": steps} for steps in every])
+    found = [step.loss for step in played(job, levers, monkeypatch)]
+    assert len(levers.ends) == 20
+    expected = list(local_losses(job, settings_of(job), levers.held([2, *every])))
+    assert found == pytest.approx(expected, rel=1e-9, abs=0.0)
