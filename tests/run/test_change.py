@@ -17,7 +17,7 @@ import torch
 from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Compression, Plan, ScheduleChoice, Sync
-from hippo.run.change import under, without
+from hippo.run.change import cut_off, under, without
 from hippo.run.executor.channels import Codec
 from hippo.run.handover import hands
 from hippo.run.job import RunJob, RunOptions
@@ -215,6 +215,17 @@ def test_another_batch_may_be_ordered_where_the_batch_follows():
     assert change_of(order, first, done=1).plan == MORE
     with pytest.raises(InputError, match="makes another batch than the 8 sequences that run.*--batch-rule follow"):
         change_of(order, replace(first, options=RunOptions()), done=1)
+
+
+def test_where_links_are_dead_the_side_with_most_of_the_batch_goes_on():
+    """By hand: replicas a, b and one over b and c, of 2, 1 and 2 micro-batches: b and c hold three of five."""
+    lines = pipelines((2, [("a", 0, 6, 1, 1)]), (1, [("b", 0, 6, 1, 1)]), (2, [("b", 0, 3, 1, 1), ("a", 3, 6, 1, 1)]))
+    three = replace(lines[2], stages=(lines[2].stages[0], replace(lines[2].stages[1], domain="c")))
+    first = RunJob(problem(GPT2), Plan((*lines[:2], three), 1))
+    assert cut_off(first, []) == {0}
+    assert cut_off(first, [2]) == {1}, "of what is left, one against one: the first"
+    assert cut_off(RunJob(problem(GPT2), STAGES), []) == set(), "both hang together"
+    assert cut_off(RunJob(problem(GPT2), TWICE), []) == {1}
 
 
 def by_chance(rng: random.Random) -> dict[str, Any]:

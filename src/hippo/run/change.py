@@ -160,3 +160,27 @@ def without(job: RunJob, lost: Collection[int]) -> Plan | None:
         return None
     lines = tuple(dealt(line, count) for line, count in zip(left, waves, strict=True))
     return again(job, replace(plan, pipelines=lines))
+
+
+def cut_off(job: RunJob, lost: Collection[int]) -> set[int]:
+    """Ranks that are left behind where links between domains are dead: of what is left, replicas that share a domain
+    stay together, and those with the largest share of the batch go on; empty: all hang together."""
+    plan, work = job.plan, job.work
+    broken = {work.workers[rank].pipeline for rank in lost}
+    sides: list[tuple[set[str], list[int]]] = []  # domains, and pipelines in them
+    for number, line in enumerate(plan.pipelines):
+        if number in broken:
+            continue
+        domains, numbers = {stage.domain for stage in line.stages}, [number]
+        for side in [each for each in sides if each[0] & domains]:
+            sides.remove(side)
+            domains, numbers = domains | side[0], side[1] + numbers
+        sides.append((domains, numbers))
+    if len(sides) < 2:
+        return set()
+
+    def batch(side: tuple[set[str], list[int]]) -> int:
+        return sum(plan.pipelines[each].num_micro_batches * plan.pipelines[each].stages[0].dp for each in side[1])
+
+    kept = max(sides, key=lambda side: (batch(side), -min(side[1])))
+    return {worker.rank for worker in work.workers if worker.pipeline not in (*kept[1], *broken)}

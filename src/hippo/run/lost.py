@@ -12,8 +12,8 @@ class RunError(HippoError):
 
 
 class LostError(RunError):
-    """Processes are lost: they died, or are silent while others move."""
+    """Processes are lost: they died, or are silent while others move; ``stuck``: none is known to have died."""
 
-    def __init__(self, told: str, lost: Collection[int]) -> None:
+    def __init__(self, told: str, lost: Collection[int], *, stuck: bool = False) -> None:
         super().__init__(told)
-        self.lost = frozenset(lost)
+        self.lost, self.stuck = frozenset(lost), stuck

@@ -25,7 +25,7 @@ from typing import IO, Any, Protocol
 from hippo.emulate.emulation import Emulation
 from hippo.errors import InputError
 from hippo.plan.plan import Plan
-from hippo.run.change import Changed, Changes, PlanChange, Planned, under, without
+from hippo.run.change import Changed, Changes, PlanChange, Planned, cut_off, under, without
 from hippo.run.handover import hands
 from hippo.run.job import RunJob
 from hippo.run.lost import LostError, RunError
@@ -251,15 +251,21 @@ class Conductor:
                 self.crew.gather("prepared", version.members, number=version.number)
                 break
             except LostError as other:
-                if not other.lost:
+                gone = self._cut_off(now, lost) if other.stuck else other.lost
+                if not gone:
                     raise
-                lost |= other.lost
-                self.crew.forget(other.lost)
+                lost |= gone
+                self.crew.forget(gone)
                 self.crew.say([each for each in version.members if each not in lost], forget=version.number)
         self._dismiss([each for each in left if each not in version.members])
         seconds = time.monotonic() - began_s
         found = Changed(0, number - 1, {}, 0.0, 0.0, seconds, 0, seconds, str(error))
         self._went_over(version, found)
+
+    def _cut_off(self, now: Version, lost: Collection[int]) -> set[int]:
+        """Processes that do not go on where replicas cannot meet any more: those of the smaller side."""
+        ranks = cut_off(now.job, [now.members.index(each) for each in lost if each in now.members])
+        return {now.members[rank] for rank in ranks} - {*lost}
 
     def _plan_without(self, now: Version, lost: Collection[int], error: LostError) -> Plan:
         plan = without(now.job, [now.members.index(each) for each in lost if each in now.members])
@@ -659,7 +665,8 @@ class Crew:
         what = doing.get(key, "to end the step")
         broken = [f"{self._worker(each)} broke off: {why}" for each, why in self._broken.items()][:1]
         told = f"nothing moved for {patience_s:g} s while waiting for all processes {what}: {'; '.join(parts + broken)}"
-        return LostError(told, [each for each in missing if each not in waits and each not in self._broken])
+        lost = [each for each in missing if each not in waits and each not in self._broken]
+        return LostError(told, lost, stuck=True)
 
 
 def _listed(names: Sequence[str]) -> str:
