@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.run.worlds import GPT2, PLANS, pipelines, problem
 
 from hippo.plan.codec import save_plan
@@ -16,6 +21,7 @@ from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal
 from hippo.run.network import RunNetwork
 from hippo.run.run import RunStep
+from hippo.run.scraping import serve_metrics
 
 from .conftest import Hippo
 
@@ -67,3 +73,24 @@ def test_a_run_at_a_glance(socket: Path, hippo: Hippo, refused: Callable[..., st
     assert "takes nothing" in refused("ctl", socket, "metrics", "now")
     assert "is out of range" in refused("top", socket, "--every", "0")
     assert "no run listens" in refused("top", socket.with_name("none"))
+
+
+def test_prometheus_finds_a_run_at_an_address_until_it_is_over(socket: Path, refused: Callable[..., str]):
+    told: SimpleQueue[str] = SimpleQueue()
+    asked = Thread(target=serve_metrics, args=(socket, "127.0.0.1", 0), kwargs={"listens": told.put}, daemon=True)
+    asked.start()
+    address = told.get(timeout=20.0)
+    with urllib.request.urlopen(address, timeout=20.0) as answer:
+        families = {family.name for family in text_string_to_metric_families(answer.read().decode())}
+    assert {"hippo_run_step", "hippo_run_step_seconds"} <= families
+    with pytest.raises(urllib.error.HTTPError, match="404") as error:
+        urllib.request.urlopen(address.replace("/metrics", "/"), timeout=20.0)
+    error.value.close()
+    port = address.rsplit(":", 1)[1].partition("/")[0]
+    assert "--at: cannot listen: Address already in use" in refused("ctl", socket, "metrics", "--at", port)
+    assert "--at: is no port" in refused("ctl", socket, "metrics", "--at", "here")
+    assert "--at: is for metrics" in refused("ctl", socket, "status", "--at", port)
+    socket.unlink()
+    asked.join(timeout=20.0)
+    assert not asked.is_alive()
+    assert "no run listens" in refused("ctl", socket, "metrics", "--at", "0")

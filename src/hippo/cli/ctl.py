@@ -43,6 +43,10 @@ class Choice:
     key: Annotated[
         str | None, typer.Option(metavar="TEXT", help="A key that came before does nothing again.", show_default="new")
     ] = None
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="With metrics: an address for Prometheus, until the run is over."),
+    ] = None
     wait: Annotated[bool, typer.Option("--wait", help="Come back when the order has been carried out.")] = False
     json: Json = False
 
@@ -60,6 +64,13 @@ def ctl(choice: Choice) -> None:
     from hippo.run.control import RunClient
 
     request = _request(choice)
+    if choice.at is not None:
+        if request != {"ask": "metrics"}:
+            raise InputError("is for metrics", source="--at", value=choice.at, remedy="leave it out")
+        from hippo.run.scraping import serve_metrics
+
+        serve_metrics(choice.socket, *_address(choice.at), listens=lambda address: print(address, flush=True))
+        return
     with RunClient(choice.socket) as run:
         if request == {"ask": "watch"}:
             for step in run.watch():
@@ -117,6 +128,14 @@ def _values(word: str, rest: list[str]) -> dict[str, Any]:
         name: _number(each) if name in ("size", "steps", "live_limit", "number") else each
         for name, each in zip(named, rest, strict=False)
     }
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Host, this machine's own where none is named, and port."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise InputError("is no port", source="--at", value=text[:60], remedy="write PORT or HOST:PORT, as 9400")
+    return host or "127.0.0.1", int(port)
 
 
 def _link(rest: list[str]) -> list[str | float]:

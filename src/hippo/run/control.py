@@ -450,12 +450,13 @@ class RunClient:
 
     def __init__(self, path: Path, *, timeout_s: float = 60.0) -> None:
         self.path = path
+        self._socket = socket.socket(socket.AF_UNIX)
         try:
             token = path.with_name(f"{path.name}.token").read_text()
-            self._socket = socket.socket(socket.AF_UNIX)
             self._socket.settimeout(timeout_s)
             self._socket.connect(str(path))
         except OSError as error:
+            self._socket.close()
             remedy = "name the socket that 'hippo run --control' was given, while it runs"
             raise InputError(
                 f"no run listens: {error.strerror}", source="SOCKET", value=str(path), remedy=remedy
