@@ -114,9 +114,16 @@ def test_a_process_that_dies_or_hangs_ends_the_run(sent: int, told: str, timeout
     assert "rank 1 (stage 1, b)" in str(error.value)
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(rank: int):
-    model, plan = PLANS["two lanes a domain"]
+@pytest.mark.parametrize(
+    ("name", "rank", "workers_"),
+    [
+        ("two lanes a domain", 0, [4, 2]),
+        pytest.param("two lanes a domain", 2, [4, 2], marks=pytest.mark.slow),
+        ("unlike shares", 1, [4, 1]),  # who is left keeps its layers, cut otherwise where nobody is tensor-parallel
+    ],
+)
+def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(name: str, rank: int, workers_: list[int]):
+    model, plan = PLANS[name]
     asked = RunJob(problem(model), plan, RunOptions(steps=5, precision="fp64", timeout_s=20.0))
 
     def strike(step: RunStep) -> None:
@@ -124,13 +131,13 @@ def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(rank: in
             os.kill(workers()[rank], signal.SIGKILL)
 
     found = run(asked, watch=strike)
-    expected = list(losses(asked.problem, settings_of(asked), steps=5, micro_batch=2))
+    expected = list(losses(asked.problem, settings_of(asked), steps=5, micro_batch=1))
     assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
-    assert [len(each.workers) for each in found.stretches] == [4, 2]
+    assert [len(each.workers) for each in found.stretches] == workers_
     lost = found.stretches[1].change
     assert lost is not None
     assert (lost.after_step, "ended by signal 9" in lost.lost) == (2, True)
-    assert {each.domain for each in found.workers} == {"b" if rank == 0 else "a"}
+    assert {each.domain for each in found.workers} == {"b" if rank < 2 else "a"}
 
 
 def test_who_dies_while_weights_change_is_lost_after_that_step(monkeypatch: pytest.MonkeyPatch):

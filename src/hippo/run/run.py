@@ -249,6 +249,9 @@ class Conductor:
             self._ask(version, [each for each in left if each in version.members])
             try:
                 self.crew.gather("prepared", version.members, number=version.number)
+                if self._moves(version):  # nobody else has what they need, but they may need it cut otherwise
+                    self.crew.say(version.members, hand=version.number)
+                    self.crew.gather("handed", version.members, number=version.number)
                 break
             except LostError as other:
                 gone = self._cut_off(now, lost) if other.stuck else other.lost
@@ -326,7 +329,7 @@ class Conductor:
         ended_s = time.monotonic()
         if self._saver is not None:
             self._saver.poll()
-        if self._coming is None:
+        if self._coming is None and self._is_entered:
             change, self._again = self._again or self._changes.due(done, self.version.job), None
             if change is not None and change.background and not self._stretches[-1][2]:
                 self._again = change  # nothing is known yet of what steps leave
@@ -350,6 +353,12 @@ class Conductor:
                     return  # who writes a checkpoint may be one who leaves
                 self._saver.finish()
             self._go_over(coming, done, ended_s)
+
+    @property
+    def _is_entered(self) -> bool:
+        """Whether processes are in the version that runs: they enter it with its first step, and what comes after is
+        made ready by who they are then."""
+        return self.version.number == 0 or bool(self._stretches[-1][2])
 
     def _nearly_there(self, coming: _Coming, told: Sequence[Mapping[str, Any]]) -> bool:
         """Whether what is still to send of layers that stream is little for a standstill."""
