@@ -6,7 +6,8 @@ outermost: (pp, replicas, shards, cp, tp).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from hippo.engine.program import BACKWARD
@@ -56,18 +57,29 @@ CHECKPOINTS = (
 COPY = "The schedule stands in schedule*.csv; torch adds sends and receives to it itself."
 
 
+@dataclass(frozen=True)
+class Resume:
+    """Where a run begins: all of a checkpoint but some of its parts."""
+
+    folder: str  # of the step
+    dropped: tuple[str, ...] = ()
+
+
 def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``hippo_recipe.py``, the schedule, and ``launch.sh`` for each host."""
     return export_program("torchrun", problem, plan, program(problem, plan))
 
 
-def program(problem: Problem, plan: Plan) -> LaunchedProgram:
-    """``torchtitan.train`` with the plan's recipe; ``InexpressibleError`` as ``refuse_unsaid`` raises it."""
+def program(problem: Problem, plan: Plan, *, resume: Resume | None = None, told: Sequence[str] = ()) -> LaunchedProgram:
+    """``torchtitan.train`` with the plan's recipe; ``told``: more notes. ``InexpressibleError`` as ``refuse_unsaid``
+    raises it."""
     refuse_unsaid(problem, plan, RUNTIME, unsaid)
     family, flavor = flavor_of(problem.model)
     name, orders = _schedules(problem, plan)
     texts = {f"schedule{'' if len(orders) == 1 else f'-{at}'}.csv": text for at, text in enumerate(orders)}
-    recipe = rendered("titan_recipe.py.jinja", family=family, flavor=flavor, **_values(problem, plan, name, texts))
+    recipe = rendered(
+        "titan_recipe.py.jinja", family=family, flavor=flavor, resume=resume, **_values(problem, plan, name, texts)
+    )
     own_model = [] if family else [Blank("MODEL_SPEC", "MODULE:FUNCTION of yours that returns the model's ModelSpec")]
     return LaunchedProgram(
         name="torchtitan",
@@ -81,7 +93,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
             Blank("DATASET, STEPS, SAVE_EVERY", "data set (c4), steps (100), steps between checkpoints (100)"),
             Blank("TRAIN", "further options of torchtitan's, --section.option value; may stay empty"),
         ),
-        notes=(CHECKPOINTS, *([COPY] if texts else [])),
+        notes=(*told, CHECKPOINTS, *([COPY] if texts else [])),
         environment={"PYTHONPATH": ".", **sums.environment(plan)},
     )
 
