@@ -28,7 +28,7 @@ class Choice:
 
 @takes(Choice)
 def relaunch(choice: Choice) -> None:
-    """A run of torchtitan goes on under another plan, from its checkpoint.
+    """A run of torchtitan goes on under another plan.
 
     The checkpoint is held against the model: every block, both moments, whole files. The launch that is written begins
     from all of it, under other cuts, tp, pp and replicas.
