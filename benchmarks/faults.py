@@ -271,9 +271,8 @@ def judged(fault: Fault, expected: Sequence[float]) -> dict[str, Any]:
         until_s = time.monotonic() + GONE_WITHIN_S
         while (left := _left(folder, runs, shared)) and time.monotonic() < until_s:
             time.sleep(0.1)
-        told = (
-            json.loads((folder / "out.json").read_text()) if (folder / "out.json").exists() else {"error": "no answer"}
-        )
+        out, log = folder / "out.json", (folder / "log").read_text()
+        told = json.loads(out.read_text()) if out.exists() else {"error": "no answer", "log": log[-2000:]}
     losses = told.pop("losses", [])
     off = max((abs(a / b - 1) for a, b in zip(losses, expected, strict=False)), default=0.0)
     return {
