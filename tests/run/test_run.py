@@ -21,8 +21,10 @@ from hippo.errors import InputError
 from hippo.plan.plan import Compression, Plan, Relay, Sync
 from hippo.problem.model import Experts, gpt_model
 from hippo.run import checkpoint, fits
+from hippo.run.control import Desk
 from hippo.run.fits import check_job
 from hippo.run.job import RunJob, RunOptions
+from hippo.run.journal import Journal, read_journal
 from hippo.run.lost import RunError
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
@@ -140,8 +142,8 @@ def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(name: st
     assert {each.domain for each in found.workers} == {"b" if rank < 2 else "a"}
 
 
-def test_who_dies_while_weights_change_is_lost_after_that_step(monkeypatch: pytest.MonkeyPatch):
-    """All had agreed, so the others change theirs: the step is made, and is not made again."""
+def test_who_dies_while_weights_change_is_lost_after_that_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """All had agreed, so the others change theirs: the step is made, told of as it was, and is not made again."""
     model, plan = PLANS["two lanes a domain"]
     asked = RunJob(problem(model), plan, RunOptions(steps=4, precision="fp64", timeout_s=20.0))
     say = Crew.say
@@ -153,7 +155,13 @@ def test_who_dies_while_weights_change_is_lost_after_that_step(monkeypatch: pyte
         say(crew, whom, **told)
 
     monkeypatch.setattr(Crew, "say", killing)
-    found = run(asked)
+    desk = Desk(asked, Journal(tmp_path / "journal"))
+    found = run(asked, watch=desk.made, changes=desk, saving=Saving(tmp_path / "saved", every=2))
+    desk.close()
+    written = [line["kind"] for line in read_journal(tmp_path / "journal")]
+    assert written == ["begun", "step", "step", "lost", "step", "step"]
+    assert checkpoint.last(tmp_path / "saved", model).step == 4
+    assert len(list((tmp_path / "saved").iterdir())) == 2
     expected = list(losses(asked.problem, settings_of(asked), steps=4, micro_batch=2))
     assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
     assert [[step.number for step in each.steps] for each in found.stretches] == [[1, 2], [3, 4]]

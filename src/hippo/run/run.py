@@ -206,6 +206,7 @@ class Conductor:
         self._coming: _Coming | None = None
         self._again: PlanChange | None = None  # what was given up when a process was lost
         self._fresh, self._numbered = len(self.version.members), 0
+        self._lost: LostError | None = None  # in the step just made, after all had agreed
         self._stale = False  # messages of what was given up may be under way
         self._step_s = inf  # of the last step
         self._beside = 0  # steps trained while layers stream
@@ -229,8 +230,7 @@ class Conductor:
         found, lost = self.crew.finish(number, self.version)
         self._step_s = found.seconds
         self._stretches[-1][2].append(found)
-        if lost is not None:  # all who are left have changed their weights
-            self._go_on_without(lost, number + 1)
+        self._lost = lost  # all who are left have changed their weights: the step is told of before they go on
         return found
 
     def _go_on_without(self, error: LostError, number: int) -> None:
@@ -295,6 +295,7 @@ class Conductor:
     def save(self, number: int, *, last: bool = False) -> None:
         """A checkpoint of the step just made, where one is due; that of the last step is on the disk afterwards. Where
         a process is lost meanwhile, those that are left write it."""
+        self._settle(number)
         saver = self._saver
         if saver is None or not saver.is_due(number, last=last):
             return
@@ -309,6 +310,12 @@ class Conductor:
             except LostError as error:
                 self._go_on_without(error, number + 1)
 
+    def _settle(self, done: int) -> None:
+        """Goes on without who was lost in the step that is done."""
+        if (lost := self._lost) is not None:
+            self._lost = None
+            self._go_on_without(lost, done + 1)
+
     def _leave(self, processes: Collection[int]) -> None:
         if self._saver is not None:
             self._saver.leaves(processes)
@@ -320,6 +327,7 @@ class Conductor:
     def border(self, done: int) -> None:
         """Between two steps: takes what was asked for, and goes over where that is due and all have made ready. Where a
         process is lost meanwhile, the plan before is still whole."""
+        self._settle(done)
         try:
             self._pass(done)
         except LostError as error:
