@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hippo.decide.wording import between, number, percent
+from hippo.decide.wording import seconds as duration
 from hippo.score.interval import LEVEL
 
 ROWS, COLUMNS = 10, 60
@@ -126,7 +127,7 @@ def _change(move: Mapping[str, Any], before: int | None) -> Happened:
     processes = "" if before in (None, move["processes"]) else f"; {before} processes became {move['processes']}"
     what = f"{move['lost'].partition(' (most often')[0]}: the others go on" if move["lost"] else move["asked"]
     if not move["sent_bytes"]:
-        return Happened(move["after_step"], what + processes, f"Training stood still for {number(move['stopped_s'])} s")
+        return Happened(move["after_step"], what + processes, f"Training stood still for {duration(move['stopped_s'])}")
     predicted = "" if move["predicted_s"] is None else f" (predicted {number(move['predicted_s'], 3)} s)"
     still = "" if move["predicted_s"] is None else f" (predicted {number(move['predicted_stopped_s'], 3)} s)"
     how = " beside the training" if move["background"] else ""
