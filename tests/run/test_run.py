@@ -205,6 +205,7 @@ def test_who_was_killed_is_named_though_a_neighbour_tells_of_it_first(tmp_path: 
         crew._workers = dict(enumerate(job().work.workers))
         crew._heard.put((0, {"failed": "RuntimeError: Connection closed by peer"}))
         two.kill()
+        two.wait()
         with pytest.raises(RunError, match=r"rank 1 \(stage 1, b\) was ended by signal 9"):
             crew.gather("done", (0, 1))
         del crew.processes[1]
