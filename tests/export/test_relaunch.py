@@ -7,6 +7,7 @@ weight by its place in the whole model, a moment ``optimizer.state.WEIGHT.exp_av
 from __future__ import annotations
 
 import ast
+import json
 import os
 import pickle
 import subprocess
@@ -19,13 +20,16 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from tests.run.worlds import LLAMA, pipelines, problem
+from tests.run.worlds import LLAMA, SEQ, pipelines, problem
 
 from hippo.errors import InputError
 from hippo.export import stored
 from hippo.export.relaunch import relaunch
 from hippo.plan.plan import Plan
+from hippo.problem.model import gpt_model
 from hippo.problem.problem import Problem
+
+from .conftest import Asked
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # of one process, as it is meant
 OLD = Plan(pipelines((4, [("a", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)
@@ -115,6 +119,35 @@ def test_a_checkpoint_that_does_not_fit_is_refused(what: dict[str, Any], told: s
     assert "To fix: give" in str(error.value)
 
 
+def fused(*, rows: int) -> dict[str, Any]:
+    """Query, key and value of each block are four rows each, trained as one projection of so many."""
+    found = state(names(range(4)))
+    optimizer = found["optimizer"]
+    for name in [name for name in found if name.endswith("attention.wq.weight")]:
+        block = name.removesuffix("wq.weight")
+        found |= {f"{block}{each}.weight": torch.zeros(4, LLAMA.hidden) for each in ("wk", "wv")}
+        for moment in ("exp_avg", "exp_avg_sq"):
+            del optimizer[f"state.{name}.{moment}"]
+            optimizer[f"state.{block}wqkv.weight.{moment}"] = torch.zeros(rows, LLAMA.hidden)
+    return found
+
+
+def test_a_fused_projection_has_its_moments_under_one_name(tmp_path: Path):
+    saved(tmp_path, 7, fused(rows=12))
+    relaunch(asked(OLD), asked(NEW), "torchtitan", tmp_path)
+    saved(tmp_path, 8, fused(rows=8))
+    with pytest.raises(InputError, match=r"lacks moments of 4 weights, such as layers.0.attention.wqkv.weight"):
+        relaunch(asked(OLD), asked(NEW), "torchtitan", tmp_path)
+
+
+def test_tied_embeddings_have_their_moments_under_one_name(tmp_path: Path):
+    saved(tmp_path, 7, state(names(range(4))) | {"lm_head.weight": torch.zeros(61, LLAMA.hidden)})
+    with pytest.raises(InputError, match=r"lacks moments of 1 weights, such as lm_head.weight"):
+        relaunch(asked(OLD), asked(NEW), "torchtitan", tmp_path)
+    tied = replace(world(), model=replace(LLAMA, layers=(*LLAMA.layers[:-1], replace(LLAMA.layers[-1], tied=True))))
+    relaunch((tied, OLD), (tied, NEW), "torchtitan", tmp_path)
+
+
 def test_other_questions_are_refused(tmp_path: Path):
     with pytest.raises(InputError, match="holds no whole checkpoint"):
         relaunch(asked(OLD), asked(NEW), "torchtitan", tmp_path)
@@ -172,3 +205,79 @@ def test_what_two_stages_saved_is_loaded_under_another_cut(tmp_path: Path):
     dcp.load({**into, "optimizer": moments}, checkpoint_id=folder, no_dist=True)
     assert all(torch.equal(into[name], expected[name]) for name in into)
     assert all(torch.equal(moments[name], expected["optimizer"][name]) for name in moments)
+
+
+TITAN = """
+import json, sys
+import torch
+import torch.distributed.checkpoint as dcp
+from torchtitan.components.checkpointer.base import ModelWrapper
+from torchtitan.components.optimizer import default_adamw
+from torchtitan.models.llama3 import model_registry
+
+class Plain(torch.nn.Module):  # in place of flex attention, which wants masks; no weights are in either
+    def forward(self, *given, **rest):
+        q, k, v = (each.transpose(1, 2) for each in given)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+def part(start, stop, seed):
+    torch.manual_seed(seed)
+    config = model_registry("debugmodel").model
+    model = config.build()
+    model.init_states()
+    for block in range(len(config.layers)):
+        model.layers[str(block)].attention.inner_attention = Plain()
+        if not start <= block < stop:
+            del model.layers[str(block)]
+    if start > 0:
+        model.tok_embeddings = None
+    if stop < len(config.layers):
+        model.norm = model.lm_head = None
+    return model
+
+def train(parts, optimizer, steps):
+    losses = []
+    for step in steps:
+        tokens = torch.randint(0, 2048, (2, 17), generator=torch.Generator().manual_seed(step))
+        output = tokens[:, :-1]
+        for each in parts:
+            output = each(output)
+        loss = torch.nn.functional.cross_entropy(output.flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+what, folder, cuts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+parts = [part(*cut, seed=len(what) + at) for at, cut in enumerate(cuts)]
+optimizer = default_adamw(lr=1e-3).build(model_parts=parts)
+model = ModelWrapper(parts)
+if what == "save":
+    train(parts, optimizer, range(3))
+    dcp.save(model.state_dict() | {"optimizer": optimizer.state_dict()}, checkpoint_id=folder, no_dist=True)
+else:
+    weights, moments = model.state_dict(), optimizer.state_dict()
+    dcp.load(weights | {"optimizer": moments}, checkpoint_id=folder, no_dist=True)
+    model.load_state_dict(weights)
+    optimizer.load_state_dict(moments)
+print(json.dumps(train(parts, optimizer, range(3, 6))))
+"""
+
+
+def test_losses_of_torchtitan_are_those_of_a_run_that_never_stopped(tmp_path: Path, ask: Asked):
+    """Its own model, optimizer and names: stages of 2 and 4 blocks train and save, stages of 3, 2 and 1 go on."""
+
+    def losses(what: str, folder: Path, cuts: str) -> list[float]:
+        done = ask("torchtitan", tmp_path, f"import sys; sys.argv[1:] = {[what, str(folder), cuts]!r}\n{TITAN}")
+        assert done.returncode == 0, done.stderr
+        return [float(each) for each in json.loads(done.stdout.splitlines()[-1])]
+
+    whole = losses("save", tmp_path / "saved" / "step-3", "[[0, 2], [2, 6]]")
+    model = gpt_model("debug", layers=6, hidden=256, heads=16, vocab=2048, seq=SEQ, gated=True)
+    asked_of = replace(problem(model), runtime="torch")
+    old = Plan(pipelines((4, [("a", 0, 3, 1, 1), ("b", 3, 8, 1, 1)])), 2)
+    new = Plan(pipelines((4, [("a", 0, 4, 1, 1), ("a", 4, 6, 1, 1), ("b", 6, 8, 1, 1)])), 2)
+    found = relaunch((asked_of, old), (asked_of, new), "torchtitan", tmp_path / "saved")
+    folder = Path(loading(found.files)["initial_load_path"])
+    assert losses("go on", folder, "[[0, 3], [3, 5], [5, 6]]") == pytest.approx(whole, rel=1e-6)

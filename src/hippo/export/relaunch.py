@@ -1,15 +1,16 @@
 """A run of torchtitan goes on under another plan, from its own checkpoint: other cuts, tp, pp and replicas.
 
 torchtitan's checkpoints name every tensor by its layer in the whole model, moments of the optimizer too, and are cut
-anew as they are loaded; so no number has to be converted. What is done here: the checkpoint is held against the model
-(every block, every moment, whole files), and the new launch is told to begin from all of it. Where the number of
-data-parallel lanes changes, torchtitan cannot go on in its data set: that state is left out, and said.
+anew as they are loaded; so no number has to be converted. (The moments of a fused projection lie whole beside its three
+weights, those of tied embeddings under one of two names: ``FusedQKVLinear`` and ``Decoder`` of torchtitan 0.3.) What is
+done here: the checkpoint is held against the model (every block, every moment, whole files), and the new launch is told
+to begin from all of it. Where the number of data-parallel lanes changes, torchtitan cannot go on in its data set: that
+state is left out, and said.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +27,10 @@ from hippo.problem.problem import Problem
 
 OPTIMIZER, MOMENTS = "optimizer.state.", ("exp_avg", "exp_avg_sq")
 DATA = "dataloader"
+EMBEDDING, HEAD = "tok_embeddings.weight", "lm_head.weight"
 _BLOCK = re.compile(r"layers\.(\d+)\.")
+_TRAINED = re.compile(r".*\.(weight|bias|w\d_[A-Z]+)")  # the last: all experts of a block in one tensor
+_APART = re.compile(r"(.*\.)w[qkv](\.\w+)")
 
 
 class Relauncher(Protocol):
@@ -78,7 +82,7 @@ def _titan(old: Plan, problem: Problem, plan: Plan, checkpoint: Path) -> Export:
     if dropped:
         told.append(
             f"{lanes[0]} data-parallel lanes become {lanes[1]}: torchtitan cannot go on in its data set, which begins "
-            "anew."
+            "anew, at each restart of this launch too as long as its recipe names exclude_from_loading."
         )
     return export_program("torchrun", problem, plan, torchtitan.program(problem, plan, resume=resume, told=told))
 
@@ -90,20 +94,35 @@ def _check(found: StoredState, model: Model) -> None:
     if blocks != set(range(model.num_blocks)):
         told = f"holds {len(blocks)} blocks, where {model.name} has {model.num_blocks}"
         raise InputError(told, source=str(found.folder), remedy="give the checkpoint of that model")
-    embedding = own.get("tok_embeddings.weight")
+    embedding = own.get(EMBEDDING)
     if embedding is None or embedding[-1] != model.hidden:
         told = f"has embeddings {embedding}, where {model.name} is {model.hidden} wide"
         raise InputError(told, source=str(found.folder), remedy="give the checkpoint of that model")
-    moments = Counter[str]()
-    for name, shape in found.shapes.items():
-        if name.startswith(OPTIMIZER):
-            weight, _, moment = name.removeprefix(OPTIMIZER).rpartition(".")
-            moments[weight] += moment in MOMENTS and shape == own.get(weight)
-    lacking = [name for name in own if name.endswith("weight") and moments[name] < len(MOMENTS)]
+    lacking = [
+        name
+        for name, shape in _as_trained(found.shapes, tied=model.layers[-1].tied).items()
+        if any(found.shapes.get(f"{OPTIMIZER}{name}.{moment}") != shape for moment in MOMENTS)
+    ]
     if lacking:
         told = f"lacks moments of {len(lacking)} weights, such as {lacking[0]}"
         remedy = "give one that was saved whole (last_save_model_only=False), not for its weights alone"
         raise InputError(told, source=str(found.folder), remedy=remedy)
+
+
+def _as_trained(shapes: Mapping[str, tuple[int, ...]], *, tied: bool) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights under the names that the optimizer has for them."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        if name.startswith("optimizer.") or not _TRAINED.fullmatch(name) or (tied and name == HEAD):
+            continue
+        apart = _APART.fullmatch(name)
+        fused = f"{apart[1]}wqkv{apart[2]}" if apart else ""
+        if f"{OPTIMIZER}{fused}.{MOMENTS[0]}" in shapes:
+            rows = found[fused][0] if fused in found else 0
+            found[fused] = (rows + shape[0], *shape[1:])
+        else:
+            found[name] = shape
+    return found
 
 
 RELAUNCHERS: Mapping[str, Relauncher] = MappingProxyType({"torchtitan": _titan})
