@@ -65,8 +65,8 @@ def inside(turns: int, every: int, waves: int, out: Path) -> None:
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as saved:
         crew = Crew(Path(name), Emulated(around), job.options.timeout_s)
         try:
-            conductor = Conductor(job, crew, Planned())
-            saver = conductor._saver = Sometimes(crew, Saving(Path(saved), every))
+            saver = Sometimes(crew, Saving(Path(saved), every))
+            conductor = Conductor(job, crew, Planned(), saver)
             began = []
             for number in range(1, job.options.steps + 1):
                 conductor.border(number - 1)

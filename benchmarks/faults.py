@@ -41,13 +41,12 @@ from hippo.problem.model import gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.run import checkpoint
-from hippo.run import run as launcher
 from hippo.run.control import PROTOCOL, Desk, RunClient, listening
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal
 from hippo.run.lost import RunError
 from hippo.run.reference import reference_losses
-from hippo.run.run import Crew, Emulated, RunStep, RunStretch, run
+from hippo.run.run import LEAD_S, Crew, Emulated, RunStep, RunStretch, run
 from hippo.run.saving import Saving
 from hippo.run.version import Version
 
@@ -135,8 +134,8 @@ class StruckCrew(Crew):
         waits = [row for rows in before.operations for row in rows if row[0] == 3]  # for sums
         first, last = min(float(row[3]) for row in waits), max(float(row[4]) for row in waits)
         if phase == "forward":
-            return launcher.LEAD_S + part() * first
-        return launcher.LEAD_S + first + part() * (last - first) if phase == "agreement" else None
+            return LEAD_S + part() * first
+        return LEAD_S + first + part() * (last - first) if phase == "agreement" else None
 
 
 def strike_of(fault: Fault, control: Path) -> Callable[[StruckCrew], None]:
@@ -218,7 +217,6 @@ def play(fault: Fault, folder: Path, *, again: bool) -> None:
         crews.append(StruckCrew(fault, strike, *rest))
         return crews[0]
 
-    launcher.Crew = crew_of  # type: ignore[assignment, misc]
     steps: list[RunStep] = []
     ended_s: list[float] = []
 
@@ -239,7 +237,9 @@ def play(fault: Fault, folder: Path, *, again: bool) -> None:
     with listening(control, desk):
         try:
             saving = Saving(saved, EVERY, before, miss)
-            stretches = run(job, place=Emulated(around), watch=watch, saving=saving, changes=desk).stretches
+            stretches = run(
+                job, place=Emulated(around), watch=watch, saving=saving, changes=desk, crew_of=crew_of
+            ).stretches
         except RunError as failed:
             error = str(failed)
         orders = desk.status()["orders"]

@@ -24,7 +24,7 @@ def main() -> None:
 
     def watch(step: RunStep) -> None:
         if step.number == 2:
-            launcher.START_S = 4.0  # type: ignore[misc]  # no process has to start any more
+            launcher.START_S = 4.0  # no process has to start any more
             for ends in ("ab", "ba"):
                 around.set_link(*ends, gbps=0.0, latency_ms=1.0)
 

@@ -19,7 +19,6 @@ import pytest
 from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan, Sync
-from hippo.run import run as launcher
 from hippo.run.change import Changed, PlanChange, without
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
@@ -110,7 +109,7 @@ class Dealt:
         self._next_at += BETWEEN
 
 
-def played(job: RunJob, dealt: Any, monkeypatch: pytest.MonkeyPatch) -> list[RunStep]:
+def played(job: RunJob, dealt: Any) -> list[RunStep]:
     """The steps of a run through what is dealt; domains die as it says."""
     crews: list[Crew] = []
     now = [job]
@@ -132,9 +131,8 @@ def played(job: RunJob, dealt: Any, monkeypatch: pytest.MonkeyPatch) -> list[Run
                 if crew._workers[number].pipeline == dies:
                     os.kill(crew.processes[number].pid, signal.SIGKILL)
 
-    monkeypatch.setattr(launcher, "Crew", keep)
     dealt.changed = follow
-    return list(run(job, watch=watch, changes=dealt).steps)
+    return list(run(job, watch=watch, changes=dealt, crew_of=keep).steps)
 
 
 @pytest.mark.slow  # a minute each; sequences of four orders, whose processes are threads, are quick
@@ -142,12 +140,10 @@ def played(job: RunJob, dealt: Any, monkeypatch: pytest.MonkeyPatch) -> list[Run
     ("precision", "seed", "off"),
     [*(("fp64", seed, 1e-9) for seed in range(10)), ("fp32", 10, 1e-6), ("fp32", 11, 1e-6)],
 )
-def test_losses_at_each_of_two_hundred_steps(
-    precision: str, seed: int, off: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_at_each_of_two_hundred_steps(precision: str, seed: int, off: float) -> None:
     job = RunJob(problem(GPT2), LANES, RunOptions(steps=STEPS, precision=precision, timeout_s=60.0))
     dealt = Dealt(KINDS * 2, seed)
-    found = [step.loss for step in played(job, dealt, monkeypatch)]
+    found = [step.loss for step in played(job, dealt)]
     expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
     assert found == pytest.approx(expected, rel=off, abs=0.0)
     assert {kind: dealt.met[kind] >= 2 for kind in KINDS} == dict.fromkeys(KINDS, True), dealt.met
@@ -177,24 +173,24 @@ class Levers(Dealt):
 
 
 @pytest.mark.slow
-def test_what_crosses_packed_is_packed_in_one_process_at_the_same_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_crosses_packed_is_packed_in_one_process_at_the_same_borders() -> None:
     kinds = [("int8", "none", "bf16", "fp8")[at % 4] for at in range(20)]
     allowed = replace(problem(GPT2), allow_compression=True)
     job = RunJob(allowed, STAGES, RunOptions(steps=STEPS, precision="fp64", timeout_s=60.0))
     levers = Levers([{"order": "compress", "source": "a", "destination": "b", "kind": kind} for kind in kinds])
-    found = [step.loss for step in played(job, levers, monkeypatch)]
+    found = [step.loss for step in played(job, levers)]
     assert len(levers.ends) == 20
     assert found == pytest.approx(list(packed_losses(job, levers.held(["none", *kinds]))), rel=1e-9, abs=0.0)
 
 
 @pytest.mark.slow
-def test_replicas_average_as_often_as_is_ordered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_average_as_often_as_is_ordered() -> None:
     every = [(3, 1, 4, 2)[at % 4] for at in range(20)]
     alone = replace(problem(GPT2), allow_local_sgd=True)
     plan = replace(TWICE, sync=Sync("local_sgd", 2))
     job = RunJob(alone, plan, RunOptions(steps=STEPS, precision="fp64", timeout_s=60.0))
     levers = Levers([{"order": "every", "steps": steps} for steps in every])
-    found = [step.loss for step in played(job, levers, monkeypatch)]
+    found = [step.loss for step in played(job, levers)]
     assert len(levers.ends) == 20
     expected = list(local_losses(job, settings_of(job), levers.held([2, *every])))
     assert found == pytest.approx(expected, rel=1e-9, abs=0.0)

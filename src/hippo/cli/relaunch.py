@@ -37,7 +37,8 @@ def relaunch(choice: Choice) -> None:
     from hippo.export.relaunch import relaunch as files_of
 
     check_folder(choice.out)
-    found = files_of(read_plan(choice.old), read_plan(choice.new), choice.to, choice.checkpoint)
+    plans, told = (read_plan(choice.old), read_plan(choice.new)), str(choice.new)
+    found = files_of(*plans, choice.to, choice.checkpoint, source=told)
     write_export(choice.out, found.files, force=choice.force)
     files = [str(choice.out / name) for name in listing(found.files)]
     if choice.json:

@@ -41,7 +41,9 @@ class Relauncher(Protocol):
         ...
 
 
-def relaunch(old: tuple[Problem, Plan], new: tuple[Problem, Plan], to: str, checkpoint: Path) -> Export:
+def relaunch(
+    old: tuple[Problem, Plan], new: tuple[Problem, Plan], to: str, checkpoint: Path, *, source: str = "new"
+) -> Export:
     """The files that let a run go on under another plan.
 
     Parameters
@@ -52,6 +54,8 @@ def relaunch(old: tuple[Problem, Plan], new: tuple[Problem, Plan], to: str, chec
         The runtime (``RELAUNCHERS``).
     checkpoint
         The folder in which the runtime left its checkpoints.
+    source
+        The file of the new plan, for messages.
 
     Raises
     ------
@@ -65,10 +69,10 @@ def relaunch(old: tuple[Problem, Plan], new: tuple[Problem, Plan], to: str, chec
     (before, then), (problem, plan) = old, new
     if before.model != problem.model or before.workload.seq != problem.workload.seq:
         remedy = "give two plans of one model and sequence length"
-        raise InputError("is for another model", source="NEW.json", value=problem.model.name, remedy=remedy)
+        raise InputError("is for another model", source=source, value=problem.model.name, remedy=remedy)
     if then.global_batch != plan.global_batch:
         remedy = "give two plans of one batch: a schedule of the learning rate counts steps of it"
-        raise InputError("is for another batch", source="NEW.json", value=plan.global_batch, remedy=remedy)
+        raise InputError("is for another batch", source=source, value=plan.global_batch, remedy=remedy)
     return RELAUNCHERS[to](then, problem, plan, checkpoint)
 
 

@@ -147,6 +147,8 @@ class Result:
 
 
 Watcher = Callable[[RunStep], None]
+CrewMaker = Callable[[Path, WorkerPlace, float], "Crew"]
+"""Of a folder for the run, where its processes run, and the seconds without progress that end it."""
 
 
 def run(
@@ -156,8 +158,10 @@ def run(
     watch: Watcher | None = None,
     saving: Saving | None = None,
     changes: Changes | None = None,
+    crew_of: CrewMaker | None = None,
 ) -> Result:
-    """Runs a job to its end, under other plans from where ``changes`` says so.
+    """Runs a job to its end, under other plans from where ``changes`` says so; ``crew_of``: of which processes, where
+    somebody looks at them or disturbs them.
 
     Raises
     ------
@@ -165,9 +169,10 @@ def run(
         A process died or nothing moved for ``timeout_s``; all processes have ended.
     """
     with tempfile.TemporaryDirectory(prefix="hippo-run-") as name:
-        crew = Crew(Path(name), place or Here(), job.options.timeout_s)
+        crew = (crew_of or Crew)(Path(name), place or Here(), job.options.timeout_s)
         try:
-            conductor = Conductor(job, crew, changes or Planned(), saving)
+            saver = None if saving is None else Saver(crew, saving)
+            conductor = Conductor(job, crew, changes or Planned(), saver)
             first, last = job.options.first_step, job.options.first_step + job.options.steps - 1
             for number in range(first, last + 1):
                 conductor.border(number - 1)
@@ -199,9 +204,8 @@ class _Coming:
 class Conductor:
     """Says when each step starts, and under which plan."""
 
-    def __init__(self, job: RunJob, crew: Crew, changes: Changes, saving: Saving | None = None) -> None:
-        self.crew, self.version, self._changes = crew, Version.first(job), changes
-        self._saver = None if saving is None else Saver(crew, saving)
+    def __init__(self, job: RunJob, crew: Crew, changes: Changes, saver: Saver | None = None) -> None:
+        self.crew, self.version, self._changes, self._saver = crew, Version.first(job), changes, saver
         self._stretches: list[tuple[Version, Changed | None, list[RunStep]]] = [(self.version, None, [])]
         self._coming: _Coming | None = None
         self._again: PlanChange | None = None  # what was given up when a process was lost
