@@ -206,16 +206,17 @@ class Restless:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.paused: Counter[int] = Counter()
+        self.paused: Counter[str] = Counter()  # by name: numbers change in a queue that lives
 
     def decide(self, moment: Moment) -> None:
         for job in moment.running.tolist():
+            name = moment.workload.name(job)
             if self.rng.random() < 0.1:
                 moment.weigh(job, self.rng.uniform(0.3, 3.0))
-            if moment.workload.elastic[job] and self.rng.random() < 0.4 and self.paused[job] < 2 * MOST_PAUSES:
-                self.paused[job] += self.go(moment, job)
-            if self.rng.random() < 0.15 and self.paused[job] < MOST_PAUSES:
-                self.paused[job] += 1
+            if moment.workload.elastic[job] and self.rng.random() < 0.4 and self.paused[name] < 2 * MOST_PAUSES:
+                self.paused[name] += self.go(moment, job)
+            if self.rng.random() < 0.15 and self.paused[name] < MOST_PAUSES:
+                self.paused[name] += 1
                 self.move(moment, job)
         for job in self.rng.permutation(moment.waiting).tolist():
             if self.rng.random() < 0.7 or not len(moment.running):

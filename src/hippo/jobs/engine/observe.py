@@ -93,6 +93,11 @@ class Sight(NamedTuple):
     link_past: NDArray[np.float64]  # (K, K, 5) as of then: see ``_remember``
     domain_past: NDArray[np.float64]  # (K, 2, 3) as of then: broken, others', free; now and in the past
 
+    @property
+    def past(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """What is remembered of moments before, whatever jobs there were."""
+        return self.seen_at, self.link_past, self.domain_past
+
 
 def sight(
     workload: JobWorkload,
@@ -104,10 +109,13 @@ def sight(
     price: NDArray[np.float64] | None = None,
     stops: bool = True,
     egress_weight: float = 0.0,
+    past: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None = None,
 ) -> Sight:
     """Room for what is seen of a world: so many jobs, and so many places of one. ``price`` (n,): None: as
-    ``OfferTable.prices`` has it."""
+    ``OfferTable.prices`` has it; ``past``: shared with another sight of the same moments."""
     domains = len(site.domains)
+    nothing = np.full(2, -np.inf), np.zeros((domains, domains, LINK_PAST)), np.zeros((domains, 2, len(PAST)))
+    seen_at, link_past, domain_past = nothing if past is None else past
     size = np.unique(offers.block) if len(offers) else np.ones(1, np.int64)
     _, foot = np.unique(np.column_stack([offers.parts, offers.gpus]), axis=0, return_inverse=True)
     return Sight(
@@ -144,9 +152,9 @@ def sight(
         stops=stops,
         key=np.zeros(jobs),
         egress_weight=egress_weight,
-        seen_at=np.full(2, -np.inf),
-        link_past=np.zeros((domains, domains, LINK_PAST)),
-        domain_past=np.zeros((domains, 2, len(PAST))),
+        seen_at=seen_at,
+        link_past=link_past,
+        domain_past=domain_past,
     )
 
 

@@ -284,6 +284,7 @@ class HiPpoScheduler:
                 price=moment.sight.price,
                 stops=moment.sight.stops,
                 egress_weight=self.egress_weight,
+                past=moment.sight.past,
             )
             self.watched[:] = [(moment.sight, Eyes(own, ask(egress_weight=self.egress_weight)))]
         found = self.watched[0][1]

@@ -1,0 +1,107 @@
+"""A recorded day told to a queue that lives, moment by moment, leads to the decisions of its replay, one for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from hippo.jobs.engine import world as c
+from hippo.jobs.joint.live import LinksNow, LiveWorld, TenantNow
+from hippo.jobs.joint.moment import Moment, Scheduler
+from hippo.jobs.joint.play import play_jointly
+from hippo.registry import JOB_SCHEDULERS, load
+
+from .noted import World
+from .test_against_twin import Restless, drawn
+
+Stands = tuple[float, tuple[tuple[str, int, int, tuple[int, ...], float], ...]]
+
+
+@dataclass
+class Diary:
+    """Writes down how all jobs stand after every decision, by name."""
+
+    inner: Scheduler
+    name: str = "diary"
+    rows: list[Stands] = field(default_factory=list)
+
+    def decide(self, moment: Moment) -> None:
+        self.inner.decide(moment)
+        world, found = moment.world, []
+        for job in (*moment.waiting.tolist(), *moment.running.tolist()):
+            mark = world.mark[job]
+            parts = tuple(world.part[job].tolist()) if mark[c.STATUS] == c.RUNNING else ()
+            row = (moment.workload.name(job), int(mark[c.STATUS]), int(mark[c.OFFER]), parts)
+            found.append((*row, float(world.job[job, c.FINISH])))
+        self.rows.append((moment.now_s, tuple(sorted(found))))
+
+
+def told(world: World, scheduler: Scheduler) -> Sequence[Stands]:
+    """What a live queue makes of a day that is told job by job, state by state."""
+    diary = Diary(scheduler)
+    still = replace(world.site, history=None)
+    live = LiveWorld(still, diary, world.offers, world.rules, world.slowdown)  # type: ignore[arg-type]
+    news: list[tuple[float, int, object]] = []
+    jobs = [replace(world.workload.job(row), name=world.workload.name(row)) for row in range(len(world.workload))]
+    if world.site.history is not None:
+        moves, late = world.site.history, world.site.moving_latency_s
+        for row, time_s in enumerate(moves.time_s.tolist()):
+            time_s = time_s if row else -1e6  # before the first instant its values hold
+            state = LinksNow(time_s, moves.bandwidth_bytes_per_s[row], late[min(row, len(late) - 1)])
+            news.append((time_s, 0, state))
+    if world.tenants is not None:
+        rows = zip(world.tenants.time_s.tolist(), world.tenants.node.tolist(), world.tenants.devices.tolist(), strict=True)
+        news += [(each[0], 1, TenantNow(*each)) for each in rows]
+    news += [(each.arrival_s, 2, each) for each in jobs]
+    news.sort(key=lambda each: each[:2])
+    at = 0
+    while at < len(news):
+        now_s = news[at][0]
+        for _ in live.until(np.nextafter(now_s, -np.inf)):
+            pass
+        here = [each for each in news[at:] if each[0] == now_s]
+        at += len(here)
+        live.tell(
+            links=[each for _, _, each in here if isinstance(each, LinksNow)],
+            tenants=[each for _, _, each in here if isinstance(each, TenantNow)],
+        )
+        live.submit([each for _, kind, each in here if kind == 2])  # type: ignore[misc]
+        for _ in live.until(now_s):
+            pass
+    for _ in live.until(1e14):
+        pass
+    return diary.rows
+
+
+def alike(world: World, scheduler: Callable[[], Scheduler]) -> int:
+    """Decisions of both, which must be equal."""
+    diary = Diary(scheduler())
+    play_jointly(
+        world.workload, world.site, diary, world.rules,  # type: ignore[arg-type]
+        offers=world.offers, slowdown=world.slowdown, tenants=world.tenants,
+    )
+    again = told(world, scheduler())
+    first = {time_s: rows for time_s, rows in diary.rows}
+    second = {time_s: rows for time_s, rows in again}
+    assert list(first) == list(second)[: len(first)]  # links go on to move when the last job has ended
+    for time_s, rows in first.items():
+        assert rows == second[time_s], time_s
+    assert not any(rows for _, rows in again[len(first) :])
+    return len(first)
+
+
+@pytest.mark.parametrize("name", ["srpt", "separate", "crosspipe", "hyperion", "receding_horizon", "hi_ppo"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_day_that_is_told_leads_to_the_decisions_of_its_replay(name: str, seed: int):
+    world = drawn(seed + 7, 3, 12)
+    world = replace(world, slowdown=None, rules=replace(world.rules, failures=None))
+    assert alike(world, lambda: load(JOB_SCHEDULERS, "policy", name)) > 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_so_do_decisions_by_chance_about_gangs_moves_and_weights(seed: int):
+    world = drawn(seed, 3, 12)
+    assert alike(replace(world, rules=replace(world.rules, failures=None)), lambda: Restless(seed)) > 10
