@@ -18,6 +18,7 @@ from .conftest import ROOT
 SOURCES = sorted((ROOT / "src" / "hippo").rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT / "src")) for path in SOURCES]
 STATES = {
+    "LiveWorld",  # a queue that lives
     "PlanCache",
     "ConstructionState",
     "Renewal",

@@ -16,6 +16,7 @@ from hippo.registry import JOB_SCHEDULERS, load
 
 from .noted import World
 from .test_against_twin import Restless, drawn
+from .test_play import TWO, offers, timed, train
 
 Stands = tuple[float, tuple[tuple[str, int, int, tuple[int, ...], float], ...]]
 
@@ -39,7 +40,7 @@ class Diary:
         self.rows.append((moment.now_s, tuple(sorted(found))))
 
 
-def told(world: World, scheduler: Scheduler) -> Sequence[Stands]:
+def told(world: World, scheduler: Scheduler, *, packs: bool = False) -> Sequence[Stands]:
     """What a live queue makes of a day that is told job by job, state by state."""
     diary = Diary(scheduler)
     still = replace(world.site, history=None)
@@ -53,7 +54,9 @@ def told(world: World, scheduler: Scheduler) -> Sequence[Stands]:
             state = LinksNow(time_s, moves.bandwidth_bytes_per_s[row], late[min(row, len(late) - 1)])
             news.append((time_s, 0, state))
     if world.tenants is not None:
-        rows = zip(world.tenants.time_s.tolist(), world.tenants.node.tolist(), world.tenants.devices.tolist(), strict=True)
+        rows = zip(
+            world.tenants.time_s.tolist(), world.tenants.node.tolist(), world.tenants.devices.tolist(), strict=True
+        )
         news += [(each[0], 1, TenantNow(*each)) for each in rows]
     news += [(each.arrival_s, 2, each) for each in jobs]
     news.sort(key=lambda each: each[:2])
@@ -71,21 +74,30 @@ def told(world: World, scheduler: Scheduler) -> Sequence[Stands]:
         live.submit([each for _, kind, each in here if kind == 2])  # type: ignore[misc]
         for _ in live.until(now_s):
             pass
+        if packs and live.moment is not None:
+            content = live.packed()
+            there = {each.name: each for each in live.jobs}
+            live = LiveWorld(still, diary, world.offers, world.rules, world.slowdown)  # type: ignore[arg-type]
+            live.restore(content, [there[name] for name in LiveWorld.names_in(content)])
     for _ in live.until(1e14):
         pass
     return diary.rows
 
 
-def alike(world: World, scheduler: Callable[[], Scheduler]) -> int:
+def alike(world: World, scheduler: Callable[[], Scheduler], *, packs: bool = False) -> int:
     """Decisions of both, which must be equal."""
     diary = Diary(scheduler())
     play_jointly(
-        world.workload, world.site, diary, world.rules,  # type: ignore[arg-type]
-        offers=world.offers, slowdown=world.slowdown, tenants=world.tenants,
+        world.workload,
+        world.site,
+        diary,
+        world.rules,  # type: ignore[arg-type]
+        offers=world.offers,
+        slowdown=world.slowdown,
+        tenants=world.tenants,
     )
-    again = told(world, scheduler())
-    first = {time_s: rows for time_s, rows in diary.rows}
-    second = {time_s: rows for time_s, rows in again}
+    again = told(world, scheduler(), packs=packs)
+    first, second = dict(diary.rows), dict(again)
     assert list(first) == list(second)[: len(first)]  # links go on to move when the last job has ended
     for time_s, rows in first.items():
         assert rows == second[time_s], time_s
@@ -105,3 +117,36 @@ def test_a_day_that_is_told_leads_to_the_decisions_of_its_replay(name: str, seed
 def test_so_do_decisions_by_chance_about_gangs_moves_and_weights(seed: int):
     world = drawn(seed, 3, 12)
     assert alike(replace(world, rules=replace(world.rules, failures=None)), lambda: Restless(seed)) > 10
+
+
+@pytest.mark.parametrize("name", ["srpt", "hi_ppo", "goodput"])
+def test_a_world_that_was_packed_goes_on_as_if_it_had_not_been(name: str):
+    world = drawn(11, 3, 12)
+    world = replace(world, slowdown=None, rules=replace(world.rules, failures=None))
+    assert alike(world, lambda: load(JOB_SCHEDULERS, "policy", name), packs=True) > 10
+
+
+def test_what_is_reported_of_the_site_takes_the_place_of_what_was_thought():
+    jobs = [train(name, 100.0) for name in ("one", "two", "three")]
+    live = LiveWorld(TWO, load(JOB_SCHEDULERS, "policy", "srpt"), timed(offers(), 1.0))
+    live.submit(jobs)
+    assert [moment.now_s for moment in live.until(0.0)] == [0.0]
+    moment = live.moment
+    assert moment is not None
+    assert (len(moment.running), len(moment.waiting)) == (2, 1)
+    first = live.jobs[int(moment.running[0])].name
+    at_s = live.next_s
+    live.progress(first, 0.5, 10.0)  # half of 100 s, where a tenth was thought
+    assert live.next_s == pytest.approx(60.0)
+    assert at_s == pytest.approx(100.0)
+    live.progress(first, 0.0, 20.0)  # it has ended
+    assert live.next_s == pytest.approx(20.0)
+    assert [each.now_s for each in live.until(20.0)] == [20.0]
+    moment = live.moment
+    assert (len(moment.running), len(moment.waiting)) == (2, 0)
+    second = live.jobs[int(moment.running[0])].name
+    live.cancel(second, 30.0)
+    assert live.place_of(next(each.name for each in live.jobs if each.name not in (first, second))) is not None
+    live.fail(next(each.name for each in live.jobs if each.name not in (first, second)), 40.0)
+    assert live.decide(40.0) is moment
+    assert len(moment.running) == 1

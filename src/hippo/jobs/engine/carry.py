@@ -96,11 +96,8 @@ def _carry_links(old: QueueWorld, new: QueueWorld, now_at: Ints) -> None:
     ours.active[: len(active)] = active
     ours.tally[:] = theirs.tally
     _join_free(ours, theirs, count)
-    at = 0
-    for job in now_at[theirs.spanning[: theirs.tally[c.SPANNING]]].tolist():
-        ours.spanning[at] = job
-        at += 1
-        new.mark[job, c.EXCHANGES] = at
+    for at, job in enumerate(now_at[theirs.spanning[: theirs.tally[c.SPANNING]]].tolist()):
+        ours.spanning[at], new.mark[job, c.EXCHANGES] = job, at + 1
     ours.tally[c.UNSHARED] = 1
 
 

@@ -190,6 +190,13 @@ def advance(w):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
+def pass_time(w, now):  # type: ignore[no-untyped-def]
+    """Let it be ``now`` where nothing was due until then, for a site whose news come from outside."""
+    _account(w, now)
+    w.clock[c.NOW] = now
+
+
+@kernel(lean=True)
 def _is_stuck(w):  # type: ignore[no-untyped-def]
     """Whether those that are there can never end: their data, state or exchange wait behind links that carry nothing
     and will not move again, while nodes fail and are repaired for ever."""

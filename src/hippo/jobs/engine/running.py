@@ -250,12 +250,40 @@ def give_up_hope(w, job):  # type: ignore[no-untyped-def]
     if w.links.tally[c.STATE_NOW] < len(w.links.time_s) - 1 or has_somewhere(w, mark[c.SHAPE]):
         return
     leave(w, job)
+    _leave_site(w, job)
+
+
+@kernel(lean=True)
+def withdraw(w, job):  # type: ignore[no-untyped-def]
+    """A job that waits or runs is cancelled."""
+    if w.mark[job, c.STATUS] == c.RUNNING:
+        _end_run(w, job, w.clock[c.NOW])
+    else:
+        leave(w, job)
+    _leave_site(w, job)
+
+
+@kernel(lean=True)
+def _leave_site(w, job):  # type: ignore[no-untyped-def]
+    """A job that holds nothing is gone, its work undone."""
+    mark = w.mark[job]
     mark[c.STATUS] = c.REFUSED
     w.tally[c.N_DONE] += 1
     w.user[mark[c.USER], c.USER_JOBS] -= 1
     w.group[w.shape[mark[c.SHAPE], c.SHAPE_GROUP], c.GROUP_DEMAND] -= mark[c.DEVICES]
     w.tally[c.SHARES_OLD] = 1
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, np.inf)
+
+
+@kernel(lean=True)
+def progressed(w, job, left):  # type: ignore[no-untyped-def]
+    """A running job says how much of its work is left: what was thought of it gives way."""
+    settle(w, job, w.clock[c.NOW])
+    row = w.job[job]
+    row[c.DONE_IN_RUN] += row[c.LEFT] - left
+    row[c.LEFT] = left
+    find_finish(w, job)
+    set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, next_due(w, job))
 
 
 @kernel(lean=True)

@@ -7,8 +7,11 @@ recorded and is told again leads to the decisions of its replay, one for one (``
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from io import BytesIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +19,13 @@ from numpy.typing import NDArray
 from hippo.errors import InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.carry import carry
+from hippo.jobs.engine.flows import share
+from hippo.jobs.engine.learned_keys import refresh
+from hippo.jobs.engine.play import pass_time
+from hippo.jobs.engine.running import progressed, stop, withdraw
 from hippo.jobs.job import Job
-from hippo.jobs.joint.moment import Moment, Scheduler
+from hippo.jobs.joint.copies import STILL
+from hippo.jobs.joint.moment import JobPlace, Moment, Scheduler
 from hippo.jobs.joint.play import opened, step
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.placement.slowdown import Slowdown
@@ -112,6 +120,103 @@ class LiveWorld:
             self.scheduler.decide(self.moment)
             yield self.moment
 
+    # what is reported of the site
+    def place_of(self, name: str) -> JobPlace | None:
+        """Where a job runs; None: it does not, or is a gang."""
+        moment, row = self._found(name)
+        if moment.world.mark[row, c.STATUS] != c.RUNNING or moment.world.mark[row, c.ELASTIC] == 0:
+            return None
+        return moment.running_at(row)
+
+    def cancel(self, name: str, now_s: float) -> None:
+        """A job that waits or runs leaves."""
+        moment, row = self._at(name, now_s)
+        withdraw(moment.world, row)
+        share(moment.world)
+
+    def progress(self, name: str, share_left: float, now_s: float) -> None:
+        """How much of its work a running job has left, as a share of all; 0: it has ended."""
+        moment, row = self._at(name, now_s)
+        if moment.world.mark[row, c.STATUS] == c.RUNNING:
+            progressed(moment.world, row, share_left * float(moment.world.job[row, c.DURATION]))
+
+    def fail(self, name: str, now_s: float) -> None:
+        """A running job has stopped by itself: it waits again."""
+        moment, row = self._at(name, now_s)
+        if moment.world.mark[row, c.STATUS] == c.RUNNING:
+            stop(moment.world, row, True)
+            share(moment.world)
+
+    def decide(self, now_s: float) -> Moment | None:
+        """Let the scheduler look at this instant, though nothing was due; None: nobody is there."""
+        if self.moment is None:
+            return None
+        self._let_be(now_s)
+        refresh(self.moment.world, now_s)
+        self.scheduler.decide(self.moment)
+        return self.moment
+
+    def _at(self, name: str, now_s: float) -> tuple[Moment, int]:
+        moment, row = self._found(name)
+        self._let_be(now_s)
+        return moment, row
+
+    def _let_be(self, now_s: float) -> None:
+        """It is ``now_s``: whatever was due until then has happened."""
+        assert self.moment is not None
+        assert now_s < self.next_s, "something was due before: let time pass first"
+        if now_s > self.moment.now_s:
+            pass_time(self.moment.world, now_s)
+
+    def _found(self, name: str) -> tuple[Moment, int]:
+        assert self.moment is not None, "nobody has come"
+        row = next((row for row, each in enumerate(self.jobs) if each.name == name), None)
+        assert row is not None, f"no job {name}"
+        return self.moment, row
+
+    # a world as bytes
+    def packed(self) -> bytes:
+        """All that ``restore`` needs beside what this was made from and its jobs."""
+        assert self.moment is not None
+        told = {
+            "jobs": [each.name for each in self.jobs],
+            "links": [
+                [each.time_s, each.bandwidth_bytes_per_s.tolist(), each.latency_s.tolist()] for each in self._links
+            ],
+            "tenants": [[each.time_s, each.node, each.devices] for each in self._tenants],
+            "rounds": self.moment.rounds[-1:],
+        }
+        out, words = BytesIO(), np.frombuffer(json.dumps(told).encode(), np.uint8)
+        np.savez_compressed(out, told=words, **_state(self.moment))  # type: ignore[arg-type]  # no array is a flag
+        return out.getvalue()
+
+    @staticmethod
+    def names_in(content: bytes) -> list[str]:
+        """Jobs of a packed world, by arrival."""
+        with np.load(BytesIO(content), allow_pickle=False) as found:
+            return list(json.loads(found["told"].tobytes())["jobs"])
+
+    def restore(self, content: bytes, jobs: Sequence[Job]) -> None:
+        """Stand as the packed world did; ``jobs``: those of ``names_in``, as they were told.
+
+        Raises
+        ------
+        InputError
+            It was packed for another site, other offers or another version.
+        """
+        remedy = "let the service ask its actuators what runs"
+        with np.load(BytesIO(content), allow_pickle=False) as found:
+            told = json.loads(found["told"].tobytes())
+            self._links = [LinksNow(at, np.array(rate), np.array(late)) for at, rate, late in told["links"]]
+            self._tenants = [TenantNow(*each) for each in told["tenants"]]
+            self.jobs, self.moment = list(jobs), self._opened(list(jobs))
+            mine = _state(self.moment)
+            if found.keys() - {"told"} != mine.keys() or any(found[name].shape != mine[name].shape for name in mine):
+                raise InputError("was packed for another site, other offers or another version", remedy=remedy)
+            for name, array in mine.items():
+                array[...] = found[name]
+            self.moment.rounds.extend(told["rounds"])
+
     def _there(self) -> list[int]:
         """Jobs that have not ended, by their number."""
         if self.moment is None:
@@ -126,21 +231,24 @@ class LiveWorld:
             self._tenants = self._tenants[int(before.world.tally[c.TENANT]) :]
         if not jobs and before is None:
             return
-        workload = JobWorkload.of(jobs)
-        opening = opened(
-            workload, self._site(), self.rules, offers=self.offers, slowdown=self.slowdown, tenants=self._taken()
-        )
-        moment = Moment.of(opening.world, workload, self.site, self.offers, stops=self.rules.stops)
+        moment = self._opened(jobs)
         if before is not None:
-            of = np.full(len(workload), -1, np.int64)
+            of = np.full(len(jobs), -1, np.int64)
             of[: len(kept)] = kept
             users = {name: row for row, name in enumerate(before.workload.users)}
-            carry(before.world, opening.world, of, np.array([users.get(name, -1) for name in workload.users]))
-            opening.world.links.tally[c.STATE_NOW] = 0
+            carry(before.world, moment.world, of, np.array([users.get(name, -1) for name in moment.workload.users]))
+            moment.world.links.tally[c.STATE_NOW] = 0
             for mine, old in zip(moment.sight.past, before.sight.past, strict=True):
                 mine[:] = old
             moment = replace(moment, rounds=before.rounds, counts=before.counts)
         self.jobs, self.moment = jobs, moment
+
+    def _opened(self, jobs: list[Job]) -> Moment:
+        """The first moment of a world of these jobs."""
+        workload, rules = JobWorkload.of(jobs), self.rules
+        rest = {"offers": self.offers, "slowdown": self.slowdown, "tenants": self._taken()}
+        world = opened(workload, self._site(), rules, **rest).world  # type: ignore[arg-type]
+        return Moment.of(world, workload, self.site, self.offers, stops=rules.stops)
 
     def _site(self) -> JobSite:
         """The site with its links as they are, as they were told to become, and as they will be some day."""
@@ -161,3 +269,19 @@ class LiveWorld:
             np.array([each.node for each in rows]),
             np.array([each.devices for each in rows]),
         )
+
+
+def _state(moment: Moment) -> dict[str, NDArray[Any]]:
+    """All that changes with time, by name."""
+    return dict(_changing(moment.world)) | {f"past.{at}": each for at, each in enumerate(moment.sight.past)}
+
+
+def _changing(world: Any, prefix: str = "") -> Iterator[tuple[str, NDArray[Any]]]:
+    """Arrays of a world that change, by name."""
+    for name, value in zip(world._fields, world, strict=True):
+        if name in STILL or name in ("segment", "segment_s"):
+            continue
+        if hasattr(value, "_fields"):
+            yield from _changing(value, f"{prefix}{name}.")
+        elif isinstance(value, np.ndarray):
+            yield f"{prefix}{name}", value
