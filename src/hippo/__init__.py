@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         validate,
     )
     from hippo.front_door.queues import JobsDrawing, JobsQuestion, generate_jobs, replay_jobs
+    from hippo.front_door.rollouts import plan_rollouts
     from hippo.front_door.running import Checkpoints, run
     from hippo.plan.codec import load_plan, save_plan
     from hippo.plan.plan import Plan
@@ -73,6 +74,7 @@ __all__ = [
     "load_plan",
     "pareto",
     "plan",
+    "plan_rollouts",
     "problem",
     "replay_jobs",
     "run",
@@ -110,6 +112,7 @@ _DEFINED: Mapping[str, str] = {
     "load_plan": "hippo.plan.codec:load_plan",
     "pareto": "hippo.front_door.planning:pareto",
     "plan": "hippo.front_door.planning:plan",
+    "plan_rollouts": "hippo.front_door.rollouts:plan_rollouts",
     "problem": "hippo.problem.load:load_problem",
     "replay_jobs": "hippo.front_door.queues:replay_jobs",
     "run": "hippo.front_door.running:run",

@@ -184,3 +184,40 @@ def test_quiet_says_the_answer_alone_and_verbose_who_was_asked(hippo, tmp_path):
 
 def test_quiet_does_not_go_with_verbose(refused):
     assert "--quiet: does not go with --verbose" in refused(*TOY.split(), "-q", "-v")
+
+
+ROLLOUTS = {"replica": {"gpus": 2, "tokens_per_s": 90_000, "sequences": 8}, "generated_tokens": 64, "staleness": 2}
+
+
+@pytest.fixture
+def with_rollouts(tmp_path):
+    """A small model that learns from its own samples in two domains."""
+    model, cluster = written(tmp_path, "config.json", MODEL), written(tmp_path, "net.yaml", CLUSTER)
+    file = written(tmp_path, "rolls.json", ROLLOUTS)
+    return ("plan", "--model", model, "--cluster", cluster, "--global-batch", "32", "--rollouts", file)
+
+
+def test_rollouts_are_placed(hippo, with_rollouts, tmp_path):
+    answer = hippo(*with_rollouts, "--json", "--out", str(tmp_path / "out"))
+    assert answer.code == 0
+    assert {"trainer", "pools", "push", "staleness", "binds", "others", "covers", "plan"} <= set(answer.document)
+    assert answer.document["plan"]["hippo_plan"] == 1
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"rollouts.json", "plan.json"}
+    assert hippo("explain", str(tmp_path / "out" / "plan.json"), "--json").code == 0
+    shown = hippo(*with_rollouts)
+    assert "GPUs generate" in shown.out
+    assert "this answer" in shown.out
+
+
+def test_rollouts_go_with_no_other_planner(hippo, with_rollouts):
+    answer = hippo(*with_rollouts, "--planner", "even")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--planner: does not go with --rollouts" in answer.err
+
+
+def test_rollouts_without_room_are_an_answer(hippo, with_rollouts, tmp_path):
+    pools = {"pools": {"a": 0, "b": 0}}
+    answer = hippo(*with_rollouts[:-1], written(tmp_path, "none.json", ROLLOUTS | pools), "--json")
+    assert answer.code == 3
+    assert answer.document["status"] == "infeasible"
+    assert "allow more under pools" in answer.document["reasons"][1]

@@ -17,11 +17,12 @@ from hippo.plan import codec as plan_codec
 from hippo.plan.check import check
 from hippo.plan.codec import load_plan
 from hippo.plan.plan import Pipeline, Stage, Sync
-from hippo.problem import cluster_yaml, config_json
+from hippo.problem import cluster_yaml, config_json, rollouts
 from hippo.problem.cluster import Dynamics
 from hippo.problem.load import load_cluster, load_model, load_problem, load_profile, load_trace
 from hippo.problem.problem import Problem
 from hippo.problem.profile import ProfileRow, check_profile
+from hippo.problem.rollouts import load_rollouts
 from hippo.schedule import problem_json
 from hippo.schedule.problem import PLACEMENTS, RankLink, ScheduleProblem
 from hippo.schedule.problem_json import problems_of_text
@@ -39,6 +40,7 @@ FILES = {
     "Job trace": "jobs.json",
     "Profile": "profile.json",
     "Plan file": "plan.json",
+    "Rollouts": "rolls.yaml",
     "Schedule problem": "problems.json",
     "Order": "order.txt",
     "Cases": "cases.json",
@@ -116,6 +118,12 @@ def test_plan_file(example: dict[str, str]) -> None:
     assert evaluate(problem, plan).step_time_s > 0
 
 
+def test_rollouts(example: dict[str, str]) -> None:
+    problem = load_problem(model="llama-3-8b", cluster=example["Cluster"])
+    asked = load_rollouts(example["Rollouts"], problem)
+    assert (asked.trainers, dict(asked.pools), asked.pushes.every) == (("north",), {"south": 1}, (1, 2, 4))
+
+
 def test_schedule_problem(example: dict[str, str]) -> None:
     file = problems_of_text(Path(example["Schedule problem"]).read_text(), source="page")
     inside, wan, size = file.problems
@@ -147,6 +155,7 @@ KEYS = {
     "Agents": {*site_file._TOP, *site_file._AGENT},
     "Job trace": {*names(Job), *JOB_KINDS},
     "Profile": {"precision", "state_bytes_per_parameter", "source", "rows"} | names(ProfileRow),
+    "Rollouts": {*rollouts._TOP, *rollouts._REPLICA, *rollouts._PUSH},
     "Schedule problem": {*problem_json.KEYS, "fixed", "per_sample", "at_forward", "at_backward", *PLACEMENTS},
     "Plan file": {*plan_codec._TOP, *names(Problem), *names(Pipeline), *names(Stage), *names(Sync), "live_limit"},
 }
