@@ -93,6 +93,9 @@ class LiveWorld:
 
     def tell(self, *, links: Sequence[LinksNow] = (), tenants: Sequence[TenantNow] = ()) -> None:
         """Links move, others take devices: now or later."""
+        if not self._links:
+            rate, late = (np.array(each) for each in (self.site.bandwidth_bytes_per_s, self.site.latency_s))
+            self._links = [LinksNow(-SOME_DAY_S, rate, late)]
         self._links += links
         self._tenants += tenants
         self._reopen([self.jobs[row] for row in self._there()])
@@ -140,6 +143,13 @@ class LiveWorld:
         if moment.world.mark[row, c.STATUS] == c.RUNNING:
             progressed(moment.world, row, share_left * float(moment.world.job[row, c.DURATION]))
 
+    def outlast(self, name: str, until_s: float, now_s: float) -> None:
+        """A running job that was thought to end by ``until_s`` says that it has not ended: it goes on for longer."""
+        moment, row = self._at(name, now_s)
+        job = moment.world.job[row]
+        if moment.world.mark[row, c.STATUS] == c.RUNNING and job[c.FINISH] <= until_s and job[c.RATE] > 0.0:
+            progressed(moment.world, row, float(job[c.RATE]) * (until_s - moment.now_s) * 1.001)
+
     def fail(self, name: str, now_s: float) -> None:
         """A running job has stopped by itself: it waits again."""
         moment, row = self._at(name, now_s)
@@ -162,11 +172,11 @@ class LiveWorld:
         return moment, row
 
     def _let_be(self, now_s: float) -> None:
-        """It is ``now_s``: whatever was due until then has happened."""
+        """It is ``now_s``, or just before something is due that has not happened yet."""
         assert self.moment is not None
-        assert now_s < self.next_s, "something was due before: let time pass first"
-        if now_s > self.moment.now_s:
-            pass_time(self.moment.world, now_s)
+        at_s = min(now_s, float(np.nextafter(self.next_s, -np.inf)))
+        if at_s > self.moment.now_s:
+            pass_time(self.moment.world, at_s)
 
     def _found(self, name: str) -> tuple[Moment, int]:
         assert self.moment is not None, "nobody has come"
@@ -217,6 +227,15 @@ class LiveWorld:
                 array[...] = found[name]
             self.moment.rounds.extend(told["rounds"])
 
+    @property
+    def told_links(self) -> LinksNow | None:
+        """What links were last told to carry."""
+        return self._links[-1] if self._links else None
+
+    def pass_to(self, now_s: float) -> None:
+        """It is now, and nothing is decided."""
+        self._let_be(now_s)
+
     def _there(self) -> list[int]:
         """Jobs that have not ended, by their number."""
         if self.moment is None:
@@ -231,6 +250,9 @@ class LiveWorld:
             self._tenants = self._tenants[int(before.world.tally[c.TENANT]) :]
         if not jobs and before is None:
             return
+        if before is None:  # what links carried before anybody came tells nothing
+            past = sum(each.time_s <= jobs[0].arrival_s for each in self._links)
+            self._links = self._links[max(0, past - 1) :]
         moment = self._opened(jobs)
         if before is not None:
             of = np.full(len(jobs), -1, np.int64)

@@ -1,0 +1,108 @@
+"""Who may do what: tokens, of which the store holds the hashes, their roles, and how much one may ask for.
+
+The first token is made with the store; it lies beside it, for its owner alone (``token_file``).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection
+
+from hippo.errors import InputError, UnknownNameError
+from hippo.files import write_whole
+from hippo.serve import tables as t
+from hippo.serve.store import Store, note
+
+VIEWER, AGENT, OPERATOR = "viewer", "agent", "operator"
+ROLES: Mapping[str, frozenset[str]] = {
+    VIEWER: frozenset({"read"}),
+    AGENT: frozenset({"read", "tell"}),
+    OPERATOR: frozenset({"read", "tell", "submit", "decide"}),
+}
+"""What each role may do: look, push telemetry, submit and cancel jobs, approve and deny."""
+FIRST = "first"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks."""
+
+    name: str
+    role: str
+
+    def may(self, act: str) -> bool:
+        """Whether its role allows it."""
+        return act in ROLES[self.role]
+
+
+class Access:
+    """Tokens of a store, remembered while it is served; and a bucket of requests for each."""
+
+    def __init__(self, store: Store, *, per_s: float = 5000.0) -> None:
+        self._store, self._per_s = store, per_s
+        self._known: dict[str, Caller] = {}
+        self._left: dict[str, tuple[float, float]] = {}  # requests that are left, as of when
+        self._lock = Lock()
+        self.reload()
+
+    def reload(self) -> None:
+        """Read them again."""
+        rows = self._store.read(lambda at: at.execute(sql.select(t.TOKENS)).all())
+        self._known = {row.sha256: Caller(row.name, row.role) for row in rows}
+
+    def caller(self, token: str | None) -> Caller | None:
+        """Whose token it is; None: nobody's."""
+        return None if not token else self._known.get(_hashed(token))
+
+    def allows(self, caller: Caller) -> bool:
+        """Whether one more request is within the caller's rate."""
+        now_s = monotonic()
+        with self._lock:
+            left, then_s = self._left.get(caller.name, (self._per_s, now_s))
+            left = min(self._per_s, left + (now_s - then_s) * self._per_s)
+            self._left[caller.name] = max(0.0, left - 1.0), now_s
+            return left >= 1.0
+
+
+def _hashed(token: str) -> str:
+    return sha256(token.encode()).hexdigest()
+
+
+def made(store: Store, name: str, role: str, now_s: float) -> str:
+    """A new token; only its hash is kept.
+
+    Raises
+    ------
+    InputError
+        An unknown role, or a name that has one already.
+    """
+    if role not in ROLES:
+        raise UnknownNameError("role", role[:40], ROLES, source="--role")
+    token = f"hippo_{secrets.token_urlsafe(24)}"
+
+    def write(at: Connection) -> None:
+        if at.execute(sql.select(t.TOKENS.c.name).where(t.TOKENS.c.name == name)).first() is not None:
+            raise InputError("has a token already", source="--name", value=name[:40], remedy="name another one")
+        at.execute(sql.insert(t.TOKENS).values(sha256=_hashed(token), name=name, role=role, made_s=now_s))
+        note(at, now_s, "token", name, event="token made", role=role)
+
+    store.write(write).result()
+    return token
+
+
+def first_token(store: Store, beside: Path, now_s: float) -> Path | None:
+    """Makes the first token of a store that has none, and writes it into a file; None: it has some."""
+    if store.read(lambda at: at.execute(sql.select(t.TOKENS.c.name)).first()) is not None:
+        return beside if beside.exists() else None
+    token = made(store, FIRST, OPERATOR, now_s)
+    write_whole(beside, token + "\n")
+    beside.chmod(0o600)
+    return beside

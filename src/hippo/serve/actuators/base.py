@@ -1,0 +1,34 @@
+"""What an actuator must do. It is asked from one thread; it may take long, and it may break: the service then asks
+again with the same key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hippo.errors import HippoError
+from hippo.serve.records import Order, Receipt, SeenJob
+
+
+class ActuatorError(HippoError):
+    """An order may or may not have been carried out: tell it again."""
+
+
+class Actuator(Protocol):
+    """Carries orders out, each once."""
+
+    name: str
+    tells: bool
+    """Whether it can say how far jobs are; else the queue's own clock says when they end."""
+
+    def carry_out(self, order: Order) -> Receipt:
+        """Do it, once for each key; the same answer however often it is told. Raises ``ActuatorError``, or anything."""
+        ...
+
+    def seen(self) -> Sequence[SeenJob]:
+        """All jobs that it has, those that ended since it last forgot them among them."""
+        ...
+
+    def close(self) -> None:
+        """The service ends; jobs go on."""
+        ...

@@ -1,0 +1,25 @@
+"""Carries nothing out and says so: for a queue that is only tried out, and for a recorded day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hippo.serve.records import Order, Receipt, SeenJob
+
+
+class Paper:
+    """Every order is done at once, and jobs end when the queue's clock says so."""
+
+    name = "paper"
+    tells = False
+
+    def carry_out(self, order: Order) -> Receipt:
+        """Nothing happens."""
+        return Receipt(True, "on paper only")
+
+    def seen(self) -> Sequence[SeenJob]:
+        """It has no jobs."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing to do."""

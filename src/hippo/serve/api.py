@@ -1,0 +1,547 @@
+"""The addresses: JSON under ``/v1``, what watches the service, and the page.
+
+Every error is a problem document (RFC 9457) with the remedy. Lists come in pages, newest or first come first, with
+``next`` as the cursor. A submission needs an ``Idempotency-Key``: sent again it is answered as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+import sqlalchemy as sql
+from fastapi import Depends, FastAPI, Header, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+import hippo
+from hippo.errors import HippoError, InputError
+from hippo.serve import tables as t
+from hippo.serve.access import Access, Caller
+from hippo.serve.ahead import expected_wait
+from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in
+from hippo.serve.loop import ServeLoop
+from hippo.serve.records import LinkPoint, StoredDecision, StoredJob
+from hippo.serve.site import job_of
+from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, number_of
+from hippo.serve.watching import metrics_text
+
+MOST_BODY = 4_000_000
+"""Bytes of a body."""
+PAGE = 50
+MOST_PAGE = 500
+MOST_POINTS = 20_000
+"""Of one push."""
+EVENTS_EVERY_S = 0.25
+NONSENSE = 8.0
+"""A link cannot be measured to carry more than so many times what it is bought as."""
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
+Word = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class Submission(BaseModel):
+    """A job: elastic training (model, tokens, sizes), or a gang (devices, duration_s)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Word = ""
+    batch: Whole = 0
+    seq: Whole = 0
+    tokens: Number = 0.0
+    least: Whole = 0
+    most: Whole = 0
+    devices: Whole | None = None
+    duration_s: Number | None = None
+    estimate_s: Number | None = None
+    kind: Literal["train", "preprocess", "predict", "deploy"] = "train"
+    priority: Annotated[int, Field(strict=True, ge=-(10**6), le=10**6)] = 0
+    deadline_s: Annotated[Number, Field(ge=0)] | None = Field(default=None, description="Seconds from its submission.")
+    memory_gb: Number = 0.0
+    data_gb: Number = 0.0
+    data_at: Word = ""
+    runs_on: Annotated[list[Word], Field(max_length=20)] = []
+    clients_at: Word = ""
+    latency_bound_s: Number | None = None
+    actuator: Word | None = None
+    run: Annotated[dict[str, Any], Field(max_length=20)] | None = Field(
+        default=None, description="What its actuator starts: see docs/service.md."
+    )
+
+    def told(self) -> dict[str, Any]:
+        """What was said, without what was not."""
+        return self.model_dump(exclude_unset=True, exclude_none=True)
+
+
+class Point(BaseModel):
+    """What a directed link was measured to carry."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    source: Word = Field(alias="from")
+    destination: Word = Field(alias="to")
+    gbps: Annotated[Number, Field(ge=0, le=1e6)]
+    latency_ms: Annotated[Number, Field(ge=0, le=1e5)] | None = None
+    time_s: Annotated[Number, Field(ge=0, le=1e11)] | None = Field(default=None, description="Since 1970; none: now.")
+
+
+class Push(BaseModel):
+    """Measurements of links."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    links: Annotated[list[Point], Field(max_length=MOST_POINTS)]
+
+
+class Problem(Exception):
+    """Ends a request."""
+
+    def __init__(self, status: int, title: str, detail: str = "", **more: Any) -> None:
+        self.status, self.document = status, {"type": "about:blank", "title": title, "status": status, **more}
+        if detail:
+            self.document["detail"] = detail
+
+
+def problem_response(status: int, document: Mapping[str, Any]) -> JSONResponse:
+    """A problem document."""
+    return JSONResponse(dict(document), status, media_type="application/problem+json")
+
+
+def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
+    """The application of a service that has been made."""
+    app = FastAPI(title="hippo", version=hippo.__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    _problems(app)
+    _limits(app, access)
+
+    def may(act: str) -> Any:
+        def check(request: Request) -> Caller:
+            caller: Caller = request.state.caller
+            if not caller.may(act):
+                raise Problem(
+                    403,
+                    "not allowed",
+                    f"the role {caller.role} may not {act}",
+                    remedy="use a token of another role: hippo serve --new-token",
+                )
+            return caller
+
+        return Depends(check)
+
+    async def written(function: Callable[[Any], Any]) -> Any:
+        return await asyncio.wrap_future(store.write(function))
+
+    # ---------------------------------------------------------------------------------------------------------- jobs
+    @app.post("/v1/jobs", status_code=201, responses=_told(200, 400, 401, 403, 409, 422))
+    async def submit(
+        job: Submission,
+        caller: Annotated[Caller, may("submit")],
+        idempotency_key: Annotated[str, Header(min_length=1, max_length=200)],
+        dry_run: bool = False,
+    ) -> Response:
+        """Take a job in; it is on the disk when this is answered."""
+        spec, now_s = job.told(), loop.now_s()
+        job_of(spec, "job", caller.name, 0.0)
+        if spec.get("actuator") and spec["actuator"] not in loop.workers:
+            known = ", ".join(loop.workers)
+            raise Problem(400, "no such actuator", f"job: actuator (got {spec['actuator']!r})", remedy=f"name {known}")
+        if dry_run:
+            return JSONResponse({"dry_run": True, "job": spec})
+        number, new = await written(take_in(spec, idempotency_key, caller.name, now_s))
+        if new:
+            loop.wake()
+        row = store.read(lambda at: at.execute(sql.select(t.JOBS).where(t.JOBS.c.number == number)).first())
+        found = job_document(job_of_row(row))
+        return JSONResponse(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
+
+    @app.get("/v1/jobs", responses=_told(401, 403, 422))
+    async def jobs(
+        caller: Annotated[Caller, may("read")],
+        after: Annotated[str | None, Query(max_length=20)] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_PAGE)] = PAGE,
+        state: Annotated[str | None, Query(max_length=16)] = None,
+    ) -> Response:
+        """A page of jobs, in order of submission."""
+        asked = sql.select(t.JOBS).order_by(t.JOBS.c.number).limit(limit)
+        if after is not None:
+            asked = asked.where(t.JOBS.c.number > number_of(after))
+        if state is not None:
+            asked = asked.where(t.JOBS.c.state == state)
+        rows = [job_document(job_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
+        return JSONResponse({"jobs": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
+
+    @app.get("/v1/jobs/{name}", responses=_told(401, 403, 404))
+    async def job(name: str, caller: Annotated[Caller, may("read")]) -> Response:
+        """One job."""
+        return JSONResponse(job_document(_job(name)))
+
+    def _job(name: str) -> StoredJob:
+        asked = sql.select(t.JOBS).where(t.JOBS.c.number == number_of(name))
+        row = store.read(lambda at: at.execute(asked).first())
+        if row is None or not name.startswith("j"):
+            raise Problem(404, "no such job", f"jobs: no job (got {name[:40]!r})", remedy="see GET /v1/jobs")
+        return job_of_row(row)
+
+    @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(401, 403, 404, 409))
+    async def cancel(name: str, caller: Annotated[Caller, may("submit")], dry_run: bool = False) -> Response:
+        """Cancel a job."""
+        found = _job(name)
+        if not dry_run:
+            await written(let_go(name, caller.name, loop.now_s()))
+            loop.wake()
+            found = _job(name)
+        return JSONResponse({**job_document(found), "dry_run": dry_run}, 202)
+
+    # ----------------------------------------------------------------------------------------------------- decisions
+    @app.get("/v1/decisions", responses=_told(401, 403, 422))
+    async def decisions(
+        caller: Annotated[Caller, may("read")],
+        since: Annotated[str | None, Query(max_length=20)] = None,
+        job: Annotated[str | None, Query(max_length=20)] = None,
+        state: Annotated[str | None, Query(max_length=16)] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_PAGE)] = PAGE,
+    ) -> Response:
+        """A page of decisions: those after ``since`` in order, without it the newest first."""
+        asked = sql.select(t.DECISIONS).limit(limit)
+        if since is None:
+            asked = asked.order_by(t.DECISIONS.c.number.desc())
+        else:
+            asked = asked.where(t.DECISIONS.c.number > number_of(since)).order_by(t.DECISIONS.c.number)
+        for column, value in ((t.DECISIONS.c.job, job), (t.DECISIONS.c.state, state)):
+            asked = asked if value is None else asked.where(column == value)
+        rows = [decision_document(decision_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
+        cursor = rows[-1]["id"] if since is not None and len(rows) == limit else None
+        return JSONResponse({"decisions": rows, "next": cursor})
+
+    @app.post("/v1/decisions/{name}/{verdict}", responses=_told(401, 403, 404, 409))
+    async def decide(
+        name: str, verdict: Literal["approve", "deny"], caller: Annotated[Caller, may("decide")], dry_run: bool = False
+    ) -> Response:
+        """Say yes or no to a proposal."""
+        if not dry_run:
+            await written(answer(name, caller.name, loop.now_s(), yes=verdict == "approve"))
+            loop.wake()
+        asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.number == number_of(name))
+        row = store.read(lambda at: at.execute(asked).first())
+        if row is None or not name.startswith("d"):
+            raise Problem(404, "no such decision", remedy="see GET /v1/decisions")
+        return JSONResponse({**decision_document(decision_of_row(row)), "dry_run": dry_run})
+
+    @app.get("/v1/plans/{name}", responses=_told(304, 401, 403, 404))
+    async def plan(
+        name: str, caller: Annotated[Caller, may("read")], if_none_match: Annotated[str | None, Header()] = None
+    ) -> Response:
+        """The plan under which a job ran: a plan file."""
+        asked = sql.select(t.PLANS.c.document).where(t.PLANS.c.id == name)
+        document = store.read(lambda at: at.execute(asked).scalar())
+        if document is None:
+            raise Problem(404, "no such plan", remedy="a job's place names its plan, where it has one")
+        tag = f'"{hashlib.sha256(document.encode()).hexdigest()[:32]}"'
+        if if_none_match == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        return Response(document, media_type="application/json", headers={"ETag": tag})
+
+    # --------------------------------------------------------------------------------------------------------- links
+    @app.get("/v1/links", responses=_told(401, 403))
+    async def links(caller: Annotated[Caller, may("read")]) -> Response:
+        """What every link carries now, of what it is bought as, and in the mean of the last quarter of an hour."""
+        return JSONResponse({"links": links_document(loop), "holds": loop.state.holds})
+
+    @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413, 422))
+    async def telemetry(push: Push, caller: Annotated[Caller, may("tell")], dry_run: bool = False) -> Response:
+        """Measurements of links; nonsense is refused, and nothing of the push is taken."""
+        now_s = loop.now_s()
+        points = [checked(loop, each, at, now_s, caller.name) for at, each in enumerate(push.links)]
+        if points and not dry_run:
+            rows = [
+                {
+                    "time_s": each.time_s,
+                    "source": each.source,
+                    "destination": each.destination,
+                    "bytes_per_s": each.bytes_per_s,
+                    "latency_s": each.latency_s,
+                    "by": each.by,
+                }
+                for each in points
+            ]
+            await written(lambda at: at.execute(sql.insert(t.POINTS), rows))
+            loop.points(points)
+        return JSONResponse({"taken": 0 if dry_run else len(points)}, 202)
+
+    @app.post("/v1/whatif", responses=_told(400, 401, 403, 409, 422))
+    async def whatif(job: Submission, caller: Annotated[Caller, may("read")]) -> Response:
+        """How long a job would wait if it came now, with an interval; nothing is taken in."""
+        spec = job.told()
+        checked_job = job_of(spec, "whatif", caller.name, 0.0)
+        found = await asyncio.to_thread(expected_wait, loop, checked_job)
+        return JSONResponse(found)
+
+    # ------------------------------------------------------------------------------------------------------- watching
+    @app.get("/v1/events", responses=_told(401, 403))
+    async def events(
+        request: Request,
+        caller: Annotated[Caller, may("read")],
+        since: Annotated[int | None, Query(ge=0)] = None,
+        last_event_id: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """Server-sent events: what comes about, from now on or since a number."""
+        begin = int(last_event_id) if last_event_id and last_event_id.isdecimal() else since
+        if begin is None:
+            begin = store.read(lambda at: at.execute(sql.select(sql.func.max(t.EVENTS.c.number))).scalar()) or 0
+        return StreamingResponse(_stream(store, request, begin), media_type="text/event-stream")
+
+    @app.get("/v1/state", responses=_told(401, 403))
+    async def state(caller: Annotated[Caller, may("read")]) -> Response:
+        """What the page shows beside jobs, decisions and links."""
+        return JSONResponse(state_document(loop))
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        """The process answers."""
+        return PlainTextResponse("ok\n")
+
+    @app.get("/readyz", responses=_told(503))
+    async def readyz() -> Response:
+        """The store answers, what was decided is written, and the loop goes round."""
+        late_s = loop.now_s() - loop.state.last_turn_s
+        why = loop.state.unwritten or ("" if late_s < 30.0 else f"the loop has not gone round for {late_s:.0f} s")
+        if not why:
+            try:
+                store.read(lambda at: at.execute(sql.select(sql.literal(1))).scalar())
+            except StoreError as error:
+                why = str(error)
+        if why:
+            raise Problem(503, "not ready", why, remedy="see the runbook in docs/service.md")
+        return PlainTextResponse("ready\n")
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Prometheus' text."""
+        return PlainTextResponse(metrics_text(store, loop), media_type="text/plain; version=0.0.4")
+
+    page = files("hippo.serve").joinpath("page.html").read_text(encoding="utf-8")
+
+    @app.get("/", include_in_schema=False)
+    async def front() -> Response:
+        """The page."""
+        policy = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+        return HTMLResponse(page, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
+
+    return app
+
+
+def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What an address may answer, for the OpenAPI document."""
+    words = {200: "As it was", 304: "Not modified", 400: "Wrong", 401: "Who are you?", 403: "Not allowed"}
+    words |= {404: "Not there", 409: "Not now", 413: "Too large", 422: "Not understood", 503: "Not ready"}
+    return {each: {"description": words[each]} for each in statuses}
+
+
+OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"})
+
+
+def _limits(app: FastAPI, access: Access) -> None:
+    """Who asks, how much, how often."""
+
+    @app.middleware("http")
+    async def admitted(request: Request, follow: Callable[[Request], Awaitable[Response]]) -> Response:
+        length = request.headers.get("content-length", "0")
+        if (
+            not length.isdecimal()
+            or int(length) > MOST_BODY
+            or "chunked" in request.headers.get("transfer-encoding", "")
+        ):
+            title, remedy = "too large", f"send at most {MOST_BODY // 1_000_000} MB, with its length"
+            return problem_response(413, {"type": "about:blank", "title": title, "status": 413, "remedy": remedy})
+        if request.url.path in OPEN_PATHS:
+            return await follow(request)
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        caller = access.caller(token.strip() if kind.lower() == "bearer" else request.query_params.get("token"))
+        if caller is None:
+            told = {"title": "no such token", "detail": "Authorization: Bearer TOKEN is missing or wrong"}
+            remedy = "use the token that 'hippo serve' wrote beside its store, or ask for one"
+            found = problem_response(401, {"type": "about:blank", **told, "status": 401, "remedy": remedy})
+            found.headers["WWW-Authenticate"] = "Bearer"
+            return found
+        if not access.allows(caller):
+            told = {"title": "too many requests", "remedy": "ask less often"}
+            return problem_response(429, {"type": "about:blank", **told, "status": 429})
+        request.state.caller = caller
+        return await follow(request)
+
+
+def _problems(app: FastAPI) -> None:
+    """Errors as problem documents."""
+
+    @app.exception_handler(Problem)
+    async def of_problem(request: Request, error: Problem) -> Response:
+        return problem_response(error.status, error.document)
+
+    @app.exception_handler(HippoError)
+    async def of_ours(request: Request, error: HippoError) -> Response:
+        status, title = 400, "wrong"
+        if isinstance(error, NotThereError):
+            status, title = 404, "not there"
+        elif isinstance(error, AnotherBodyError | AlreadyOverError):
+            status, title = 409, "not now"
+        elif isinstance(error, StoreError):
+            status, title = (507, "the store is full") if "full" in str(error) else (503, "the store does not answer")
+        document: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": str(error)}
+        if isinstance(error, InputError):
+            document |= {"source": error.source, "key": error.key, "remedy": error.remedy}
+        return problem_response(status, document)
+
+    @app.exception_handler(RequestValidationError)
+    async def of_body(request: Request, error: RequestValidationError) -> Response:
+        found = error.errors()[:5]
+        told = [{"key": ".".join(map(str, each["loc"])), "problem": each["msg"]} for each in found]
+        detail = "; ".join(f"{each['key']}: {each['problem']}" for each in told)
+        document = {"type": "about:blank", "title": "not understood", "status": 422, "detail": detail, "errors": told}
+        return problem_response(422, {**document, "remedy": "see /openapi.json"})
+
+    @app.exception_handler(HTTPException)
+    async def of_http(request: Request, error: HTTPException) -> Response:
+        document = {"type": "about:blank", "title": str(error.detail), "status": error.status_code}
+        found = problem_response(error.status_code, {**document, "remedy": "see /openapi.json"})
+        found.headers.update(error.headers or {})
+        return found
+
+
+async def _stream(store: Store, request: Request, begin: int) -> AsyncIterator[str]:
+    """Events after a number, as they come; a word now and then, so that who has gone is noticed."""
+    last, quiet = begin, 0.0
+    yield ": begun\n\n"
+    while not await request.is_disconnected():
+        asked = sql.select(t.EVENTS).where(t.EVENTS.c.number > last).order_by(t.EVENTS.c.number).limit(200)
+        rows = store.read(lambda at, asked=asked: at.execute(asked).all())  # type: ignore[misc]
+        for row in rows:
+            last, quiet = int(row.number), 0.0
+            data = {"time_s": row.time_s, "subject": row.subject, "who": row.who, **json.loads(row.told)}
+            yield f"id: {last}\nevent: {row.kind}\ndata: {json.dumps(data)}\n\n"
+        await asyncio.sleep(EVENTS_EVERY_S)
+        quiet += EVENTS_EVERY_S
+        if quiet > 10.0:
+            quiet = 0.0
+            yield ": still here\n\n"
+
+
+# ---------------------------------------------------------------------------------------------------------- documents
+def job_document(job: StoredJob) -> dict[str, Any]:
+    """A job as the API tells it."""
+    return {
+        "id": job.name,
+        "state": job.state,
+        "owner": job.owner,
+        "submitted_s": job.submitted_s,
+        "began_s": job.began_s,
+        "ended_s": job.ended_s,
+        "share_done": job.share_done,
+        "step_s": job.step_s,
+        "predicted_step_s": job.predicted_step_s,
+        "place": None if job.place is None else dict(job.place),
+        "why": job.why,
+        "job": dict(job.spec),
+    }
+
+
+def decision_document(decision: StoredDecision) -> dict[str, Any]:
+    """A decision as the API tells it."""
+    return {
+        "id": decision.name,
+        "time_s": decision.time_s,
+        "job": decision.job,
+        "act": decision.act,
+        "state": decision.state,
+        "mode": decision.mode,
+        "policy": decision.policy,
+        "by": decision.by,
+        "before": decision.before,
+        "after": decision.after,
+        "why": dict(decision.why),
+        "predicted_step_s": decision.predicted_step_s,
+        "measured_before_s": decision.measured_before_s,
+        "measured_after_s": decision.measured_after_s,
+        "told": decision.told,
+    }
+
+
+def links_document(loop: ServeLoop) -> list[dict[str, Any]]:
+    """Directed links that there are."""
+    site, (rate, late) = loop.site.live.site, loop.carried()
+    found = []
+    for a, source in enumerate(site.domains):
+        for b, destination in enumerate(site.domains):
+            bought = site.bandwidth_bytes_per_s[a][b]
+            if a != b and bought > 0:
+                point = loop.measured.get((source, destination))
+                found.append(
+                    {
+                        "from": source,
+                        "to": destination,
+                        "gbps": 8e-9 * float(rate[a, b]),
+                        "latency_ms": 1e3 * float(late[a, b]),
+                        "bought_gbps": 8e-9 * bought,
+                        "forecast_gbps": None if point is None else 8e-9 * point.forecast,
+                        "measured_s": None if point is None else point.time_s,
+                    }
+                )
+    return found
+
+
+def state_document(loop: ServeLoop) -> dict[str, Any]:
+    """The service itself."""
+    site = loop.site.live.site
+    held = dict.fromkeys(site.domains, 0)
+    for place in list(loop.site.places().values()):
+        for domain, gpus in zip((place or {}).get("domains", ()), (place or {}).get("gpus", ()), strict=True):
+            held[domain] += gpus
+    domains = [
+        {"name": name, "gpus": sum(pool.devices for pool in site.pools if pool.domain == name), "used": held[name]}
+        for name in site.domains
+    ]
+    actuators = [
+        {"name": each.actuator.name, "tells": each.actuator.tells, "fault": each.fault}
+        for each in loop.workers.values()
+    ]
+    return {
+        "version": hippo.__version__,
+        "mode": loop.mode,
+        "policy": loop.policy,
+        "holds": loop.state.holds,
+        "unwritten": loop.state.unwritten,
+        "now_s": loop.now_s(),
+        "cluster": site.name,
+        "domains": domains,
+        "actuators": actuators,
+        "decisions": loop.state.decisions,
+    }
+
+
+def checked(loop: ServeLoop, point: Point, at: int, now_s: float, by: str) -> LinkPoint:
+    """A measurement that can be; ``Problem`` for one that cannot."""
+    site, key = loop.site.live.site, f"links.{at}"
+    names = site.domains
+    for end in (point.source, point.destination):
+        if end not in names:
+            detail = f"telemetry: {key}: no such domain (got {end[:40]!r})"
+            raise Problem(400, "nonsense", detail, remedy=f"name {', '.join(names[:20])}")
+    bought = site.bandwidth_bytes_per_s[names.index(point.source)][names.index(point.destination)]
+    rate = point.gbps * 1e9 / 8
+    if point.source == point.destination or bought <= 0:
+        raise Problem(400, "nonsense", f"telemetry: {key}: the site has no such link", remedy="leave it out")
+    if not math.isfinite(rate) or rate > NONSENSE * bought:
+        detail = f"telemetry: {key}.gbps: {NONSENSE:g} times what is bought, or more (got {point.gbps:g})"
+        raise Problem(400, "nonsense", detail, remedy="measure again; the unit is Gbit/s")
+    time_s = now_s if point.time_s is None else point.time_s
+    if time_s > now_s + 60.0:
+        detail = f"telemetry: {key}.time_s: lies {time_s - now_s:.0f} s ahead"
+        raise Problem(400, "nonsense", detail, remedy="set that machine's clock, or leave time_s out")
+    late = None if point.latency_ms is None else point.latency_ms / 1e3
+    return LinkPoint(time_s, point.source, point.destination, rate, late, by)

@@ -1,0 +1,87 @@
+"""Jobs taken in, and asked to go: what the API writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection
+
+from hippo.errors import InputError
+from hippo.serve import tables as t
+from hippo.serve.records import APPROVED, DENIED, OVER, PROPOSED, QUEUED
+from hippo.serve.store import note, number_of
+
+
+class AnotherBodyError(InputError):
+    """A key that came before with another body."""
+
+
+class AlreadyOverError(InputError):
+    """What is asked for can be done no more."""
+
+
+class NotThereError(InputError):
+    """No such thing."""
+
+
+def take_in(spec: Mapping[str, Any], key: str, owner: str, now_s: float) -> Callable[[Connection], tuple[int, bool]]:
+    """Writes a job down; its number, and whether it is new. ``AnotherBodyError`` for a key that means another job."""
+    body = json.dumps(dict(spec), sort_keys=True)
+    digest = sha256(body.encode()).hexdigest()
+
+    def write(at: Connection) -> tuple[int, bool]:
+        known = at.execute(sql.select(t.JOBS.c.number, t.JOBS.c.body_sha256).where(t.JOBS.c.key == key)).first()
+        if known is not None:
+            if known.body_sha256 != digest:
+                remedy = "send the job as it was first, or another key"
+                raise AnotherBodyError(
+                    "came before with another job", source="Idempotency-Key", value=key, remedy=remedy
+                )
+            return int(known.number), False
+        values: dict[str, Any] = {"key": key, "body_sha256": digest, "spec": body, "owner": owner, "state": QUEUED}
+        values |= {"submitted_s": now_s, "why": "", "share_done": 0.0, "cancels": False}
+        number = int(at.execute(sql.insert(t.JOBS).values(**values).returning(t.JOBS.c.number)).scalar_one())
+        note(at, now_s, "job", f"j{number}", who=owner, event="job taken in")
+        return number, True
+
+    return write
+
+
+def let_go(name: str, who: str, now_s: float) -> Callable[[Connection], None]:
+    """Writes down that a job is not wanted any more. ``NotThereError``, ``AlreadyOverError``."""
+
+    def write(at: Connection) -> None:
+        row = at.execute(sql.select(t.JOBS.c.state, t.JOBS.c.cancels).where(t.JOBS.c.number == number_of(name))).first()
+        if row is None:
+            raise NotThereError("no such job", source="jobs", value=name[:40], remedy="see GET /v1/jobs")
+        if row.state in OVER:
+            raise AlreadyOverError(f"is over ({row.state})", source="job", value=name, remedy="nothing has to be done")
+        if not row.cancels:
+            at.execute(sql.update(t.JOBS).where(t.JOBS.c.number == number_of(name)).values(cancels=True))
+            note(at, now_s, "job", name, who=who, event="cancel asked for")
+
+    return write
+
+
+def answer(name: str, who: str, now_s: float, *, yes: bool) -> Callable[[Connection], None]:
+    """Writes down that a proposal is approved, or denied. ``NotThereError``, ``AlreadyOverError``."""
+    state = APPROVED if yes else DENIED
+
+    def write(at: Connection) -> None:
+        here = t.DECISIONS.c.number == number_of(name)
+        row = at.execute(sql.select(t.DECISIONS.c.state).where(here)).first()
+        if row is None:
+            raise NotThereError("no such decision", source="decisions", value=name[:40], remedy="see GET /v1/decisions")
+        if row.state == state:
+            return
+        if row.state != PROPOSED:
+            remedy = "only what is proposed can be approved or denied"
+            raise AlreadyOverError(f"is {row.state}", source="decision", value=name, remedy=remedy)
+        at.execute(sql.update(t.DECISIONS).where(here).values(state=state, by=who))
+        note(at, now_s, "decision", name, who=who, event=state)
+
+    return write

@@ -1,0 +1,686 @@
+"""The loop: what is reported, what links carry, what the scheduler decides, what is written down, what is carried out.
+
+Everything that is decided in one turn is written in one transaction (decisions, orders, how jobs stand, the packed
+queue) before anything of it is carried out; what could not be written is tried again, and nothing else happens until it
+is. An order has a key of its own, and is told again with it until its actuator has answered, through a restart too. So
+nothing that was acknowledged is lost, and nothing is done twice by an actuator that keeps to its side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from math import exp
+from queue import Empty, SimpleQueue
+from threading import Event, RLock, Thread
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection
+
+from hippo.errors import HippoError, InputError
+from hippo.jobs.job import Job, TrainingKind
+from hippo.jobs.joint.live import LinksNow, LiveWorld
+from hippo.jobs.joint.moment import Moment, Scheduler
+from hippo.serve import records as r
+from hippo.serve import tables as t
+from hippo.serve.actuators.base import Actuator
+from hippo.serve.guard import HeldScheduler
+from hippo.serve.records import LinkPoint, Order, Receipt, SeenJob, StoredJob
+from hippo.serve.site import JobChange, ServedSite, job_of
+from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, keep, kept, note, set_job
+from hippo.serve.why import reasons
+from hippo.serve.worker import ActuatorWorker
+
+OPEN, ANSWERED, NOT_DONE = "open", "done", "refused"
+"""States of an order."""
+QUEUE, CLOCK = "queue", "clock"
+"""Names of what the store keeps: the packed queue, and when the service's clock began."""
+MOST_FAILURES = 3
+"""Of a job, before it is given up."""
+RETRY_S = 1.0
+FORECAST_S = 900.0
+"""Over so long a time the mean of what a link carried fades; links swing around it, so it is what to expect."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of a link: when it was last measured, and what to expect of it, bytes/s."""
+
+    time_s: float
+    forecast: float
+
+
+@dataclass(frozen=True)
+class LoopTerms:
+    """How the loop goes round."""
+
+    mode: str = r.OBSERVE
+    actuator: str = "paper"
+    """Carries out what is decided about jobs that name none."""
+    every_s: float = 0.5
+    """Between two turns in which nothing has happened."""
+    stale_s: float = 60.0
+    """Once links have been measured: without news for so long the service holds."""
+    least_change: float = 0.02
+    """A link that carries more or less by this share counts as moved."""
+    gone_after_s: float = 5.0
+    """A job that its actuator has not any more, so long after its last order was carried out, is lost."""
+
+
+@dataclass(eq=False)
+class LoopState:
+    """What the loop says of itself."""
+
+    turns: int = 0
+    last_turn_s: float = 0.0
+    holds: str = ""  # why it decides nothing, where it does not
+    unwritten: str = ""  # why what was decided cannot be written
+    decisions: int = 0
+    points: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class ServeLoop:
+    """See the top of the file. ``clock``: seconds since 1970."""
+
+    def __init__(
+        self,
+        store: Store,
+        site: ServedSite,
+        actuators: Sequence[Actuator],
+        terms: LoopTerms,
+        *,
+        rule: Scheduler,
+        clock: Callable[[], float],
+    ) -> None:
+        self.store, self.site, self.terms, self._clock = store, site, terms, clock
+        self.mode, self.state, self.lock = terms.mode, LoopState(), RLock()
+        self._held = HeldScheduler(site.scheduler, rule, self._tell)
+        self.site.live.scheduler = self._held  # type: ignore[assignment]  # which names, summaries have no part in
+        self._woken, self._ends = Event(), False
+        self._told: list[str] = []  # sentences to be written down
+        self._answers: SimpleQueue[tuple[Order, Receipt]] = SimpleQueue()
+        self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
+        self._planning: dict[TrainingKind, Future[Any]] = {}
+        self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
+        self.measured: dict[tuple[str, str], Forecast] = {}
+        self._heard_s: float | None = None  # monotonic time of the last points
+        self._moved = False
+        self._jobs: dict[str, StoredJob] = {}  # who is not over
+        self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
+        self._open: set[str] = set()  # jobs with orders that are not answered
+        self._failures: Counter[str] = Counter()
+        self._measured: dict[str, int] = {}  # jobs of whose last decision the outcome is not measured yet
+        self._unwritten: list[Callable[[Connection], Any]] = []
+        self._due: list[tuple[Order, str]] = []  # orders that are handed on once they are written
+        self._begin()
+        self.workers = {
+            each.name: ActuatorWorker(each, answered=lambda *pair: self._answered(*pair), news=self.wake)
+            for each in actuators
+        }
+        self._again()
+        self._thread: Thread | None = None
+
+    # -------------------------------------------------------------------------------------------------- from outside
+    def start(self) -> None:
+        """Go round in a thread of its own."""
+        self._thread = Thread(target=self._go_on, name="loop", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish the turn, and go round no more."""
+        self._ends = True
+        self.wake()
+        if self._thread is not None:
+            self._thread.join()
+        for worker in self.workers.values():
+            worker.close()
+        self._planner.shutdown(wait=False, cancel_futures=True)
+
+    def wake(self) -> None:
+        """Something has come: go round now."""
+        self._woken.set()
+
+    def points(self, points: Sequence[LinkPoint]) -> None:
+        """What links were measured to carry; already checked."""
+        for each in points:
+            pair = each.source, each.destination
+            known = self.measured.get(pair)
+            if known is None or each.time_s >= known.time_s:
+                self._links[pair] = each
+                forecast = each.bytes_per_s
+                if known is not None:
+                    kept = exp((known.time_s - each.time_s) / FORECAST_S)
+                    forecast += kept * (known.forecast - forecast)
+                self.measured[pair] = Forecast(each.time_s, forecast)
+        self._heard_s, self._moved = monotonic(), True
+        self.state.points += len(points)
+        self.wake()
+
+    def now_s(self) -> float:
+        """On the service's clock."""
+        return self._clock()
+
+    @property
+    def policy(self) -> str:
+        """Who decides now."""
+        return self._held.name
+
+    # ----------------------------------------------------------------------------------------------------- the start
+    def _begin(self) -> None:
+        """Stand as the store says."""
+        with self.lock:
+            rows = self.store.read(
+                lambda at: at.execute(sql.select(t.JOBS).where(t.JOBS.c.state.not_in(r.OVER)).order_by("number")).all()
+            )
+            self._jobs = {each.name: each for each in map(job_of_row, rows)}
+            content = self.store.read(lambda at: kept(at, QUEUE))
+            if content is not None:
+                self._restore(content)
+
+    def _restore(self, content: bytes) -> None:
+        names = LiveWorld.names_in(content)
+        rows = self.store.read(
+            lambda at: at.execute(
+                sql.select(t.JOBS).where(t.JOBS.c.number.in_([int(each[1:]) for each in names]))
+            ).all()
+        )
+        stored = {each.name: each for each in map(job_of_row, rows)}
+        jobs = [self._job(stored[name]) for name in names]
+        for each in jobs:
+            self._learn(each)
+        try:
+            self.site.live.restore(content, self.site.timed(jobs))
+        except InputError as error:
+            self._tell(f"the queue is begun anew: {error}")
+            self.site.live.jobs, self.site.live.moment = [], None
+            back = [each for each in self._jobs.values() if each.state in (r.WAITING, r.RUNNING)]
+            now_s = self._clock() - self.site.epoch_s
+            self.site.submit(replace(self._job(each), arrival_s=now_s) for each in back)
+
+    def _learn(self, job: Job) -> None:
+        if job.least > 0 and self.site.lacks(kind := TrainingKind(job.model, job.batch, job.seq)):
+            self.site.learn(self.site.planned(kind))
+
+    def _again(self) -> None:
+        """Tell every order that has not been answered again, and know which were."""
+        rows = (
+            self.store.read(
+                lambda at: at.execute(sql.select(t.ORDERS).order_by(t.ORDERS.c.made_s, t.ORDERS.c.decision)).all()
+            )
+            if self._jobs
+            else []
+        )
+        for row in rows:
+            if row.state == ANSWERED and row.job in self._jobs:
+                self._keys[row.job] = row.key, monotonic()
+            if row.state == OPEN:
+                self._hand(Order(**json.loads(row.body)), row.actuator)
+
+    # ------------------------------------------------------------------------------------------------------ one turn
+    def _go_on(self) -> None:
+        while not self._ends:
+            self._woken.clear()
+            try:
+                self.turn()
+            except StoreError as error:
+                self.state.unwritten = str(error)
+            except Exception as error:  # a turn that breaks must not end the service
+                self.state.counts["turns broken"] += 1
+                self._tell(f"a turn broke: {type(error).__name__}: {error}"[:300])
+            due_s = self.site.live.next_s + self.site.epoch_s - self._clock()
+            self._woken.wait(RETRY_S if self.state.unwritten else min(self.terms.every_s, max(0.0, due_s)))
+
+    def turn(self) -> None:
+        """Once round."""
+        with self.lock:
+            if not self._written():
+                return
+            now_s = self._clock()
+            self._hold()
+            self._take_answers(now_s)
+            self._take_jobs(now_s)
+            self._take_cancels(now_s)
+            looks = self._take_truth(now_s)
+            looks |= self._take_links(now_s)
+            self._pass(now_s, looks=looks)
+            if self.mode != r.ACT:
+                self._propose(now_s)
+                self._take_approved(now_s)
+            self._written()
+            self.state.turns, self.state.last_turn_s = self.state.turns + 1, now_s
+
+    def _hold(self) -> None:
+        """Decide nothing without telemetry, where there was some."""
+        old = self._heard_s is not None and monotonic() - self._heard_s > self.terms.stale_s
+        why = f"no telemetry for {self.terms.stale_s:g} s" if old else ""
+        if why != self.state.holds:
+            self._tell(f"holds: {why}" if why else "goes on: telemetry is back")
+        self.state.holds = why
+        self._held.holds = bool(why) or self.mode != r.ACT
+
+    def _take_answers(self, now_s: float) -> None:
+        with suppress(Empty):
+            while True:
+                self._took_answer(*self._answers.get_nowait(), now_s)
+
+    def _took_answer(self, order: Order, receipt: Receipt, now_s: float) -> None:
+        self._open.discard(order.job)
+        state = ANSWERED if receipt.ok else NOT_DONE
+        decision = int(order.key.split("-")[1])
+
+        def write(at: Connection) -> None:
+            at.execute(
+                sql.update(t.ORDERS)
+                .where(t.ORDERS.c.key == order.key)
+                .values(state=state, answered_s=now_s, told=receipt.told)
+            )
+            became = r.CARRIED_OUT if receipt.ok else r.GIVEN_UP
+            at.execute(
+                sql.update(t.DECISIONS).where(t.DECISIONS.c.number == decision).values(state=became, told=receipt.told)
+            )
+            note(at, now_s, "answer", order.job, act=order.act, ok=receipt.ok, told=receipt.told, decision=decision)
+
+        self._unwritten.append(write)
+        if receipt.ok:
+            self._keys[order.job] = order.key, monotonic()
+            self._measured[order.job] = decision
+        elif order.job in self._jobs and order.act != r.STOP:
+            self._lost(order.job, receipt.told, now_s)
+
+    def _lost(self, name: str, why: str, now_s: float) -> None:
+        """A job does not run as it was thought to: it waits again, or is given up."""
+        self._failures[name] += 1
+        self.site.live.fail(name, now_s - self.site.epoch_s)
+        if self._failures[name] >= MOST_FAILURES:
+            self._end(name, r.FAILED, f"failed {MOST_FAILURES} times, last: {why}", now_s)
+            return
+        self._set(name, now_s, "job waits again", state=r.WAITING, why=why)
+
+    def _end(self, name: str, state: str, why: str, now_s: float) -> None:
+        """A job is over, and gone from the queue."""
+        if name in self._names():
+            self.site.live.cancel(name, now_s - self.site.epoch_s)
+        self._set(name, now_s, f"job {state}", state=state, why=why, ended_s=now_s)
+        self._jobs.pop(name, None)
+
+    def _names(self) -> set[str]:
+        moment = self.site.live.moment
+        if moment is None:
+            return set()
+        return {moment.workload.name(job) for job in (*moment.running.tolist(), *moment.waiting.tolist())}
+
+    def _set(self, name: str, now_s: float, event: str = "", **values: Any) -> None:
+        """Remember columns of a job, and write them with this turn."""
+        if name in self._jobs:
+            self._jobs[name] = replace(self._jobs[name], **values)
+
+        def write(at: Connection) -> None:
+            set_job(at, name, **values)
+            if event:
+                told = {key: values[key] for key in ("state", "why", "place") if key in values}
+                note(at, now_s, "job", name, event=event, **told)
+
+        self._unwritten.append(write)
+
+    def _set_decision(self, number: int, **values: Any) -> None:
+        """Write columns of a decision with this turn."""
+        row = sql.update(t.DECISIONS).where(t.DECISIONS.c.number == number).values(**values)
+        self._unwritten.append(lambda at: at.execute(row))
+
+    def _take_jobs(self, now_s: float) -> None:
+        """Jobs that were taken in come to the queue, once it is known what they can run under."""
+        last = max((each.number for each in self._jobs.values()), default=0)
+        queued = [each for each in self._jobs.values() if each.state in (r.QUEUED, r.PLANNING)]
+        queued += self._new_after(last)
+        come: list[Job] = []
+        for each in queued:
+            try:
+                job = self._job(each, now_s - self.site.epoch_s)
+                state = self._ready(job)
+            except HippoError as error:
+                self._jobs[each.name] = each
+                self._end(each.name, r.REFUSED, str(error), now_s)
+                continue
+            self._jobs.setdefault(each.name, each)
+            if state == r.WAITING:
+                come.append(job)
+            elif state != each.state:
+                self._set(each.name, now_s, "job is being planned", state=state)
+        if come:
+            refused = {job.name: why for job, why in self.site.submit(come)}
+            for job in come:
+                if job.name in refused:
+                    self._set(job.name, now_s, "job refused", state=r.REFUSED, why=refused[job.name], ended_s=now_s)
+                    self._jobs.pop(job.name)
+                else:
+                    self._set(job.name, now_s, "job waits", state=r.WAITING)
+
+    def _new_after(self, number: int) -> list[StoredJob]:
+        """Jobs that were taken in since; one that was submitted later never has a lower number."""
+        rows = self.store.read(
+            lambda at: at.execute(
+                sql.select(t.JOBS).where(t.JOBS.c.state == r.QUEUED, t.JOBS.c.number > number).order_by("number")
+            ).all()
+        )
+        return [each for each in map(job_of_row, rows) if each.name not in self._jobs]
+
+    def _ready(self, job: Job) -> str:
+        """Whether it is known what a job can run under; where not, it is being found out."""
+        if job.least == 0:
+            return r.WAITING
+        kind = TrainingKind(job.model, job.batch, job.seq)
+        if not self.site.lacks(kind):
+            return r.WAITING
+        found = self._planning.get(kind)
+        if found is None:
+            found = self._planning[kind] = self._planner.submit(self.site.planned, kind)
+            found.add_done_callback(lambda _: self.wake())
+        if not found.done():
+            return r.PLANNING
+        del self._planning[kind]
+        self.site.learn(found.result())
+        return r.WAITING
+
+    def _job(self, stored: StoredJob, arrival_s: float | None = None) -> Job:
+        at_s = stored.submitted_s - self.site.epoch_s if arrival_s is None else arrival_s
+        found = job_of(stored.spec, stored.name, stored.owner, max(0.0, at_s))
+        if found.deadline_s is None:
+            return found
+        return replace(
+            found,
+            deadline_s=max(found.arrival_s, stored.submitted_s - self.site.epoch_s + float(stored.spec["deadline_s"])),
+        )
+
+    def _take_cancels(self, now_s: float) -> None:
+        rows = self.store.read(
+            lambda at: at.execute(
+                sql.select(t.JOBS.c.number).where(t.JOBS.c.cancels, t.JOBS.c.state.not_in(r.OVER))
+            ).all()
+        )
+        for (number,) in rows:
+            name = f"j{number}"
+            if name not in self._jobs:
+                continue
+            runs = self._jobs[name].state == r.RUNNING
+            before = self.site.places().get(name)
+            if runs:
+                self._order(JobChange(name, r.STOP, before, None), now_s, {"cause": "cancelled"}, None)
+            self._end(name, r.CANCELLED, "cancelled", now_s)
+
+    def _take_truth(self, now_s: float) -> bool:
+        """What actuators say of the jobs that they have; whether something is to be decided."""
+        looks, at_s = False, now_s - self.site.epoch_s
+        runs = set(self.site.standing())
+        for worker in self.workers.values():
+            if not worker.actuator.tells:
+                continue
+            seen = {} if worker.seen is None else {each.job: each for each in worker.seen}
+            for name, job in list(self._jobs.items()):
+                if name not in runs or self._actuator(job) != worker.actuator.name:
+                    continue
+                key, since_s = self._keys.get(name, ("", monotonic()))
+                found = seen.get(name)
+                if name in self._open or worker.seen is None or worker.fault:
+                    self.site.live.outlast(name, at_s + 10.0, at_s)  # nobody knows: it goes on
+                elif found is None or found.key != key:
+                    if monotonic() - since_s > self.terms.gone_after_s and worker.seen_s > since_s:
+                        self._lost(name, f"{worker.actuator.name} has it no more", now_s)
+                        looks = True
+                    else:
+                        self.site.live.outlast(name, at_s + 10.0, at_s)
+                else:
+                    looks |= self._saw(name, found, now_s)
+        return looks
+
+    def _saw(self, name: str, seen: SeenJob, now_s: float) -> bool:
+        at_s = now_s - self.site.epoch_s
+        if seen.state == r.FAILED:
+            self._lost(name, seen.told or "its processes failed", now_s)
+            return True
+        if seen.state == r.DONE:
+            self.site.live.progress(name, 0.0, at_s)
+            return False
+        if seen.share_done is not None:
+            self.site.live.progress(name, max(1e-6, 1.0 - seen.share_done), at_s)
+        self.site.live.outlast(name, at_s + 5.0, at_s)
+        job = self._jobs[name]
+        if seen.step_s is not None and (seen.step_s != job.step_s or seen.share_done != job.share_done):
+            self._set(name, now_s, step_s=seen.step_s, share_done=seen.share_done or job.share_done)
+            if (decision := self._measured.pop(name, None)) is not None:
+                self._set_decision(decision, measured_after_s=seen.step_s)
+        return False
+
+    def _take_links(self, now_s: float) -> bool:
+        """Links go over to what was measured last."""
+        if not self._moved:
+            return False
+        self._moved = False
+        names = self.site.live.site.domains
+        state = self.carried()
+        before_rate, before_late = state
+        rate, late = before_rate.copy(), before_late.copy()
+        come, self._links = self._links, {}
+        for (source, destination), point in come.items():
+            pair = names.index(source), names.index(destination)
+            rate[pair] = point.bytes_per_s
+            if point.latency_s is not None:
+                late[pair] = point.latency_s
+        with np.errstate(invalid="ignore", divide="ignore"):
+            far = np.abs(rate - before_rate) > self.terms.least_change * np.maximum(before_rate, 1.0)
+            later = np.abs(late - before_late) > self.terms.least_change * np.maximum(before_late, 1e-4)
+        if not (far & np.isfinite(before_rate)).any() and not later.any():
+            return False
+        self.site.links([LinksNow(now_s - self.site.epoch_s, rate, late)])
+        moved = np.argwhere(far & np.isfinite(before_rate))[:8]
+        told = [f"{names[a]} to {names[b]}: {8e-9 * rate[a, b]:.3g} Gbit/s" for a, b in moved]
+        self._unwritten.append(partial(note, time_s=now_s, kind="links", subject="links", moved=told))
+        return False
+
+    def carried(self) -> tuple[Any, Any]:
+        """(K, K) bytes/s and seconds that links are thought to have now."""
+        live = self.site.live
+        if live.moment is not None:
+            return live.moment.world.links.capacity, live.moment.world.links.latency
+        if live.told_links is not None:
+            return live.told_links.bandwidth_bytes_per_s, live.told_links.latency_s
+        return np.array(live.site.bandwidth_bytes_per_s), np.array(live.site.latency_s)
+
+    def _pass(self, now_s: float, *, looks: bool) -> None:
+        """Let time pass, moment by moment, and order what is decided."""
+        before, places = self.site.standing(), self.site.places()
+        for moment in self.site.until(now_s):
+            before, places = self._decided(moment, before, places)
+        if looks and (here := self.site.live.decide(now_s - self.site.epoch_s)) is not None:
+            self._decided(here, before, places)
+
+    def _decided(self, moment: Moment, before: Any, places: Any) -> tuple[Any, Any]:
+        now_s = moment.now_s + self.site.epoch_s
+        known = self._names()
+        for name in [each for each in before if each not in known and each in self._jobs]:
+            self._set(name, now_s, "job done", state=r.DONE, ended_s=now_s, share_done=1.0, why="")
+            self._jobs.pop(name)
+        for change in self.site.changes(before, places, moment):
+            if change.job in self._jobs:
+                self._order(change, now_s, reasons(self.site, moment, change), moment)
+        return self.site.standing(), self.site.places()
+
+    def _order(self, change: JobChange, now_s: float, why: Mapping[str, Any], moment: Moment | None) -> None:
+        """Write a decision and its order, which is carried out once they are on the disk."""
+        job, number = self._jobs[change.job], self._next_decision()
+        order = Order(f"o-{number}-{change.job}", change.act, change.job, dict(job.spec), change.after)
+        actuator, step_s = self._actuator(job), (change.after or {}).get("step_s")
+        row = _decision_row(change, now_s, why, self._held.name, r.ACT, r.ORDERED, job.step_s)
+        body = {"key": order.key, "decision": number, "job": change.job, "actuator": actuator}
+        body |= {"body": json.dumps(asdict(order)), "state": OPEN, "made_s": now_s, "told": ""}
+
+        def write(at: Connection) -> None:
+            at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
+            at.execute(sql.insert(t.ORDERS).values(**body))
+            note(
+                at,
+                now_s,
+                "decision",
+                f"d{number}",
+                job=change.job,
+                act=change.act,
+                cause=why.get("cause", ""),
+                after=change.after,
+            )
+
+        self._unwritten.append(write)
+        self.state.decisions += 1
+        self._open.add(change.job)
+        self._due.append((order, actuator))
+        values: dict[str, Any] = {"state": r.WAITING if change.after is None else r.RUNNING}
+        if change.after is not None:
+            values |= {"place": change.after, "predicted_step_s": step_s, "why": ""}
+            values |= {"began_s": now_s} if job.began_s is None else {}
+        self._set(change.job, now_s, **values)
+
+    def _next_decision(self) -> int:
+        if not hasattr(self, "_last_decision"):
+            found = self.store.read(lambda at: at.execute(sql.select(sql.func.max(t.DECISIONS.c.number))).scalar())
+            self._last_decision = int(found or 0)
+        self._last_decision += 1
+        return self._last_decision
+
+    # -------------------------------------------------------------------------------------------- observe and advise
+    def _propose(self, now_s: float) -> None:
+        """Say what would be done; what is said already stands, what is said no more is superseded."""
+        if self.state.holds:
+            return
+        said = {self._said(each): each for each in self.site.proposals(self._held.scheduler)}
+        rows = self.store.read(
+            lambda at: at.execute(sql.select(t.DECISIONS).where(t.DECISIONS.c.state == r.PROPOSED)).all()
+        )
+        stands = {
+            self._said(JobChange(each.job, each.act, each.before, each.after)): each
+            for each in map(decision_of_row, rows)
+        }
+        for old in [each for key, each in stands.items() if key not in said]:
+            self._set_decision(old.number, state=r.SUPERSEDED)
+        moment = self.site.live.moment
+        for key, change in said.items():
+            if key in stands or change.job not in self._jobs or moment is None:
+                continue
+            number, why = self._next_decision(), reasons(self.site, moment, change)
+            row = _decision_row(
+                change, now_s, why, self._held.scheduler.name, self.mode, r.PROPOSED, self._jobs[change.job].step_s
+            )
+
+            def write(at: Connection, number: int = number, row: Any = row, change: JobChange = change) -> None:
+                at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
+                note(at, now_s, "proposal", f"d{number}", job=change.job, act=change.act, after=change.after)
+
+            self._unwritten.append(write)
+
+    @staticmethod
+    def _said(change: JobChange) -> str:
+        place = {key: (change.after or {}).get(key) for key in ("offer", "domains", "gpus")}
+        return f"{change.job} {change.act} {json.dumps(place)}"
+
+    def _take_approved(self, now_s: float) -> None:
+        rows = self.store.read(
+            lambda at: at.execute(
+                sql.select(t.DECISIONS).where(t.DECISIONS.c.state == r.APPROVED).order_by("number")
+            ).all()
+        )
+        for each in map(decision_of_row, rows):
+            change, places = JobChange(each.job, each.act, each.before, each.after), self.site.places()
+            if each.job in self._jobs and self.site.live.moment is not None:
+                self.site.live.pass_to(now_s - self.site.epoch_s)
+                done = self.site.carry_out(change)
+            else:
+                done = False
+            state = r.SUPERSEDED if not done else r.CARRIED_OUT
+            told = "became an order" if done else "there is no room for it any more"
+            self._set_decision(each.number, state=state, told=told)
+            if done:
+                again = replace_places(change, places)
+                self._order(again, now_s, {**each.why, "approved": each.name, "by": each.by}, None)
+
+    # ---------------------------------------------------------------------------------------------------- the store
+    def _written(self) -> bool:
+        """Write what this turn brought, all of it or nothing, then carry it out; False: it could not be written."""
+        told, self._told = self._told, []
+        now_s = self._clock()
+        for sentence in told:
+            self._unwritten.append(partial(note, time_s=now_s, kind="service", subject="service", told=sentence))
+        if not self._unwritten:
+            self.state.unwritten = ""
+            return True
+        writes = tuple(self._unwritten)
+        packed = None if self.site.live.moment is None else self.site.live.packed()
+
+        def write(at: Connection) -> None:
+            for each in writes:
+                each(at)
+            if packed is not None:
+                keep(at, QUEUE, packed, now_s)
+
+        try:
+            self.store.write(write).result()
+        except StoreError as error:
+            self.state.unwritten = str(error)
+            return False
+        self._unwritten.clear()
+        self.state.unwritten = ""
+        due, self._due = self._due, []
+        for order, actuator in due:
+            self._hand(order, actuator)
+        return True
+
+    def _hand(self, order: Order, actuator: str) -> None:
+        self._open.add(order.job)
+        worker = self.workers.get(actuator)
+        if worker is None:
+            self._answers.put((order, Receipt(False, f"no actuator {actuator} serves here")))
+            return
+        worker.order(order)
+
+    def _answered(self, order: Order, receipt: Receipt) -> None:
+        self._answers.put((order, receipt))
+        self.wake()
+
+    def _actuator(self, job: StoredJob) -> str:
+        return str(job.spec.get("actuator") or self.terms.actuator)
+
+    def _tell(self, sentence: str) -> None:
+        self._told.append(sentence)
+
+
+def _decision_row(
+    change: JobChange, now_s: float, why: Mapping[str, Any], policy: str, mode: str, state: str, step_s: float | None
+) -> dict[str, Any]:
+    before, after = (None if each is None else json.dumps(each) for each in (change.before, change.after))
+    seen = sha256(json.dumps([change.before, change.after, dict(why)], sort_keys=True).encode()).hexdigest()
+    return {
+        "time_s": now_s,
+        "job": change.job,
+        "act": change.act,
+        "before": before,
+        "after": after,
+        "why": json.dumps({**why, "sha256": seen}),
+        "policy": policy,
+        "mode": mode,
+        "state": state,
+        "by": "",
+        "told": "",
+        "predicted_step_s": (change.after or {}).get("step_s"),
+        "measured_before_s": step_s,
+    }
+
+
+def replace_places(change: JobChange, places: Mapping[str, Any]) -> JobChange:
+    """A change from where its job is now."""
+    return replace(change, before=places.get(change.job))

@@ -1,0 +1,9 @@
+"""What alembic runs: the migrations, over the connection that the store hands in."""
+
+from __future__ import annotations
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"], render_as_batch=True)
+with context.begin_transaction():
+    context.run_migrations()

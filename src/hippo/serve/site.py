@@ -1,0 +1,255 @@
+"""The queue that is served: the live world, what its jobs can run under, and how all stand before and after a decision.
+
+Jobs are known to the world by their ids. Its clock counts from ``epoch_s``, so that times keep their last digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from hippo.errors import InputError
+from hippo.jobs.engine import world as c
+from hippo.jobs.job import Job, TrainingKind
+from hippo.jobs.joint.copies import WorldCopy
+from hippo.jobs.joint.live import LinksNow, LiveWorld
+from hippo.jobs.joint.moment import JobPlace, Moment, Scheduler
+from hippo.jobs.placement.models import training
+from hippo.jobs.placement.offer_plans import offer_table
+from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.settings import ReplayRules
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
+from hippo.problem.cluster import Cluster
+from hippo.serve.records import BEGIN, RESIZE, STOP
+
+FIELDS = frozenset(field.name for field in fields(Job)) - {"name", "arrival_s", "ends_after", "user"}
+"""What a submission may say of a job."""
+
+Standing = Mapping[str, tuple[Any, ...]]
+"""Of each running job: stops before this run, offer and domains (a gang: -1 and its pool or set)."""
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """What a decision means for one job."""
+
+    job: str
+    act: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+@dataclass(eq=False)
+class ServedSite:
+    """A site, its queue and the table of offers, which grows with the kinds of training that come."""
+
+    cluster: Cluster
+    scheduler: Scheduler
+    epoch_s: float
+    rules: ReplayRules
+    offers: OfferTable
+    live: LiveWorld
+
+    @classmethod
+    def of(cls, cluster: Cluster, scheduler: Scheduler, epoch_s: float, rules: ReplayRules | None = None) -> ServedSite:
+        """Nobody is there yet."""
+        site, terms = JobSite.of(cluster), rules or ReplayRules()
+        live = LiveWorld(site, scheduler, OfferTable.none(), terms)
+        return cls(cluster, scheduler, epoch_s, terms, OfferTable.none(), live)
+
+    # ------------------------------------------------------------------------------------------------ what comes
+    def lacks(self, kind: TrainingKind) -> bool:
+        """Whether it is not known yet what such training can run under."""
+        return kind not in self.offers.kinds
+
+    def planned(self, kind: TrainingKind, progress: Callable[[str, float], None] | None = None) -> OfferTable:
+        """What it can run under (seconds to minutes; kept on the disk); ``InputError``: under nothing."""
+        return offer_table(self.cluster, [kind], progress=progress)
+
+    def learn(self, table: OfferTable) -> None:
+        """From now on jobs of these kinds can come."""
+        known = [self.offers] if len(self.offers.kinds) else []
+        self.offers = self.live.offers = OfferTable.joined([*known, table])
+
+    def submit(self, jobs: Iterable[Job]) -> list[tuple[Job, str]]:
+        """Jobs come; those that can never run are given back, with the reason."""
+        told = self.timed(list(jobs))
+        self.live.submit(told)
+        assert self.live.moment is not None or not told
+        return [] if self.live.moment is None else self._refused(told)
+
+    def timed(self, jobs: list[Job]) -> list[Job]:
+        """Elastic jobs with the seconds that they take at their reference."""
+        elastic = [each for each in jobs if each.least > 0]
+        if not elastic:
+            return jobs
+        pace = dict(zip(self.offers.kinds, self.offers.tokens_per_s.tolist(), strict=True))
+        timed = JobWorkload.of(elastic).timed(pace)
+        lasts = {timed.name(row): float(timed.duration_s[row]) for row in range(len(timed))}
+        return [replace(each, duration_s=lasts[each.name]) if each.name in lasts else each for each in jobs]
+
+    def _refused(self, jobs: list[Job]) -> list[tuple[Job, str]]:
+        assert self.live.moment is not None
+        world, names = self.live.moment.world, {each.name: row for row, each in enumerate(self.live.jobs)}
+        wrong = [each for each in jobs if world.mark[names[each.name], c.STATUS] == c.REFUSED]
+        return [(each, self.why_never(each)) for each in wrong]
+
+    def why_never(self, job: Job) -> str:
+        """Why a job can never run here."""
+        from hippo.jobs.joint.play import opened
+
+        alone = opened(JobWorkload.of([job]), self.live.site, self.rules, offers=self.offers)
+        return alone.refused[0][1] if alone.refused else "can never run here"
+
+    def links(self, states: Iterable[LinksNow]) -> None:
+        """Links move."""
+        self.live.tell(links=list(states))
+
+    # ------------------------------------------------------------------------------------------------ how all stand
+    def standing(self) -> Standing:
+        """How jobs run now."""
+        return {} if self.live.moment is None else standing(self.live.moment)
+
+    def place(self, moment: Moment, job: int) -> dict[str, Any] | None:
+        """Where a job runs, for people and actuators; None: it does not."""
+        world, names = moment.world, self.live.site.domains
+        if world.mark[job, c.STATUS] != c.RUNNING:
+            return None
+        if world.mark[job, c.ELASTIC] == 0:
+            held = dict[str, int]()
+            piece = int(world.mark[job, c.PIECE])
+            while piece >= 0:
+                row = world.piece[piece]
+                domain = names[int(world.pool[world.bin[row[c.PIECE_BIN], c.BIN_POOL], c.POOL_DOMAIN])]
+                held[domain] = held.get(domain, 0) + int(row[c.PIECE_DEVICES])
+                piece = int(row[c.PIECE_OF_JOB])
+            return {"domains": list(held), "gpus": list(held.values()), "rate": float(world.job[job, c.RATE])}
+        return self.described(moment, moment.running_at(job))
+
+    def described(self, moment: Moment, place: JobPlace) -> dict[str, Any]:
+        """An offer in its domains, and what a step of it should take as links are shared now."""
+        offers, names = moment.offers, self.live.site.domains
+        dp, tp, pp = offers.layout[place.offer].tolist()
+        kind = int(offers.kind[place.offer])
+        tokens = offers.kinds[kind].batch * offers.kinds[kind].seq
+        gpus = offers.gpus[place.offer][: len(place.domains)].tolist()
+        step_s = tokens / (float(offers.tokens_per_s[kind]) * place.rate) if place.rate > 0 else None
+        return {
+            "offer": place.offer - int(np.searchsorted(offers.kind, kind)),  # among those of its kind
+            "domains": [names[domain] for domain in place.domains],
+            "gpus": gpus,
+            **{"dp": dp, "tp": tp, "pp": pp, "rate": place.rate, "step_s": step_s},
+        }
+
+    def changes(self, before: Standing, places: Mapping[str, Any], moment: Moment) -> list[JobChange]:
+        """What has been decided between two standings; ``places``: where jobs were before."""
+        after, found = standing(moment), []
+        row = {moment.workload.name(job): job for job in (*moment.running.tolist(), *moment.waiting.tolist())}
+        for job in sorted(before.keys() | after.keys(), key=lambda name: (name not in before, row.get(name, -1))):
+            if before.get(job) == after.get(job) or job not in row:
+                continue
+            there = self.place(moment, row[job])
+            act = STOP if there is None else (RESIZE if job in before else BEGIN)
+            found.append(JobChange(job, act, places.get(job), there))
+        return found
+
+    def until(self, now_s: float) -> Iterator[Moment]:
+        """Let time pass, on the service's clock."""
+        return self.live.until(now_s - self.epoch_s)
+
+    def proposals(self, scheduler: Scheduler) -> list[JobChange]:
+        """What a scheduler would do now, tried in a copy."""
+        if self.live.moment is None:
+            return []
+        moment, places = self.live.moment, self.places()
+        copy = replace(moment, world=WorldCopy.of(moment.world).copy)
+        before = standing(copy)
+        scheduler.decide(copy)
+        return self.changes(before, places, copy)
+
+    def places(self) -> dict[str, Any]:
+        """Where every running job is."""
+        moment = self.live.moment
+        if moment is None:
+            return {}
+        return {moment.workload.name(job): self.place(moment, job) for job in moment.running.tolist()}
+
+    def carry_out(self, change: JobChange) -> bool:
+        """Do in the queue what somebody said yes to; False: there is no room for it any more."""
+        moment = self.live.moment
+        assert moment is not None
+        row = {moment.workload.name(job): job for job in (*moment.running.tolist(), *moment.waiting.tolist())}
+        job = row.get(change.job)
+        if job is None:
+            return False
+        if change.act == STOP:
+            moment.pause(job)
+            return True
+        assert change.after is not None
+        if moment.world.mark[job, c.ELASTIC] == 0:
+            return moment.start(job)
+        place = self.place_of(moment, job, change.after)
+        return moment.begin(job, place) if change.act == BEGIN else moment.resize(job, place)
+
+    def place_of(self, moment: Moment, job: int, told: Mapping[str, Any]) -> JobPlace:
+        """A place as ``described`` tells it."""
+        kind, names = int(moment.world.mark[job, c.ROW]), self.live.site.domains
+        offer = int(told["offer"]) + int(np.searchsorted(moment.offers.kind, kind))
+        domains = tuple(names.index(name) for name in told["domains"])
+        return JobPlace(offer, domains, float(told["rate"]), int(sum(told["gpus"])))
+
+
+def standing(moment: Moment) -> dict[str, tuple[Any, ...]]:
+    """How each running job runs."""
+    world, found = moment.world, {}
+    for job in moment.running.tolist():
+        mark = world.mark[job]
+        stops = int(mark[c.STOPS] + mark[c.FAILED])
+        where = tuple(world.part[job].tolist()) if mark[c.ELASTIC] else (int(mark[c.POOL]), int(mark[c.DOMAINS]))
+        found[moment.workload.name(job)] = (stops, int(mark[c.OFFER]), *where)
+    return found
+
+
+def job_of(spec: Mapping[str, Any], name: str, owner: str, arrival_s: float) -> Job:
+    """The job of a submission, checked.
+
+    Raises
+    ------
+    InputError
+        An unknown field, or a value that no job has.
+    """
+    unknown = sorted(spec.keys() - FIELDS - {"actuator", "run"})
+    if unknown:
+        remedy = f"leave it out, or write one of {', '.join(sorted(FIELDS))}"
+        raise InputError("is unknown", source="job", key=unknown[0][:60], remedy=remedy)
+    told = {key: value for key, value in spec.items() if key in FIELDS and value is not None}
+    if isinstance(told.get("runs_on"), list):
+        told["runs_on"] = tuple(told["runs_on"])
+    if told.get("tokens"):
+        sizes = [told[key] for key in ("least", "most", "devices") if told.get(key)]
+        if not sizes:
+            raise InputError("is missing", source="job", key="most", remedy="say on how many GPUs it may run at most")
+        told.setdefault("most", told.get("devices", sizes[-1]))
+        told.setdefault("least", min(sizes[0], told["most"]) if isinstance(sizes[0], int) else sizes[0])
+        told["devices"] = told["most"]
+        if not told.get("batch") or not told.get("seq"):
+            told = {**_usual(told), **told}
+    for key, value in told.items():
+        if key == "deadline_s" and isinstance(value, int | float) and not isinstance(value, bool):
+            told[key] = arrival_s + value
+    try:
+        return Job(name=name, arrival_s=arrival_s, user=owner, **told)
+    except TypeError as error:
+        raise InputError(f"is no job: {error}", source="job", remedy="see POST /v1/jobs in docs/contracts.md") from None
+
+
+def _usual(told: Mapping[str, Any]) -> dict[str, int]:
+    """Batch and sequence as models of its size usually have them."""
+    if not told.get("model"):
+        return {}
+    usual = training(1, str(told["model"]))
+    return {"batch": usual.global_batch, "seq": usual.seq}

@@ -1,0 +1,265 @@
+"""The store: one writer that commits what comes together at once, readers beside it, on SQLite or PostgreSQL.
+
+``write`` hands a function to the writer's thread. What is in the queue when the writer is free becomes one transaction,
+each function in a savepoint of its own, and is answered when it is on the disk. One service owns a store at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+import sqlalchemy as sql
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+
+from hippo.errors import HippoError, InputError
+from hippo.serve import tables as t
+from hippo.serve.records import StoredDecision, StoredJob
+
+T = TypeVar("T")
+MOST_AT_ONCE = 500
+"""Functions in one transaction."""
+OWNER_LOCK = 0x6869707030
+"""PostgreSQL's number of the lock that a service holds."""
+DRIVERS = ("sqlite", "postgresql")
+
+
+class StoreError(HippoError):
+    """The store could not write: the disk is full, the database gone. Nothing of what was asked has been written."""
+
+
+class Store:
+    """See the top of the file.
+
+    Raises
+    ------
+    InputError
+        The address is of no kind of store, nobody answers there, another service owns it, or it is of a later version.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.engine = _engine(url)
+        self._lock: Any = None
+        try:
+            self._own()
+            self._migrate()
+        except (SQLAlchemyError, OSError) as error:
+            self.close()
+            raise InputError(
+                f"cannot be opened: {_first_line(error)}",
+                source="--store",
+                value=_shown(url),
+                remedy="name a file you may write, or a PostgreSQL database that answers",
+            ) from None
+        except InputError:
+            self.close()
+            raise
+        self._queue: SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None] = SimpleQueue()
+        self._thread = Thread(target=self._write_on, name="store", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------------------------------------------- to write
+    def write(self, function: Callable[[Connection], T]) -> Future[T]:
+        """Let a function write; the answer is there once it is on the disk. ``StoreError`` where it could not be."""
+        found: Future[T] = Future()
+        self._queue.put((function, found))
+        return found
+
+    def close(self) -> None:
+        """Write what is waiting, and give the store back."""
+        if hasattr(self, "_thread") and self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        if self._lock is not None:
+            with suppress(Exception):
+                self._lock.close()
+        self.engine.dispose()
+
+    def _write_on(self) -> None:
+        while True:
+            batch = [self._queue.get()]
+            while not self._queue.empty() and len(batch) < MOST_AT_ONCE:
+                batch.append(self._queue.get())
+            asked = [each for each in batch if each is not None]
+            if asked:
+                self._write_together(asked)
+            if len(asked) < len(batch):  # it is closed
+                return
+
+    def _write_together(self, asked: list[tuple[Callable[[Connection], Any], Future[Any]]]) -> None:
+        answers: list[tuple[Future[Any], Any, BaseException | None]] = []
+        try:
+            with self.engine.begin() as connection:
+                for function, future in asked:
+                    try:
+                        with connection.begin_nested():
+                            answers.append((future, function(connection), None))
+                    except DBAPIError as wrong:
+                        if wrong.connection_invalidated or "full" in str(wrong.orig).lower():
+                            raise
+                        answers.append((future, None, wrong))
+                    except Exception as wrong:  # of the function that asked, not of the store
+                        answers.append((future, None, wrong))
+        except (SQLAlchemyError, OSError) as error:
+            told = StoreError(f"the store cannot write: {_first_line(error)}")
+            answers = [(future, None, told) for _, future in asked]
+        for future, answer, fault in answers:
+            if fault is None:
+                future.set_result(answer)
+            else:
+                future.set_exception(fault)
+
+    # -------------------------------------------------------------------------------------------------------- to read
+    def read(self, function: Callable[[Connection], T]) -> T:
+        """What a function reads; ``StoreError`` where the store does not answer."""
+        try:
+            with self.engine.connect() as connection:
+                return function(connection)
+        except (SQLAlchemyError, OSError) as error:
+            raise StoreError(f"the store cannot be read: {_first_line(error)}") from None
+
+    # ---------------------------------------------------------------------------------------------------- to be opened
+    def _own(self) -> None:
+        told = "another service owns it"
+        remedy = "stop the other one, or name another store"
+        if self.engine.dialect.name == "sqlite":
+            path = self.engine.url.database
+            assert path, "a store in a file"
+            self._lock = open(f"{path}.owner", "a")  # noqa: SIM115 - held as long as the store
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(told, source="--store", value=_shown(self.url), remedy=remedy) from None
+            os.set_inheritable(self._lock.fileno(), False)
+            return
+        self._lock = self.engine.connect()
+        held = self._lock.execute(sql.select(sql.func.pg_try_advisory_lock(OWNER_LOCK))).scalar()
+        self._lock.commit()
+        if not held:
+            raise InputError(told, source="--store", value=_shown(self.url), remedy=remedy)
+
+    def _migrate(self) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        config.set_main_option("path_separator", "os")
+        known = {each.revision for each in ScriptDirectory.from_config(config).walk_revisions()}
+        with self.engine.begin() as connection:
+            now = MigrationContext.configure(connection).get_current_revision()
+            if now is not None and now not in known:
+                told = f"is of a later version ({now})"
+                remedy = "serve it with the version of hippo that wrote it, or a later one"
+                raise InputError(told, source="--store", value=_shown(self.url), remedy=remedy)
+            if now is None and sql.inspect(connection).has_table("jobs"):
+                remedy = "name an empty database, or a store of hippo"
+                raise InputError(
+                    "holds tables of something else", source="--store", value=_shown(self.url), remedy=remedy
+                )
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _engine(url: str) -> Engine:
+    remedy = "write sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+    try:
+        address = sql.make_url(url)
+    except ArgumentError:
+        raise InputError("is no address of a store", source="--store", value=_shown(url), remedy=remedy) from None
+    kind = address.get_backend_name()
+    if kind not in DRIVERS or (kind == "sqlite" and not address.database):
+        raise InputError("is no kind of store", source="--store", value=_shown(url), remedy=remedy)
+    if kind == "postgresql":
+        address = address.set(drivername="postgresql+psycopg")
+    try:
+        engine = sql.create_engine(address, pool_pre_ping=kind == "postgresql")
+    except (NoSuchModuleError, ImportError):
+        told = "its driver is not installed"
+        raise InputError(
+            told, source="--store", value=_shown(url), remedy="pip install 'hippo-planner[serve]'"
+        ) from None
+    if kind == "sqlite":
+
+        @sql.event.listens_for(engine, "connect")
+        def _settle(connection: Any, record: Any) -> None:
+            connection.isolation_level = None  # transactions begin where we say, savepoints included
+            for line in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON"):
+                connection.execute(f"PRAGMA {line}")
+
+        @sql.event.listens_for(engine, "begin")
+        def _begin(connection: Any) -> None:
+            connection.exec_driver_sql("BEGIN")
+
+    return engine
+
+
+def _shown(url: str) -> str:
+    """An address without its password."""
+    with suppress(ArgumentError):
+        return sql.make_url(url).render_as_string(hide_password=True)[:100]
+    return url[:100]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+# ---------------------------------------------------------------------------------------------------------- rows
+def job_of_row(row: Any) -> StoredJob:
+    """A row of ``tables.JOBS``."""
+    values = dict(row._mapping)
+    values.pop("body_sha256")
+    return StoredJob(**{**values, "spec": json.loads(values["spec"]), "place": _loaded(values["place"])})
+
+
+def decision_of_row(row: Any) -> StoredDecision:
+    """A row of ``tables.DECISIONS``."""
+    values = dict(row._mapping)
+    parts = {name: _loaded(values[name]) for name in ("before", "after", "why")}
+    return StoredDecision(**{**values, **parts})
+
+
+def _loaded(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def note(connection: Connection, time_s: float, kind: str, subject: str, *, who: str = "", **told: Any) -> int:
+    """Write an event down: who did what, or what came about; its number."""
+    row = {"time_s": time_s, "kind": kind, "subject": subject, "who": who, "told": json.dumps(told)}
+    found = connection.execute(sql.insert(t.EVENTS).values(**row).returning(t.EVENTS.c.number)).scalar_one()
+    return int(found)
+
+
+def set_job(connection: Connection, name: str, **values: Any) -> None:
+    """Write columns of a job."""
+    if "place" in values and isinstance(values["place"], Mapping):
+        values["place"] = json.dumps(values["place"])
+    connection.execute(sql.update(t.JOBS).where(t.JOBS.c.number == number_of(name)).values(**values))
+
+
+def number_of(name: str) -> int:
+    """Of an id as ``j12`` or ``d7``; -1: it is none."""
+    return int(name[1:]) if name[1:].isdecimal() and len(name) < 18 else -1
+
+
+def keep(connection: Connection, name: str, content: bytes, time_s: float) -> None:
+    """Hold a single thing under a name, in place of what was there."""
+    connection.execute(sql.delete(t.KEPT).where(t.KEPT.c.name == name))
+    connection.execute(sql.insert(t.KEPT).values(name=name, content=content, time_s=time_s))
+
+
+def kept(connection: Connection, name: str) -> bytes | None:
+    """What is held under a name."""
+    return connection.execute(sql.select(t.KEPT.c.content).where(t.KEPT.c.name == name)).scalar()

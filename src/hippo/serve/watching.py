@@ -1,0 +1,59 @@
+"""What Prometheus is told of the service: ``hippo_<thing>_<unit>``."""
+
+from __future__ import annotations
+
+import sqlalchemy as sql
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from hippo.serve import tables as t
+from hippo.serve.loop import ServeLoop
+from hippo.serve.store import Store, StoreError
+
+
+def metrics_text(store: Store, loop: ServeLoop) -> str:
+    """Prometheus' text of this moment."""
+    registry = CollectorRegistry()
+    registry.register(_Now(store, loop))  # type: ignore[arg-type]
+    return generate_latest(registry).decode()
+
+
+class _Now:
+    def __init__(self, store: Store, loop: ServeLoop) -> None:
+        self.store, self.loop = store, loop
+
+    def collect(self) -> list[Metric]:
+        loop, state = self.loop, self.loop.state
+        jobs = GaugeMetricFamily("hippo_jobs", "Jobs by state.", labels=["state"])
+        try:
+            counted = self.store.read(
+                lambda at: at.execute(sql.select(t.JOBS.c.state, sql.func.count()).group_by(t.JOBS.c.state)).all()
+            )
+        except StoreError:
+            counted = []
+        for name, count in counted:
+            jobs.add_metric([name], count)
+        links = GaugeMetricFamily(
+            "hippo_link_bytes_per_second", "What a link carries.", labels=["source", "destination"]
+        )
+        rate, _ = loop.carried()
+        names = loop.site.live.site.domains
+        for a, source in enumerate(names):
+            for b, destination in enumerate(names):
+                if a != b and loop.site.live.site.bandwidth_bytes_per_s[a][b] > 0:
+                    links.add_metric([source, destination], float(rate[a, b]))
+        faults = GaugeMetricFamily("hippo_actuator_up", "Whether an actuator answers.", labels=["actuator"])
+        for worker in loop.workers.values():
+            faults.add_metric([worker.actuator.name], float(not worker.fault))
+        return [
+            jobs,
+            links,
+            faults,
+            GaugeMetricFamily("hippo_service_holds", "1: it decides nothing now.", float(bool(state.holds))),
+            GaugeMetricFamily("hippo_store_unwritten", "1: the store cannot write.", float(bool(state.unwritten))),
+            GaugeMetricFamily("hippo_last_turn_timestamp_seconds", "When the loop last went round.", state.last_turn_s),
+            CounterMetricFamily("hippo_decisions", "Decisions that became orders.", state.decisions),
+            CounterMetricFamily("hippo_telemetry_points", "Measurements of links.", state.points),
+            CounterMetricFamily("hippo_turns", "Times that the loop went round.", state.turns),
+            CounterMetricFamily("hippo_turns_broken", "Times that it broke.", state.counts["turns broken"]),
+        ]

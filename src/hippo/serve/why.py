@@ -1,0 +1,56 @@
+"""What a decision about a job was weighed against: every place that it could have had, with what a step would take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hippo.jobs.engine import world as c
+from hippo.jobs.joint.moment import Moment
+from hippo.serve.records import BEGIN, STOP
+from hippo.serve.site import JobChange, ServedSite
+
+MOST = 5
+
+
+def reasons(site: ServedSite, moment: Moment, change: JobChange) -> dict[str, Any]:
+    """Why, as data: the cause in a sentence, and the alternatives, quickest first."""
+    there = (*moment.running.tolist(), *moment.waiting.tolist())
+    row = next((job for job in there if moment.workload.name(job) == change.job), None)
+    found: dict[str, Any] = {"cause": _cause(site, moment, change), "free_gpus": moment.free_gpus}
+    found["waiting"] = int(len(moment.waiting))
+    if row is None or moment.world.mark[row, c.ELASTIC] == 0:
+        return found
+    now = (change.after or {}).get("domains"), (change.after or {}).get("gpus")
+    places = [site.described(moment, place) for place in moment.places(row)[: MOST + 1]]
+    found["alternatives"] = [each for each in places if (each["domains"], each["gpus"]) != now][:MOST]
+    found["left_s"] = moment.remaining_s(row)
+    return found
+
+
+def _cause(site: ServedSite, moment: Moment, change: JobChange) -> str:
+    if change.act == BEGIN:
+        domains = " and ".join((change.after or {}).get("domains", []))
+        return f"there is room in {domains}"
+    if change.act == STOP:
+        return "others go first"
+    before, after = change.before or {}, change.after or {}
+    narrow = _narrowest(site, moment, before.get("domains", []))
+    then, now = before.get("step_s"), after.get("step_s")
+    quicker = f": a step takes {now:.3g} s there, {then:.3g} s before" if then and now else ""
+    if narrow:
+        return f"{narrow}{quicker}"
+    return f"it is quicker in {' and '.join(after.get('domains', []))}{quicker}"
+
+
+def _narrowest(site: ServedSite, moment: Moment, domains: list[str]) -> str:
+    """The link between a job's domains that carries least of what it was bought as; empty: all carry most of it."""
+    names, carries = site.live.site.domains, moment.world.links.capacity
+    worst, least = "", 0.7
+    for one in domains:
+        for two in domains:
+            a, b = names.index(one), names.index(two)
+            bought = site.live.site.bandwidth_bytes_per_s[a][b]
+            left = carries[a, b] / bought if a != b and bought > 0 else 1.0
+            if left < least:
+                worst, least = f"the link from {one} to {two} carries {100 * left:.0f} % of what is bought", left
+    return worst

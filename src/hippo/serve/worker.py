@@ -1,0 +1,82 @@
+"""A thread that talks to one actuator: orders in turn, and now and then what it has. Who hangs holds up nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import monotonic
+
+from hippo.serve.actuators.base import Actuator
+from hippo.serve.records import Order, Receipt, SeenJob
+
+MOST_TRIES = 5
+
+
+class ActuatorWorker:
+    """``answered`` hears of every order that has been answered, ``news`` that something may have changed."""
+
+    def __init__(
+        self,
+        actuator: Actuator,
+        *,
+        answered: Callable[[Order, Receipt], None],
+        news: Callable[[], None],
+        every_s: float = 0.5,
+    ) -> None:
+        self.actuator, self._answered, self._news, self._every_s = actuator, answered, news, every_s
+        self._queue: SimpleQueue[Order | None] = SimpleQueue()
+        self.seen: Sequence[SeenJob] | None = None  # None: it has not said yet
+        self.seen_s = monotonic()  # when it last said
+        self.fault = ""  # why it does not say, where it does not
+        self._ends = False
+        self._thread = Thread(target=self._go_on, name=f"actuator {actuator.name}", daemon=True)
+        self._thread.start()
+
+    def order(self, order: Order) -> None:
+        """Carry it out when those before are."""
+        self._queue.put(order)
+
+    def close(self) -> None:
+        """Take no more; what hangs is left to itself."""
+        self._ends = True
+        self._queue.put(None)
+        self._thread.join(timeout=5.0)
+        with suppress(Exception):
+            self.actuator.close()
+
+    def _go_on(self) -> None:
+        self._look()
+        while not self._ends:
+            try:
+                order = self._queue.get(timeout=self._every_s)
+            except Empty:
+                self._look()
+                continue
+            if order is not None:
+                self._carry_out(order)
+                self._look()
+
+    def _look(self) -> None:
+        try:
+            found = tuple(self.actuator.seen())
+        except Exception as error:  # whatever breaks there must not end the service
+            self.fault = f"{type(error).__name__}: {error}"[:200]
+            return
+        changed = found != self.seen
+        self.seen, self.seen_s, self.fault = found, monotonic(), ""
+        if changed:
+            self._news()
+
+    def _carry_out(self, order: Order) -> None:
+        told = ""
+        for _ in range(MOST_TRIES):
+            if self._ends:
+                return  # it is told again when the service comes back
+            try:
+                self._answered(order, self.actuator.carry_out(order))
+                return
+            except Exception as error:  # it may have been carried out: the same key again
+                told = f"{type(error).__name__}: {error}"[:200]
+        self._answered(order, Receipt(False, f"{self.actuator.name} could not be asked: {told}"))

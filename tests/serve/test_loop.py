@@ -1,0 +1,210 @@
+"""The loop, turned by hand: jobs come, run, move and end; decisions wait for a yes; nothing is lost or done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hippo.serve.jobs import answer, let_go
+from hippo.serve.records import LinkPoint, Order, Receipt, SeenJob
+
+from .worlds import Clock, Served, url
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def served(tmp_path: Path, clock: Clock) -> Iterator[Served]:
+    found = Served.of(url(tmp_path), clock)
+    yield found
+    found.close()
+
+
+def test_a_job_comes_runs_and_ends(served: Served):
+    name = served.submit()
+    served.turn()
+    job = served.jobs()[name]
+    assert job.state == "running"
+    assert job.place is not None
+    assert job.place["gpus"] == [16]
+    (decision,) = served.decisions()
+    assert (decision.act, decision.state, decision.job) == ("begin", "ordered", name)
+    assert decision.why["alternatives"]
+    assert decision.predicted_step_s == pytest.approx(64 * 2048 / 1e5)
+    served.turn(9999.0)  # 1e9 tokens at 1e5 a second
+    assert served.jobs()[name].state == "running"
+    served.turn(2.0)
+    assert served.jobs()[name].state == "done"
+    until(served, lambda: served.decisions()[0].state == "carried out")
+
+
+def test_a_job_that_fits_nowhere_is_refused_with_the_reason(served: Served):
+    name = served.submit(least=4096, most=8192)
+    served.turn()
+    job = served.jobs()[name]
+    assert job.state == "refused"
+    assert "no plan trains it on 4096 to 8192 devices" in job.why
+
+
+def test_a_job_is_cancelled(served: Served):
+    running, waiting = served.submit(), served.submit(least=16)
+    served.turn()
+    for name in (running, waiting):
+        served.store.write(let_go(name, "me", served.clock())).result()
+    served.turn(1.0)
+    assert {each.state for each in served.jobs().values()} == {"cancelled"}
+    assert not served.loop.site.standing()
+
+
+def test_it_goes_on_where_it_was_killed(tmp_path: Path, clock: Clock):
+    first = Served.of(url(tmp_path), clock)
+    names = [first.submit() for _ in range(5)]
+    first.turn()
+    first.turn(100.0)
+    before, packed = first.jobs(), first.loop.site.live.packed()
+    first.close()
+    clock.now_s += 10.0
+    again = Served.of(url(tmp_path), clock)
+    assert again.jobs() == before
+    assert again.loop.site.live.packed() == packed
+    again.turn(1e6)
+    assert {again.jobs()[name].state for name in names} == {"done"}
+    again.close()
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_decision_waits_for_a_yes(tmp_path: Path, clock: Clock, yes: bool):
+    served = Served.of(url(tmp_path), clock, mode="advise")
+    name = served.submit()
+    served.turn()
+    served.turn(1.0)
+    (decision,) = served.decisions()  # said once, however often it is thought
+    assert (decision.state, decision.act) == ("proposed", "begin")
+    assert served.jobs()[name].state == "waiting"
+    served.store.write(answer(decision.name, "boss", clock(), yes=yes)).result()
+    served.turn(1.0)
+    assert served.jobs()[name].state == ("running" if yes else "waiting")
+    first, *rest = served.decisions()
+    assert first.by == "boss"
+    assert first.state == ("carried out" if yes else "denied")
+    assert [each.act for each in rest if each.state == "ordered"] == (["begin"] if yes else [])
+    served.close()
+
+
+class Scripted:
+    """Remembers orders, and says what it is told to."""
+
+    name, tells = "scripted", True
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.jobs: dict[str, SeenJob] = {}
+
+    def carry_out(self, order: Order) -> Receipt:
+        self.orders.append(order)
+        if order.act == "stop":
+            self.jobs.pop(order.job, None)
+        else:
+            self.jobs[order.job] = SeenJob(order.job, order.key, "running", 0.0)
+        return Receipt(True, "as told")
+
+    def seen(self) -> tuple[SeenJob, ...]:
+        return tuple(self.jobs.values())
+
+    def close(self) -> None:
+        return
+
+
+def until(served: Served, what: object) -> None:
+    """Turn until something holds; actuators answer from threads of their own."""
+    import time
+
+    for _ in range(200):
+        served.turn(0.1)
+        if what():  # type: ignore[operator]
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never came about")
+
+
+def test_what_the_actuator_says_is_true(tmp_path: Path, clock: Clock):
+    scripted = Scripted()
+    served = Served.of(url(tmp_path), clock, scripted, actuator="scripted")
+    name = served.submit()
+    until(served, lambda: served.decisions() and served.decisions()[0].state == "carried out")
+    served.turn(50000.0)  # by the queue's clock it had ended long ago
+    assert served.jobs()[name].state == "running"
+    key = scripted.orders[0].key
+    scripted.jobs[name] = SeenJob(name, key, "running", 0.5, step_s=2.0)
+    until(served, lambda: served.jobs()[name].step_s == 2.0)
+    assert served.decisions()[0].measured_after_s == 2.0
+    scripted.jobs[name] = SeenJob(name, key, "done", 1.0)
+    until(served, lambda: served.jobs()[name].state == "done")
+    assert len(scripted.orders) == 1
+    served.close()
+
+
+def test_a_job_that_fails_begins_again_and_is_given_up_at_last(tmp_path: Path, clock: Clock):
+    scripted = Scripted()
+    served = Served.of(url(tmp_path), clock, scripted, actuator="scripted")
+    name = served.submit()
+    for times in range(1, 4):
+        until(served, lambda times=times: len(scripted.orders) == times and not served.loop._open)
+        scripted.jobs[name] = SeenJob(name, scripted.orders[-1].key, "failed", told="out of memory")
+        until(served, lambda times=times: len(scripted.orders) > times or served.jobs()[name].state == "failed")
+    job = served.jobs()[name]
+    assert job.state == "failed"
+    assert "out of memory" in job.why
+    served.close()
+
+
+def test_an_order_that_was_not_answered_is_told_again_with_its_key(tmp_path: Path, clock: Clock):
+    class Hangs(Scripted):
+        def carry_out(self, order: Order) -> Receipt:
+            self.orders.append(order)
+            raise OSError("the answer was lost")
+
+    hangs = Hangs()
+    served = Served.of(url(tmp_path), clock, hangs, actuator="scripted")
+    served.submit()
+    served.turn()
+    served.loop._ends = True  # as killed: whatever it answers is not heard
+    for worker in served.loop.workers.values():
+        worker.close()
+    served.store.close()
+    scripted = Scripted()
+    again = Served.of(url(tmp_path), clock, scripted, actuator="scripted")
+    until(again, lambda: scripted.orders)
+    assert {each.key for each in (*hangs.orders, *scripted.orders)} == {scripted.orders[0].key}
+    again.close()
+
+
+def test_a_link_that_collapses_moves_a_job(served: Served):
+    domains = served.loop.site.live.site.domains
+    names = [served.submit(least=16, most=16, tokens=1e12) for _ in range(9)]
+    served.turn()
+    spans = {name: job.place for name, job in served.jobs().items() if job.place and len(job.place["domains"]) > 1}
+    assert set(served.jobs()) == set(names)
+    links = [LinkPoint(served.clock(), a, b, 1e6, 0.02) for a in domains for b in domains if a != b]
+    served.loop.points(links)
+    served.turn(1.0)
+    carried, _ = served.loop.carried()
+    assert carried[0, 1] == 1e6
+    for name, place in spans.items():
+        job = served.jobs()[name]
+        assert job.place != place or job.predicted_step_s is not None
+
+
+def test_without_telemetry_it_holds_and_says_so(tmp_path: Path, clock: Clock):
+    served = Served.of(url(tmp_path), clock, stale_s=0.0)
+    served.loop.points([LinkPoint(clock(), *served.loop.site.live.site.domains[:2], 1e9)])
+    name = served.submit()
+    served.turn()
+    assert served.jobs()[name].state == "waiting"
+    assert "no telemetry" in served.loop.state.holds
+    served.close()

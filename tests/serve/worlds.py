@@ -1,0 +1,113 @@
+"""Small sites that are served in tests: four hubs, and offers of one model that nobody has to plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sql
+
+from hippo.jobs.job import TrainingKind
+from hippo.jobs.placement.offers import OfferTable
+from hippo.problem.load import load_cluster
+from hippo.registry import JOB_SCHEDULERS, load
+from hippo.serve import tables as t
+from hippo.serve.actuators.base import Actuator
+from hippo.serve.actuators.paper import Paper
+from hippo.serve.loop import LoopTerms, ServeLoop
+from hippo.serve.records import StoredDecision, StoredJob
+from hippo.serve.site import ServedSite
+from hippo.serve.store import Store, decision_of_row, job_of_row
+
+KIND = TrainingKind("gpt-2.7b", 64, 2048)
+JOB = {"model": KIND.model, "batch": KIND.batch, "seq": KIND.seq, "tokens": 1e9, "least": 8, "most": 16}
+
+
+def offers() -> OfferTable:
+    """8 or 16 GPUs in one domain, 8 in each of two."""
+    rate = np.array([0.55, 1.0, 0.95])[:, None, None] * np.ones((3, 2, 3))
+    rate[2] *= np.array([0.2, 0.6, 1.0])
+    table = OfferTable(
+        kinds=(KIND,),
+        kind=np.zeros(3, np.int64),
+        parts=np.array([1, 1, 2]),
+        gpus=np.array([[8, 0, 0, 0], [16, 0, 0, 0], [8, 8, 0, 0]]),
+        block=np.array([8, 8, 8]),
+        ring=np.zeros(3, np.bool_),
+        layout=np.array([[1, 8, 1], [2, 8, 1], [1, 8, 2]]),
+        rate=rate,
+        hop_bytes=np.array([0.0, 0.0, 1e8]),
+        memory_left=np.full(3, 0.3),
+        inside_comm=np.full(3, 0.1),
+        bandwidth_bytes_per_s=np.array([1e7, 1e8, 1e9]),
+        latency_s=np.array([0.001, 0.1]),
+        tokens_per_s=np.array([1e5]),
+        state_bytes=np.array([4e10]),
+    )
+    table.check()
+    return table
+
+
+@dataclass
+class Clock:
+    """Says what it is told."""
+
+    now_s: float = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Served:
+    """A loop that is turned by hand."""
+
+    store: Store
+    loop: ServeLoop
+    clock: Clock
+    numbers: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, url: str, clock: Clock, *actuators: Actuator, scheduler: str = "srpt", **terms: Any) -> Served:
+        store = Store(url)
+        rule = load(JOB_SCHEDULERS, "policy", "srpt")
+        decides = load(JOB_SCHEDULERS, "policy", scheduler)
+        cluster = load_cluster("four-hubs")
+        site = ServedSite.of(cluster, decides, 1_800_000_000.0)
+        site.learn(offers())
+        told = LoopTerms(**{"mode": "act", **terms})
+        return cls(store, ServeLoop(store, site, actuators or (Paper(),), told, rule=rule, clock=clock), clock)
+
+    def submit(self, **spec: Any) -> str:
+        from hippo.serve.jobs import take_in
+
+        spec = {**JOB, **spec}
+        key = f"k{len(self.numbers)}-{self.clock.now_s}"
+        number, _ = self.store.write(take_in(spec, key, "me", self.clock.now_s)).result()
+        self.numbers.append(number)
+        return f"j{number}"
+
+    def turn(self, seconds: float = 0.0) -> None:
+        self.clock.now_s += seconds
+        self.loop.turn()
+
+    def jobs(self) -> dict[str, StoredJob]:
+        rows = self.store.read(lambda at: at.execute(sql.select(t.JOBS)).all())
+        return {each.name: each for each in map(job_of_row, rows)}
+
+    def decisions(self) -> list[StoredDecision]:
+        rows = self.store.read(lambda at: at.execute(sql.select(t.DECISIONS).order_by("number")).all())
+        return [decision_of_row(each) for each in rows]
+
+    def close(self) -> None:
+        self.loop.close()
+        self.store.close()
+
+
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'store.db'}"
+
+
+__all__ = ["JOB", "KIND", "Clock", "Served", "replace", "url"]
