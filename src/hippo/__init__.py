@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hippo.front_door.queues import JobsDrawing, JobsQuestion, generate_jobs, replay_jobs
     from hippo.front_door.rollouts import plan_rollouts
     from hippo.front_door.running import Checkpoints, run
+    from hippo.front_door.service import Client
     from hippo.plan.codec import load_plan, save_plan
     from hippo.plan.plan import Plan
     from hippo.planners.base import Status, Stop
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoints",
+    "Client",
     "Decision",
     "Estimate",
     "Front",
@@ -87,6 +89,7 @@ __all__ = [
 
 _DEFINED: Mapping[str, str] = {
     "Checkpoints": "hippo.front_door.running:Checkpoints",
+    "Client": "hippo.front_door.service:Client",
     "Decision": "hippo.decide.decision:Decision",
     "Estimate": "hippo.front_door.planning:Estimate",
     "Front": "hippo.decide.pareto:Front",

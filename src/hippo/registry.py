@@ -124,6 +124,11 @@ JOB_SCHEDULERS: Mapping[str, str] = {
 LIVE_SCHEDULERS: Mapping[str, str] = {"hi_ppo": "hippo.jobs.joint.hi_ppo.online:replayed_live"}
 """What makes such a scheduler that learns while it serves. By name, because learning alone needs torch."""
 
+ACTUATORS: Mapping[str, str] = {
+    "paper": "hippo.serve.actuators.paper:Paper",
+}
+"""Who carries out what ``hippo serve`` decides: classes of the form ``serve.actuators.base.Actuator``."""
+
 EXPORTERS: Mapping[str, str] = {
     "megatron": "hippo.export.megatron:export",
     "deepspeed": "hippo.export.deepspeed:export",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hippo.cli.options import AllowLocalSgd, Json, Seed, takes
+from hippo.cli.options import AllowLocalSgd, Json, Seed, ServiceUrl, takes
 from hippo.cli.output import check_file, check_folder, finish, mention, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 jobs = typer.Typer(
     name="jobs",
-    help="A queue of jobs replayed over several data centres.",
+    help="Jobs over several data centres: replayed, or submitted.",
     invoke_without_command=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
@@ -38,7 +38,7 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over wrong rows,
 
 @jobs.callback()
 def _top(context: typer.Context) -> None:
-    """A queue of jobs replayed over several data centres."""
+    """Jobs over several data centres: replayed, or submitted."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -274,3 +274,151 @@ def policies(listing: Listing) -> None:
 
 for command in (replay, generate, policies):
     jobs.command(command.__name__)(command)
+
+
+# ---------------------------------------------------------------------------------------------------- a service's queue
+@dataclass(frozen=True)
+class Submitted:
+    """A job for a service."""
+
+    file: Annotated[Path | None, typer.Argument(metavar="JOB.json", help="The job as a file, in place of options.")] = (
+        None
+    )
+    model: Annotated[str, typer.Option(metavar="NAME", help="What it trains.")] = ""
+    tokens: Annotated[float, typer.Option(metavar="N", help="On so many tokens.")] = 0.0
+    batch: Annotated[int, typer.Option(metavar="N", help="Sequences a step.", show_default="as usual")] = 0
+    seq: Annotated[int, typer.Option(metavar="N", help="Tokens a sequence.", show_default="as usual")] = 0
+    least: Annotated[int, typer.Option(metavar="N", help="GPUs at least.", show_default="as most")] = 0
+    most: Annotated[int, typer.Option(metavar="N", help="GPUs at most.")] = 0
+    priority: Annotated[int, typer.Option(metavar="N", help="Higher goes first.")] = 0
+    deadline: Annotated[float | None, typer.Option(metavar="S", help="Seconds from now.", show_default="none")] = None
+    actuator: Annotated[str | None, typer.Option(metavar="NAME", help="Who runs it.", show_default="the usual")] = None
+    key: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Sent again with it, it is the same job.", show_default="drawn")
+    ] = None
+    whatif: Annotated[bool, typer.Option("--whatif", help="Only say how long it would wait.")] = False
+    url: ServiceUrl = None
+    json: Json = False
+
+
+@jobs.command("submit")
+@takes(Submitted)
+def submit(choice: Submitted) -> None:
+    """Hand a job to a service; --whatif: ask how long it would wait."""
+    from hippo.front_door.service import Client
+
+    with Client(choice.url) as service:
+        spec = _submission(choice)
+        if choice.whatif:
+            found = service.whatif(spec)
+            if choice.json:
+                print_document(found)
+            else:
+                low, high = found["interval_s"]
+                say(f"would wait {found['expected_wait_s']:.0f} s ({low:.0f} to {high:.0f} s in nine of ten)")
+            return
+        found = service.submit(spec, key=choice.key)
+    if choice.json:
+        print_document(found)
+    else:
+        print(found["id"])
+
+
+def _submission(choice: Submitted) -> dict[str, Any]:
+    if choice.file is not None:
+        from hippo.files import read_json
+
+        found = read_json(choice.file, what="job file")
+        if not isinstance(found, dict):
+            remedy = "write one JSON object, as POST /v1/jobs takes it"
+            raise InputError("is no job", source=str(choice.file), remedy=remedy)
+        return found
+    named = {"deadline_s": choice.deadline, "actuator": choice.actuator}
+    numbers = ("tokens", "batch", "seq", "least", "most", "priority")
+    given = {key: getattr(choice, key) for key in ("model", *numbers) if getattr(choice, key)}
+    return {**given, **{key: value for key, value in named.items() if value is not None}}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which job of a service."""
+
+    job: Annotated[str, typer.Argument(metavar="ID", help="As 'hippo jobs submit' printed it.")]
+    url: ServiceUrl = None
+    json: Json = False
+
+
+@dataclass(frozen=True)
+class AskedStatus:
+    """Which jobs of a service."""
+
+    job: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; without it, all.")] = None
+    state: Annotated[str | None, typer.Option(metavar="NAME", help="Only those that are so.")] = None
+    url: ServiceUrl = None
+    json: Json = False
+
+
+@jobs.command("status")
+@takes(AskedStatus)
+def status(choice: AskedStatus) -> None:
+    """How the jobs of a service stand."""
+    from hippo.front_door.service import Client
+
+    with Client(choice.url) as service:
+        rows = list(service.jobs(state=choice.state)) if choice.job is None else [service.job(choice.job)]
+    if choice.json:
+        print_document(rows[0] if choice.job is not None else {"jobs": rows})
+    else:
+        print_view(_jobs_table(rows))
+
+
+@jobs.command("cancel")
+@takes(Asked)
+def cancel(choice: Asked) -> None:
+    """Cancel a job of a service."""
+    from hippo.front_door.service import Client
+
+    with Client(choice.url) as service:
+        found = service.cancel(choice.job)
+    if choice.json:
+        print_document(found)
+    else:
+        say(f"{choice.job} ends")
+
+
+@jobs.command("why")
+@takes(Asked)
+def why(choice: Asked) -> None:
+    """Why a job of a service runs where it does, or waits: the decisions about it."""
+    from hippo.cli.decisions import decisions_table
+    from hippo.front_door.service import Client
+
+    with Client(choice.url) as service:
+        found, rows = service.job(choice.job), service.why(choice.job)
+    if choice.json:
+        print_document({"job": found, "decisions": rows})
+        return
+    say(f"{choice.job} is {found['state']}" + (f": {found['why']}" if found["why"] else ""))
+    print_view(decisions_table(rows))
+    for each in (rows[0]["why"].get("alternatives") or []) if rows else []:
+        where = ", ".join(f"{one} {two}" for one, two in zip(each["domains"], each["gpus"], strict=True))
+        say(f"  could have had {where}: a step of {each['step_s']:.3g} s")
+
+
+def _jobs_table(rows: list[dict[str, Any]]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE)
+    for name in ("id", "state", "model", "where", "done", "step s", "predicted", "owner", "why"):
+        table.add_column(name, justify="right" if name in ("done", "step s", "predicted") else "left")
+    for row in rows:
+        place = row["place"] or {}
+        pairs = zip(place.get("domains", ()), place.get("gpus", ()), strict=True)
+        where = ", ".join(f"{domain} {gpus}" for domain, gpus in pairs)
+        steps = ["" if row[key] is None else f"{row[key]:.3g}" for key in ("step_s", "predicted_step_s")]
+        done = f"{100 * row['share_done']:.0f} %"
+        table.add_row(
+            row["id"], row["state"], row["job"].get("model", ""), where, done, *steps, row["owner"], row["why"]
+        )
+    return table

@@ -40,7 +40,10 @@ COMMANDS: Mapping[str, str] = {
     "catalogue": "Names that other commands take; JSON schemas of input files.",
     "prepare": "Compile what commands need, once, before they need it.",
     "bench": "The figures of results/figures.md, one table each.",
-    "jobs": "A queue of jobs replayed over several data centres.",
+    "jobs": "Jobs over several data centres: replayed, or submitted.",
+    "serve": "A service that watches links and jobs, decides and acts.",
+    "decisions": "What a service decided, why, and what came of it.",
+    "store": "The store of a service: backup and restore.",
 }
 """Each lies in the file of its name, as the function of its name, and is imported when it is asked for."""
 

@@ -66,6 +66,10 @@ TimeLimit = Annotated[
     float, typer.Option(metavar="S", help="Seconds of work that planning may do, counted, not timed.")
 ]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of whatever is random.")]
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The service.", show_default="HIPPO_URL, or http://127.0.0.1:8470"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
 LOUDNESS = {

@@ -58,6 +58,11 @@ class Access:
         rows = self._store.read(lambda at: at.execute(sql.select(t.TOKENS)).all())
         self._known = {row.sha256: Caller(row.name, row.role) for row in rows}
 
+    @property
+    def known(self) -> bool:
+        """Whether anybody has a token."""
+        return bool(self._known)
+
     def caller(self, token: str | None) -> Caller | None:
         """Whose token it is; None: nobody's."""
         return None if not token else self._known.get(_hashed(token))

@@ -52,7 +52,7 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.engine = _engine(url)
+        self.engine = engine_of(url)
         self._lock: Any = None
         try:
             self._own()
@@ -172,7 +172,7 @@ class Store:
             command.upgrade(config, "head")
 
 
-def _engine(url: str) -> Engine:
+def engine_of(url: str) -> Engine:
     remedy = "write sqlite:///PATH or postgresql://USER@HOST/DATABASE"
     try:
         address = sql.make_url(url)

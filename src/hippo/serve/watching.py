@@ -14,7 +14,7 @@ from hippo.serve.store import Store, StoreError
 def metrics_text(store: Store, loop: ServeLoop) -> str:
     """Prometheus' text of this moment."""
     registry = CollectorRegistry()
-    registry.register(_Now(store, loop))  # type: ignore[arg-type]
+    registry.register(_Now(store, loop))
     return generate_latest(registry).decode()
 
 

@@ -1,0 +1,71 @@
+"""``hippo decisions``: what a service decided, why, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hippo.cli.options import Json, ServiceUrl, takes
+from hippo.cli.output import print_document, print_view
+from hippo.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which, and what is answered to them."""
+
+    since: Annotated[str | None, typer.Option(metavar="ID", help="Those after this one, in order.")] = None
+    approve: Annotated[str | None, typer.Option(metavar="ID", help="Say yes to a proposal.")] = None
+    deny: Annotated[str | None, typer.Option(metavar="ID", help="Say no to it.")] = None
+    url: ServiceUrl = None
+    json: Json = False
+
+
+@takes(Choice)
+def decisions(choice: Choice) -> None:
+    """What a service decided, why, and what came of it.
+
+    The newest first. In mode advise, decisions are proposals that wait: --approve d12, or --deny d12.
+    """
+    from hippo.front_door.service import Client
+
+    if choice.approve is not None and choice.deny is not None:
+        raise InputError("does not go with --deny", source="--approve", remedy="answer one after another")
+    with Client(choice.url) as service:
+        if choice.approve is not None or choice.deny is not None:
+            name = choice.approve or choice.deny
+            assert name is not None
+            rows = [service.approve(name) if choice.approve else service.deny(name)]
+        else:
+            rows = service.decisions(since=choice.since)
+    if choice.json:
+        print_document({"decisions": rows})
+    else:
+        print_view(decisions_table(rows))
+
+
+def decisions_table(rows: list[dict[str, Any]]) -> Table:
+    """For people."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE)
+    for name in ("id", "when", "job", "what", "to", "step s", "state", "why"):
+        table.add_column(name, justify="right" if name == "step s" else "left")
+    for row in rows:
+        when = datetime.fromtimestamp(row["time_s"]).strftime("%m-%d %H:%M:%S")
+        told = (row["measured_before_s"], row["predicted_step_s"], row["measured_after_s"])
+        steps = " > ".join("-" if each is None else f"{each:.3g}" for each in told)
+        to = row["after"]["domains"] if row["after"] else []
+        gpus = row["after"]["gpus"] if row["after"] else []
+        where = ", ".join(f"{domain} {count}" for domain, count in zip(to, gpus, strict=False))
+        cause = str(row["why"].get("cause", ""))
+        table.add_row(row["id"], when, row["job"], row["act"], where, steps, row["state"], cause)
+    table.caption = "step s: measured before > predicted > measured after"
+    return table

@@ -1,0 +1,106 @@
+"""``hippo serve``: a service that watches links and jobs, decides and acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hippo.cli.options import Json, takes
+from hippo.cli.output import mention, print_document, say
+from hippo.errors import InputError, MissingExtraError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is served, where, and who decides."""
+
+    store: Annotated[str, typer.Option(metavar="URL", help="sqlite:///FILE, or postgresql://USER@HOST/DATABASE.")] = (
+        "sqlite:///hippo.db"
+    )
+    mode: Annotated[
+        str, typer.Option(metavar="observe|advise|act", help="Says what it would do; waits for a yes; does it.")
+    ] = "observe"
+    cluster: Annotated[
+        str, typer.Option(metavar="CLUSTER.yaml|NAME", help="The site: a cluster file, or a catalogue name.")
+    ] = "four-hubs"
+    policy: Annotated[str, typer.Option(metavar="NAME", help="Who decides.")] = "hi_ppo"
+    actuator: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Who carries out; the first does what names none.", show_default="paper"),
+    ] = None
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where it listens; others need tokens.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(metavar="N", help="0: any that is free.")] = 8470
+    tls_cert: Annotated[str, typer.Option(metavar="PEM", help="Certificate.", show_default="no TLS")] = ""
+    tls_key: Annotated[str, typer.Option(metavar="PEM", help="Its key.", show_default="no TLS")] = ""
+    stale: Annotated[float, typer.Option(metavar="S", help="Without telemetry for so long it holds.")] = 60.0
+    new_token: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make a token for somebody, print it, and end.")
+    ] = None
+    role: Annotated[str, typer.Option(metavar="viewer|agent|operator", help="Of the new token.")] = "viewer"
+    json: Json = False
+
+
+@takes(Choice)
+def serve(choice: Choice) -> None:
+    """A service that watches links and jobs, decides and acts.
+
+    Jobs come by 'hippo jobs submit' or POST /v1/jobs, links by 'hippo probe --push' or POST /v1/telemetry. It goes on
+    where it was, however it ended; jobs run on while it is away. Ctrl-C or SIGTERM ends it.
+    """
+    try:
+        from hippo.serve.access import made
+        from hippo.serve.server import Service, ServiceTerms
+        from hippo.serve.store import Store
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(str(error.name), "serve", source="hippo serve") from None
+    import time
+
+    from hippo.problem.load import load_cluster
+
+    if choice.new_token is not None:
+        store = Store(choice.store)
+        try:
+            token = made(store, choice.new_token, choice.role, time.time())
+        finally:
+            store.close()
+        if choice.json:
+            print_document({"name": choice.new_token, "role": choice.role, "token": token})
+        else:
+            print(token)
+        return
+    if not choice.stale > 0:
+        raise InputError("must be above 0", source="--stale", value=choice.stale, remedy="write seconds")
+    terms = ServiceTerms(
+        store=choice.store,
+        mode=choice.mode,
+        policy=choice.policy,
+        actuators=tuple(choice.actuator or ("paper",)),
+        host=choice.host,
+        port=choice.port,
+        certificate=choice.tls_cert,
+        key=choice.tls_key,
+        stale_s=choice.stale,
+    )
+    service = Service.of(load_cluster(_file_or_name(choice.cluster)), terms, tell=mention)
+    token_file = service.token_file
+
+    def ready() -> None:
+        if choice.json:
+            found = {"url": service.address, "token_file": None if token_file is None else str(token_file)}
+            print_document({**found, "mode": terms.mode, "store": choice.store.split("@")[-1]})
+            return
+        page = service.address + "/"
+        if token_file is not None:
+            page += f"#token={token_file.read_text().strip()}"
+        say(f"serves {choice.cluster} in mode {terms.mode}; the page: {page}")
+        if token_file is not None:
+            say(f"the token lies in {token_file}: export HIPPO_TOKEN=$(cat {token_file})")
+
+    service.run(ready)
+
+
+def _file_or_name(given: str) -> str | Path:
+    return Path(given) if given.endswith((".yaml", ".yml", ".json")) else given

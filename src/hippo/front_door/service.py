@@ -1,0 +1,171 @@
+"""A service asked from Python: ``hippo.Client``."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from hippo.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    import httpx
+
+URL, TOKEN = "HIPPO_URL", "HIPPO_TOKEN"
+"""Environment variables: where the service is, and who asks."""
+HERE = "http://127.0.0.1:8470"
+
+
+class Client:
+    """Asks a service.
+
+        with hippo.Client() as service:
+            job = service.submit({"model": "llama-3-8b", "tokens": 1e9, "least": 8, "most": 32})
+            print(service.why(job["id"]))
+
+    ``url`` and ``token``: else of ``HIPPO_URL`` and ``HIPPO_TOKEN``; ``token_file`` is what ``hippo serve`` wrote beside
+    its store. Every method raises ``InputError`` with the service's own words where it refuses, or does not answer.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        token_file: str | Path | None = None,
+        timeout_s: float = 30.0,
+        verify: str | bool = True,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError:
+            raise MissingExtraError("httpx", "service", source="Client") from None
+        self.url = (url or os.environ.get(URL) or HERE).rstrip("/")
+        if token_file is not None:
+            try:
+                token = Path(token_file).read_text().strip()
+            except OSError as error:
+                told, remedy = f"cannot be read: {error.strerror}", "name the file that 'hippo serve' wrote"
+                raise InputError(told, source="token file", value=str(token_file), remedy=remedy) from None
+        headers = {"Authorization": f"Bearer {token or os.environ.get(TOKEN, '')}"}
+        try:
+            self._http: httpx.Client = httpx.Client(
+                base_url=self.url, headers=headers, timeout=timeout_s, verify=verify, trust_env=False
+            )
+        except (ValueError, OSError, httpx.InvalidURL) as error:
+            remedy = "write http://HOST:PORT"
+            raise InputError(f"is no address: {error}", source=URL, value=self.url, remedy=remedy) from None
+        self._error = httpx.HTTPError
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave."""
+        self._http.close()
+
+    def submit(self, job: Mapping[str, Any], *, key: str | None = None, dry_run: bool = False) -> dict[str, Any]:
+        """Hand a job in; sent again with the same ``key`` it is the same job."""
+        headers = {"Idempotency-Key": key or secrets.token_hex(12)}
+        return self._ask("POST", "/v1/jobs", json=dict(job), headers=headers, params={"dry_run": dry_run})
+
+    def job(self, name: str) -> dict[str, Any]:
+        """One job."""
+        return self._ask("GET", f"/v1/jobs/{_word(name)}")
+
+    def jobs(self, *, state: str | None = None) -> Iterator[dict[str, Any]]:
+        """All jobs, in order of submission."""
+        after = None
+        while True:
+            found = self._ask("GET", "/v1/jobs", params=_given(after=after, state=state, limit=500))
+            yield from found["jobs"]
+            if (after := found["next"]) is None:
+                return
+
+    def cancel(self, name: str) -> dict[str, Any]:
+        """Cancel a job."""
+        return self._ask("DELETE", f"/v1/jobs/{_word(name)}")
+
+    def why(self, name: str) -> list[dict[str, Any]]:
+        """The decisions about a job, the newest first."""
+        self.job(name)
+        return list(self._ask("GET", "/v1/decisions", params={"job": name})["decisions"])
+
+    def decisions(self, *, since: str | None = None, state: str | None = None) -> list[dict[str, Any]]:
+        """The newest decisions first; or those after one, in order."""
+        return list(self._ask("GET", "/v1/decisions", params=_given(since=since, state=state))["decisions"])
+
+    def approve(self, name: str) -> dict[str, Any]:
+        """Say yes to a proposal."""
+        return self._ask("POST", f"/v1/decisions/{_word(name)}/approve")
+
+    def deny(self, name: str) -> dict[str, Any]:
+        """Say no to it."""
+        return self._ask("POST", f"/v1/decisions/{_word(name)}/deny")
+
+    def links(self) -> list[dict[str, Any]]:
+        """What links carry."""
+        return list(self._ask("GET", "/v1/links")["links"])
+
+    def state(self) -> dict[str, Any]:
+        """The service itself."""
+        return self._ask("GET", "/v1/state")
+
+    def push(self, links: list[Mapping[str, Any]]) -> int:
+        """Hand measurements in (``from``, ``to``, ``gbps``, perhaps ``latency_ms``); how many were taken."""
+        return int(self._ask("POST", "/v1/telemetry", json={"links": [dict(each) for each in links]})["taken"])
+
+    def whatif(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """How long a job would wait, with an interval."""
+        return self._ask("POST", "/v1/whatif", json=dict(job))
+
+    def events(self, *, since: int | None = None) -> Iterator[dict[str, Any]]:
+        """What comes about, until the service ends."""
+        with self._http.stream("GET", "/v1/events", params=_given(since=since), timeout=None) as answer:
+            kind = ""
+            for line in answer.iter_lines():
+                if line.startswith("event: "):
+                    kind = line[7:]
+                elif line.startswith("data: "):
+                    yield {"kind": kind, **json.loads(line[6:])}
+
+    def _ask(self, method: str, path: str, **how: Any) -> dict[str, Any]:
+        try:
+            answer = self._http.request(method, path, **how)
+        except self._error as error:
+            remedy = f"start it with 'hippo serve', or say where it is: {URL}, --url"
+            told = f"no service answers: {error}"
+            raise InputError(told, source="service", value=self.url, remedy=remedy) from None
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            told, remedy = f"answers {answer.status_code}, and not as hippo does", "name the address of 'hippo serve'"
+            raise InputError(told, source="service", value=self.url, remedy=remedy)
+        if answer.status_code >= 400:
+            told = str(found.get("detail") or found.get("title") or answer.status_code)
+            remedy = "" if "To fix:" in told else str(found.get("remedy") or "")
+            raise InputError(told.removesuffix("."), remedy=remedy or None)
+        return found
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _word(name: str) -> str:
+    if not name.isalnum():
+        raise InputError(
+            "is no id", source="id", value=name[:40], remedy="write it as the service does, for instance j12"
+        )
+    return name

@@ -1,0 +1,136 @@
+"""All of a store in one file, and back: JSON lines, packed, the same for SQLite and PostgreSQL.
+
+The first line says the form of the store and how many rows follow of each table; a file that ends early is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from hippo.errors import InputError
+from hippo.files import write_whole
+from hippo.serve import tables as t
+from hippo.serve.store import Store, engine_of
+
+MARK = "hippo_store"
+
+
+def backup(url: str, path: Path) -> dict[str, int]:
+    """Write a store into a file, as it is at one instant; rows of each table.
+
+    Raises
+    ------
+    InputError
+        No store is there, or the file cannot be written.
+    """
+    engine = engine_of(url)
+    try:
+        with engine.connect() as at:
+            if engine.dialect.name == "postgresql":
+                at.execute(sql.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+            if not sql.inspect(at).has_table("jobs"):
+                raise InputError("holds no store of hippo", source="--store", remedy="name the store of 'hippo serve'")
+            lines, counts = list(_lines(at)), dict[str, int]()
+            for name, _ in lines:
+                counts[name] = counts.get(name, 0) + 1
+            head = {MARK: 1, "form": MigrationContext.configure(at).get_current_revision(), "rows": counts}
+    except SQLAlchemyError as error:
+        told = f"cannot be read: {str(error).splitlines()[0][:200]}"
+        raise InputError(told, source="--store", remedy="name a store that answers") from None
+    finally:
+        engine.dispose()
+    text = "\n".join(json.dumps(each) for each in (head, *lines)) + "\n"
+    try:
+        write_whole(path, gzip.compress(text.encode(), mtime=0))
+    except OSError as error:
+        told = f"cannot be written: {error.strerror}"
+        raise InputError(told, source=str(path), remedy="name a file in a folder you may write to") from None
+    return counts
+
+
+def _lines(at: Connection) -> Iterator[tuple[str, dict[str, Any]]]:
+    for table in t.METADATA.sorted_tables:
+        for row in at.execute(sql.select(table)):
+            yield table.name, {name: _told(value) for name, value in row._mapping.items()}
+
+
+def _told(value: Any) -> Any:
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes | memoryview) else value
+
+
+def restore(url: str, path: Path) -> dict[str, int]:
+    """Fill an empty store from a file; rows of each table.
+
+    Raises
+    ------
+    InputError
+        The file is no backup, or not whole, or of another form; the store is not empty.
+    """
+    head, lines = _read(path)
+    store = Store(url)
+    try:
+        with store.engine.connect() as at:
+            form = MigrationContext.configure(at).get_current_revision()
+            if head["form"] != form:
+                told = f"is of the form {head['form']}, and this version writes {form}"
+                raise InputError(
+                    told, source=str(path), remedy="restore it with the version that wrote it, then upgrade"
+                )
+            full = [each.name for each in t.METADATA.sorted_tables if at.execute(sql.select(each).limit(1)).first()]
+            if full:
+                remedy = "name an empty store"
+                raise InputError("holds something already", source="--store", value=full[0], remedy=remedy)
+
+        def write(at: Connection) -> None:
+            for table in t.METADATA.sorted_tables:
+                rows = [_back(row) for name, row in lines if name == table.name]
+                for begin in range(0, len(rows), 500):
+                    at.execute(sql.insert(table), rows[begin : begin + 500])
+                column = table.columns.get("number")
+                if column is not None and rows and store.engine.dialect.name == "postgresql":
+                    at.execute(
+                        sql.text(f"SELECT setval(pg_get_serial_sequence('{table.name}', 'number'), :most)"),
+                        {"most": max(row["number"] for row in rows)},
+                    )
+
+        store.write(write).result()
+    finally:
+        store.close()
+    return dict(head["rows"])
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
+    remedy = "name a file that 'hippo store backup' wrote"
+    try:
+        lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+        head = lines[0]
+        rows = [(str(name), dict(row)) for name, row in lines[1:]]
+        if head[MARK] != 1:
+            raise KeyError(MARK)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", source=str(path), remedy=remedy) from None
+    except (EOFError, ValueError, KeyError, IndexError, TypeError):
+        raise InputError("is no backup of a store", source=str(path), remedy=remedy) from None
+    counts = dict[str, int]()
+    for name, _ in rows:
+        counts[name] = counts.get(name, 0) + 1
+    if counts != head["rows"]:
+        raise InputError("is not whole", source=str(path), remedy="name another backup")
+    return head, rows
+
+
+def _back(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: base64.b64decode(value["base64"]) if isinstance(value, dict) and "base64" in value else value
+        for name, value in row.items()
+    }

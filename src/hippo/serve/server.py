@@ -1,0 +1,198 @@
+"""A service as it is started: its store, its loop, its port; and as it ends: requests are answered, the turn is
+finished, the store given back; jobs go on."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from hippo.arguments import check_fields
+from hippo.errors import InputError, UnknownNameError
+from hippo.jobs.settings import ReplayRules
+from hippo.problem.cluster import Cluster
+from hippo.registry import ACTUATORS, JOB_SCHEDULERS, load
+from hippo.serve.access import Access, first_token
+from hippo.serve.actuators.base import Actuator
+from hippo.serve.api import application
+from hippo.serve.loop import CLOCK, LoopTerms, ServeLoop
+from hippo.serve.records import MODES
+from hippo.serve.site import ServedSite
+from hippo.serve.store import Store, keep, kept
+
+LOCAL = ("127.0.0.1", "::1", "localhost")
+GUARD = "srpt"
+"""The rule that decides where a policy breaks or is late."""
+
+
+@dataclass(frozen=True)
+class ServiceTerms:
+    """What is served, where, and who decides."""
+
+    store: str = "sqlite:///hippo.db"
+    mode: str = "observe"
+    policy: str = "hi_ppo"
+    actuators: tuple[str, ...] = ("paper",)  # the first carries out what names none
+    host: str = "127.0.0.1"
+    port: int = 8470
+    certificate: str = ""  # TLS: files
+    key: str = ""
+    stale_s: float = 60.0
+    restart_s: float = 30.0  # that a job loses when it is moved
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.mode not in MODES:
+            raise UnknownNameError("mode", self.mode[:40], MODES, source="--mode")
+        if self.policy not in JOB_SCHEDULERS:
+            raise UnknownNameError("policy", self.policy[:40], JOB_SCHEDULERS, source="--policy")
+        for name in self.actuators:
+            if name not in ACTUATORS:
+                raise UnknownNameError("actuator", name[:40], ACTUATORS, source="--actuator")
+        if not self.actuators:
+            raise InputError("names nothing", source="--actuator", remedy=f"name one of {', '.join(ACTUATORS)}")
+        if not 0 <= self.port < 65536:
+            raise InputError("is no port", source="--port", value=self.port, remedy="write a number up to 65535")
+        if bool(self.certificate) != bool(self.key):
+            given, other = ("--tls-cert", "--tls-key") if self.certificate else ("--tls-key", "--tls-cert")
+            raise InputError(f"needs {other} too", source=given, remedy=f"give {other}, or leave {given} out")
+
+
+@dataclass(eq=False)
+class Clock:
+    """Seconds since 1970 that never go back and never jump: the machine's when the service begins, not before what the
+    store has seen, then counted."""
+
+    begin_s: float
+    _from_s: float = field(default_factory=time.monotonic)
+
+    def __call__(self) -> float:
+        """Now."""
+        return self.begin_s + time.monotonic() - self._from_s
+
+
+@dataclass(eq=False)
+class Service:
+    """A service that has been made and not been started."""
+
+    terms: ServiceTerms
+    store: Store
+    loop: ServeLoop
+    access: Access
+    socket: socket.socket
+    token_file: Path | None
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        kind = "https" if self.terms.certificate else "http"
+        host, port = self.socket.getsockname()[:2]
+        return f"{kind}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @classmethod
+    def of(
+        cls,
+        cluster: Cluster,
+        terms: ServiceTerms,
+        *,
+        actuators: Sequence[Actuator] | None = None,
+        tell: Callable[[str], None] = lambda told: None,
+    ) -> Service:
+        """Opens the store and the port; ``actuators``: in place of those that are named.
+
+        Raises
+        ------
+        InputError
+            A store that cannot be opened, a port that is taken, no token where others may come.
+        """
+        listening = _listening(terms)
+        try:
+            store = Store(terms.store)
+        except BaseException:
+            listening.close()
+            raise
+        try:
+            seen = store.read(lambda at: kept(at, CLOCK))
+            before_s, epoch_s = (float(each) for each in seen.decode().split()) if seen else (0.0, time.time())
+            clock = Clock(max(time.time(), before_s))
+            if not seen:
+                store.write(lambda at: keep(at, CLOCK, f"{epoch_s!r} {epoch_s!r}".encode(), epoch_s)).result()
+            beside = _token_file(store)
+            token_file = first_token(store, beside, clock())
+            if terms.host not in LOCAL and token_file is None and not Access(store).known:
+                remedy = "make one: hippo serve --new-token NAME"
+                raise InputError("nobody has a token", source="--host", value=terms.host, remedy=remedy)
+            scheduler, rule = (load(JOB_SCHEDULERS, "policy", name) for name in (terms.policy, GUARD))
+            site = ServedSite.of(cluster, scheduler, epoch_s, ReplayRules(restart_s=terms.restart_s))
+            made = [load(ACTUATORS, "actuator", name)() for name in terms.actuators] if actuators is None else actuators
+            told = LoopTerms(mode=terms.mode, actuator=made[0].name, stale_s=terms.stale_s)
+            tell("standing as the store says")
+            loop = ServeLoop(store, site, made, told, rule=rule, clock=clock)
+            return cls(terms, store, loop, Access(store), listening, token_file)
+        except BaseException:
+            store.close()
+            listening.close()
+            raise
+
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        self.loop.start()
+        try:
+            terms = self.terms
+            config = uvicorn.Config(
+                application(self.store, self.loop, self.access),
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=3,
+                ssl_certfile=terms.certificate or None,
+                ssl_keyfile=terms.key or None,
+                server_header=False,
+                h11_max_incomplete_event_size=32_768,
+            )
+            server = uvicorn.Server(config)
+            ready()
+            server.run(sockets=[self.socket])
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Finish the turn, note the clock, give the store back."""
+        self.loop.close()
+        now_s, epoch_s = self.loop.now_s(), self.loop.site.epoch_s
+        self.store.write(lambda at: keep(at, CLOCK, f"{now_s!r} {epoch_s!r}".encode(), now_s))
+        self.store.close()
+        self.socket.close()
+
+
+def _listening(terms: ServiceTerms) -> socket.socket:
+    if terms.certificate:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(terms.certificate, terms.key)
+        except (OSError, ssl.SSLError) as error:
+            told = f"cannot be used: {error.strerror or error}"
+            remedy = "give a certificate and its key as PEM files"
+            raise InputError(told, source="--tls-cert", value=terms.certificate, remedy=remedy) from None
+    found = socket.socket(socket.AF_INET6 if ":" in terms.host else socket.AF_INET)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((terms.host, terms.port))
+        found.listen(2048)
+    except (OSError, OverflowError) as error:
+        found.close()
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        told = "is taken" if taken else f"cannot be listened at: {getattr(error, 'strerror', None) or error}"
+        value = f"{terms.host}:{terms.port}"
+        raise InputError(told, source="--port", value=value, remedy="name another one, or 0 for any") from None
+    return found
+
+
+def _token_file(store: Store) -> Path:
+    """Where the first token lies: beside a store in a file, else here."""
+    path = store.engine.url.database if store.engine.dialect.name == "sqlite" else "hippo"
+    return Path(f"{path}.token")
