@@ -19,6 +19,11 @@ SOURCES = sorted((ROOT / "src" / "hippo").rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT / "src")) for path in SOURCES]
 STATES = {
     "LiveWorld",  # a queue that lives
+    "ServedSite",
+    "LoopState",
+    "HeldScheduler",
+    "ServiceClock",
+    "Service",
     "PlanCache",
     "ConstructionState",
     "Renewal",

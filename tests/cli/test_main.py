@@ -15,7 +15,7 @@ from hippo.cli import main
 from hippo.errors import InfeasibleError, InputError
 
 HIPPO = Path(sys.executable).parent / "hippo"
-NAMES = [name for name in main.COMMANDS if name != "jobs"]  # whose commands are below it
+NAMES = [name for name in main.COMMANDS if name not in ("jobs", "store")]  # whose commands are below it
 
 
 def test_help_names_every_command(hippo):

@@ -326,9 +326,16 @@ def submit(choice: Submitted) -> None:
 
 def _submission(choice: Submitted) -> dict[str, Any]:
     if choice.file is not None:
-        from hippo.files import read_json
+        import json
+        import sys
 
-        found = read_json(choice.file, what="job file")
+        from hippo.files import read_text
+
+        text = sys.stdin.read() if str(choice.file) == "-" else read_text(choice.file, what="job file")
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
         if not isinstance(found, dict):
             remedy = "write one JSON object, as POST /v1/jobs takes it"
             raise InputError("is no job", source=str(choice.file), remedy=remedy)

@@ -27,8 +27,9 @@ class Client:
             job = service.submit({"model": "llama-3-8b", "tokens": 1e9, "least": 8, "most": 32})
             print(service.why(job["id"]))
 
-    ``url`` and ``token``: else of ``HIPPO_URL`` and ``HIPPO_TOKEN``; ``token_file`` is what ``hippo serve`` wrote beside
-    its store. Every method raises ``InputError`` with the service's own words where it refuses, or does not answer.
+    ``url`` and ``token``: else of ``HIPPO_URL`` and ``HIPPO_TOKEN``; ``token_file`` is what ``hippo serve`` wrote
+    beside its store. Every method raises ``InputError`` with the service's own words where it refuses, or does not
+    answer.
     """
 
     def __init__(

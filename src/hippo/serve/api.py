@@ -10,9 +10,10 @@ import asyncio
 import hashlib
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.resources import files
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl
 
 import sqlalchemy as sql
 from fastapi import Depends, FastAPI, Header, Query, Request
@@ -20,6 +21,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import hippo
 from hippo.errors import HippoError, InputError
@@ -110,6 +112,23 @@ class Problem(Exception):
             self.document["detail"] = detail
 
 
+def _may(act: str) -> Any:
+    def check(request: Request) -> Caller:
+        caller: Caller = request.scope["caller"]
+        if not caller.may(act):
+            remedy = "use a token of another role: hippo serve --new-token NAME --role ROLE"
+            raise Problem(403, "not allowed", f"the role {caller.role} may not {act}", remedy=remedy)
+        return caller
+
+    return Depends(check)
+
+
+Reader = Annotated[Caller, _may("read")]
+Teller = Annotated[Caller, _may("tell")]
+Submitter = Annotated[Caller, _may("submit")]
+Decider = Annotated[Caller, _may("decide")]
+
+
 def problem_response(status: int, document: Mapping[str, Any]) -> JSONResponse:
     """A problem document."""
     return JSONResponse(dict(document), status, media_type="application/problem+json")
@@ -119,21 +138,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
     """The application of a service that has been made."""
     app = FastAPI(title="hippo", version=hippo.__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     _problems(app)
-    _limits(app, access)
-
-    def may(act: str) -> Any:
-        def check(request: Request) -> Caller:
-            caller: Caller = request.state.caller
-            if not caller.may(act):
-                raise Problem(
-                    403,
-                    "not allowed",
-                    f"the role {caller.role} may not {act}",
-                    remedy="use a token of another role: hippo serve --new-token",
-                )
-            return caller
-
-        return Depends(check)
+    app.add_middleware(Admission, access=access)
 
     async def written(function: Callable[[Any], Any]) -> Any:
         return await asyncio.wrap_future(store.write(function))
@@ -142,7 +147,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
     @app.post("/v1/jobs", status_code=201, responses=_told(200, 400, 401, 403, 409, 422))
     async def submit(
         job: Submission,
-        caller: Annotated[Caller, may("submit")],
+        caller: Submitter,
         idempotency_key: Annotated[str, Header(min_length=1, max_length=200)],
         dry_run: bool = False,
     ) -> Response:
@@ -163,7 +168,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
 
     @app.get("/v1/jobs", responses=_told(401, 403, 422))
     async def jobs(
-        caller: Annotated[Caller, may("read")],
+        caller: Reader,
         after: Annotated[str | None, Query(max_length=20)] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_PAGE)] = PAGE,
         state: Annotated[str | None, Query(max_length=16)] = None,
@@ -178,7 +183,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         return JSONResponse({"jobs": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
 
     @app.get("/v1/jobs/{name}", responses=_told(401, 403, 404))
-    async def job(name: str, caller: Annotated[Caller, may("read")]) -> Response:
+    async def job(name: str, caller: Reader) -> Response:
         """One job."""
         return JSONResponse(job_document(_job(name)))
 
@@ -190,7 +195,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         return job_of_row(row)
 
     @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(401, 403, 404, 409))
-    async def cancel(name: str, caller: Annotated[Caller, may("submit")], dry_run: bool = False) -> Response:
+    async def cancel(name: str, caller: Submitter, dry_run: bool = False) -> Response:
         """Cancel a job."""
         found = _job(name)
         if not dry_run:
@@ -202,7 +207,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
     # ----------------------------------------------------------------------------------------------------- decisions
     @app.get("/v1/decisions", responses=_told(401, 403, 422))
     async def decisions(
-        caller: Annotated[Caller, may("read")],
+        caller: Reader,
         since: Annotated[str | None, Query(max_length=20)] = None,
         job: Annotated[str | None, Query(max_length=20)] = None,
         state: Annotated[str | None, Query(max_length=16)] = None,
@@ -222,7 +227,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
 
     @app.post("/v1/decisions/{name}/{verdict}", responses=_told(401, 403, 404, 409))
     async def decide(
-        name: str, verdict: Literal["approve", "deny"], caller: Annotated[Caller, may("decide")], dry_run: bool = False
+        name: str, verdict: Literal["approve", "deny"], caller: Decider, dry_run: bool = False
     ) -> Response:
         """Say yes or no to a proposal."""
         if not dry_run:
@@ -235,9 +240,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         return JSONResponse({**decision_document(decision_of_row(row)), "dry_run": dry_run})
 
     @app.get("/v1/plans/{name}", responses=_told(304, 401, 403, 404))
-    async def plan(
-        name: str, caller: Annotated[Caller, may("read")], if_none_match: Annotated[str | None, Header()] = None
-    ) -> Response:
+    async def plan(name: str, caller: Reader, if_none_match: Annotated[str | None, Header()] = None) -> Response:
         """The plan under which a job ran: a plan file."""
         asked = sql.select(t.PLANS.c.document).where(t.PLANS.c.id == name)
         document = store.read(lambda at: at.execute(asked).scalar())
@@ -250,12 +253,12 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
 
     # --------------------------------------------------------------------------------------------------------- links
     @app.get("/v1/links", responses=_told(401, 403))
-    async def links(caller: Annotated[Caller, may("read")]) -> Response:
+    async def links(caller: Reader) -> Response:
         """What every link carries now, of what it is bought as, and in the mean of the last quarter of an hour."""
         return JSONResponse({"links": links_document(loop), "holds": loop.state.holds})
 
     @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413, 422))
-    async def telemetry(push: Push, caller: Annotated[Caller, may("tell")], dry_run: bool = False) -> Response:
+    async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
         """Measurements of links; nonsense is refused, and nothing of the push is taken."""
         now_s = loop.now_s()
         points = [checked(loop, each, at, now_s, caller.name) for at, each in enumerate(push.links)]
@@ -276,7 +279,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         return JSONResponse({"taken": 0 if dry_run else len(points)}, 202)
 
     @app.post("/v1/whatif", responses=_told(400, 401, 403, 409, 422))
-    async def whatif(job: Submission, caller: Annotated[Caller, may("read")]) -> Response:
+    async def whatif(job: Submission, caller: Reader) -> Response:
         """How long a job would wait if it came now, with an interval; nothing is taken in."""
         spec = job.told()
         checked_job = job_of(spec, "whatif", caller.name, 0.0)
@@ -287,7 +290,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
     @app.get("/v1/events", responses=_told(401, 403))
     async def events(
         request: Request,
-        caller: Annotated[Caller, may("read")],
+        caller: Reader,
         since: Annotated[int | None, Query(ge=0)] = None,
         last_event_id: Annotated[str | None, Header()] = None,
     ) -> Response:
@@ -298,7 +301,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         return StreamingResponse(_stream(store, request, begin), media_type="text/event-stream")
 
     @app.get("/v1/state", responses=_told(401, 403))
-    async def state(caller: Annotated[Caller, may("read")]) -> Response:
+    async def state(caller: Reader) -> Response:
         """What the page shows beside jobs, decisions and links."""
         return JSONResponse(state_document(loop))
 
@@ -347,34 +350,45 @@ def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"})
 
 
-def _limits(app: FastAPI, access: Access) -> None:
-    """Who asks, how much, how often."""
+class Admission:
+    """Who asks, how much, how often: before anything else looks at a request."""
 
-    @app.middleware("http")
-    async def admitted(request: Request, follow: Callable[[Request], Awaitable[Response]]) -> Response:
-        length = request.headers.get("content-length", "0")
-        if (
-            not length.isdecimal()
-            or int(length) > MOST_BODY
-            or "chunked" in request.headers.get("transfer-encoding", "")
-        ):
-            title, remedy = "too large", f"send at most {MOST_BODY // 1_000_000} MB, with its length"
-            return problem_response(413, {"type": "about:blank", "title": title, "status": 413, "remedy": remedy})
-        if request.url.path in OPEN_PATHS:
-            return await follow(request)
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        caller = access.caller(token.strip() if kind.lower() == "bearer" else request.query_params.get("token"))
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app, self.access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it."""
+        if scope["type"] != "http" or (answer := self._refused(scope)) is None:
+            await self.app(scope, receive, send)
+        else:
+            await answer(scope, receive, send)
+
+    def _refused(self, scope: Scope) -> Response | None:
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > MOST_BODY or b"transfer-encoding" in headers:
+            remedy = f"send at most {MOST_BODY // 1_000_000} MB, with its length"
+            document = {"type": "about:blank", "title": "too large", "status": 413, "remedy": remedy}
+            return problem_response(413, document)
+        if scope["path"] in OPEN_PATHS:
+            return None
+        kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if kind.lower() != "bearer" and scope["path"] == "/v1/events":  # browsers cannot say more of a stream
+            token = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token", "")
+        elif kind.lower() != "bearer":
+            token = ""
+        caller = self.access.caller(token.strip())
         if caller is None:
             told = {"title": "no such token", "detail": "Authorization: Bearer TOKEN is missing or wrong"}
             remedy = "use the token that 'hippo serve' wrote beside its store, or ask for one"
             found = problem_response(401, {"type": "about:blank", **told, "status": 401, "remedy": remedy})
             found.headers["WWW-Authenticate"] = "Bearer"
             return found
-        if not access.allows(caller):
+        if not self.access.allows(caller):
             told = {"title": "too many requests", "remedy": "ask less often"}
             return problem_response(429, {"type": "about:blank", **told, "status": 429})
-        request.state.caller = caller
-        return await follow(request)
+        scope["caller"] = caller
+        return None
 
 
 def _problems(app: FastAPI) -> None:

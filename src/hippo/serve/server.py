@@ -65,7 +65,7 @@ class ServiceTerms:
 
 
 @dataclass(eq=False)
-class Clock:
+class ServiceClock:
     """Seconds since 1970 that never go back and never jump: the machine's when the service begins, not before what the
     store has seen, then counted."""
 
@@ -120,7 +120,7 @@ class Service:
         try:
             seen = store.read(lambda at: kept(at, CLOCK))
             before_s, epoch_s = (float(each) for each in seen.decode().split()) if seen else (0.0, time.time())
-            clock = Clock(max(time.time(), before_s))
+            clock = ServiceClock(max(time.time(), before_s))
             if not seen:
                 store.write(lambda at: keep(at, CLOCK, f"{epoch_s!r} {epoch_s!r}".encode(), epoch_s)).result()
             beside = _token_file(store)

@@ -173,6 +173,7 @@ class Store:
 
 
 def engine_of(url: str) -> Engine:
+    """How an address is reached; ``InputError``: it is none."""
     remedy = "write sqlite:///PATH or postgresql://USER@HOST/DATABASE"
     try:
         address = sql.make_url(url)

@@ -23,6 +23,7 @@ class _Now:
         self.store, self.loop = store, loop
 
     def collect(self) -> list[Metric]:
+        """All figures, read when they are asked for."""
         loop, state = self.loop, self.loop.state
         jobs = GaugeMetricFamily("hippo_jobs", "Jobs by state.", labels=["state"])
         try:

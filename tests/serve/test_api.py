@@ -1,0 +1,226 @@
+"""The addresses, asked as a client would: what is told, what is refused, and how."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from hippo.errors import InputError
+from hippo.serve.access import AGENT, VIEWER, Access, made
+from hippo.serve.api import application
+from hippo.serve.backups import backup, restore
+from hippo.serve.store import Store
+
+from .worlds import JOB, Clock, Served, url
+
+
+@dataclass
+class Asked:
+    served: Served
+    http: TestClient
+    tokens: dict[str, str]
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    clock = Clock()
+    served = Served.of(url(tmp_path), clock)
+    tokens = {role: made(served.store, role, role, clock()) for role in ("viewer", "agent", "operator")}
+    app = application(served.store, served.loop, Access(served.store))
+    with TestClient(app, headers={"Authorization": f"Bearer {tokens['operator']}"}) as http:
+        yield Asked(served, http, tokens)
+    served.close()
+
+
+def submit(asked: Asked, key: str = "one", **spec: object):
+    return asked.http.post("/v1/jobs", json={**JOB, **spec}, headers={"Idempotency-Key": key})
+
+
+def test_a_job_from_submission_to_its_end(asked: Asked):
+    answer = submit(asked)
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == "/v1/jobs/j1"
+    assert answer.json()["state"] == "queued"
+    asked.served.turn()
+    assert asked.http.get("/v1/jobs/j1").json()["state"] == "running"
+    (decision,) = asked.http.get("/v1/decisions").json()["decisions"]
+    assert decision["why"]["cause"]
+    assert asked.http.get("/v1/decisions", params={"job": "j2"}).json()["decisions"] == []
+    asked.served.turn(20000.0)
+    assert asked.http.get("/v1/jobs", params={"state": "done"}).json()["jobs"][0]["id"] == "j1"
+
+
+def test_a_submission_that_is_sent_again_is_one_job(asked: Asked):
+    first, again = submit(asked), submit(asked)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    other = submit(asked, tokens=2e9)
+    assert other.status_code == 409
+    assert other.headers["content-type"] == "application/problem+json"
+    assert other.json()["remedy"]
+    assert len(asked.http.get("/v1/jobs").json()["jobs"]) == 1
+
+
+def test_pages_of_jobs(asked: Asked):
+    for number in range(7):
+        submit(asked, key=str(number))
+    page = asked.http.get("/v1/jobs", params={"limit": 3}).json()
+    assert [each["id"] for each in page["jobs"]] == ["j1", "j2", "j3"]
+    page = asked.http.get("/v1/jobs", params={"limit": 5, "after": page["next"]}).json()
+    assert [each["id"] for each in page["jobs"]] == ["j4", "j5", "j6", "j7"]
+    assert page["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "said"),
+    [
+        ({"tokens": "many"}, 422, "tokens"),
+        ({"colour": "red"}, 422, "colour"),
+        ({"least": 32, "most": 8}, 400, "more than its most"),
+        ({"actuator": "pigeon"}, 400, "name paper"),
+        ({"kind": "deploy"}, 400, "only training has tokens"),
+    ],
+)
+def test_a_job_that_is_none_is_refused_with_the_remedy(asked: Asked, spec: dict, status: int, said: str):
+    answer = submit(asked, **spec)
+    assert answer.status_code == status
+    found = answer.json()
+    assert said in json.dumps(found)
+    assert found["remedy"]
+    assert asked.http.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_without_a_key_a_body_or_a_token(asked: Asked):
+    assert asked.http.post("/v1/jobs", json=JOB).status_code == 422
+    wrong = asked.http.get("/v1/jobs", headers={"Authorization": "Bearer nobody"})
+    assert (wrong.status_code, wrong.json()["title"]) == (401, "no such token")
+    large = asked.http.post("/v1/telemetry", content=b" " * 4_000_001)
+    assert large.status_code == 413
+    assert asked.http.get("/v1/pigeons").status_code == 404
+    assert asked.http.put("/v1/jobs").status_code == 405
+    for path in ("/v1/jobs/j99", "/v1/jobs/pigeon", "/v1/plans/none"):
+        found = asked.http.get(path)
+        assert (found.status_code, found.headers["content-type"]) == (404, "application/problem+json")
+
+
+@pytest.mark.parametrize("role", [VIEWER, AGENT])
+def test_roles(asked: Asked, role: str):
+    asked.http.headers["Authorization"] = f"Bearer {asked.tokens[role]}"
+    assert asked.http.get("/v1/jobs").status_code == 200
+    assert submit(asked).status_code == 403
+    assert asked.http.post("/v1/telemetry", json={"links": []}).status_code == (202 if role == AGENT else 403)
+
+
+def test_nonsense_of_links_is_refused_whole(asked: Asked):
+    one, two = asked.served.loop.site.live.site.domains[:2]
+    right = {"from": one, "to": two, "gbps": 1.0, "latency_ms": 20.0}
+    wrong = (
+        ({"from": "mars"}, "no such domain"),
+        ({"gbps": 1e5}, "times what is bought"),
+        ({"to": one}, "no such link"),
+        ({"time_s": 1e10}, "lies"),
+    )
+    for values, said in wrong:
+        answer = asked.http.post("/v1/telemetry", json={"links": [right, {**right, **values}]})
+        assert answer.status_code == 400
+        assert said in answer.json()["detail"]
+    for value in (-1.0, "NaN", None):
+        assert asked.http.post("/v1/telemetry", json={"links": [{**right, "gbps": value}]}).status_code == 422
+    assert asked.http.get("/v1/links").json()["links"][0]["measured_s"] is None
+    assert asked.http.post("/v1/telemetry", json={"links": [right]}).json() == {"taken": 1}
+    asked.served.turn()
+    (found,) = [
+        each for each in asked.http.get("/v1/links").json()["links"] if (each["from"], each["to"]) == (one, two)
+    ]
+    assert (found["gbps"], found["latency_ms"]) == (1.0, pytest.approx(20.0))
+
+
+def test_what_a_job_would_wait(asked: Asked):
+    empty = asked.http.post("/v1/whatif", json=JOB).json()
+    assert empty["expected_wait_s"] == 0.0
+    for number in range(12):
+        submit(asked, key=str(number), least=16, tokens=1e10)
+    asked.served.turn()
+    found = asked.http.post("/v1/whatif", json={**JOB, "least": 16}).json()
+    low, high = found["interval_s"]
+    assert low <= found["expected_wait_s"] <= high
+    assert len(asked.http.get("/v1/jobs").json()["jobs"]) == 12  # nothing was taken in
+    assert asked.http.post("/v1/whatif", json={**JOB, "least": 4096, "most": 4096}).status_code == 400
+
+
+def test_cancelled(asked: Asked):
+    submit(asked)
+    asked.served.turn()
+    assert asked.http.delete("/v1/jobs/j1", params={"dry_run": True}).json()["dry_run"]
+    asked.served.turn(1.0)
+    assert asked.http.get("/v1/jobs/j1").json()["state"] == "running"
+    assert asked.http.delete("/v1/jobs/j1").status_code == 202
+    asked.served.turn(1.0)
+    assert asked.http.get("/v1/jobs/j1").json()["state"] == "cancelled"
+    assert asked.http.delete("/v1/jobs/j1").status_code == 409
+
+
+def test_what_watches_it(asked: Asked):
+    asked.served.turn()
+    assert asked.http.get("/healthz").text == "ok\n"
+    assert asked.http.get("/readyz").text == "ready\n"
+    asked.served.clock.now_s += 60.0
+    assert asked.http.get("/readyz").status_code == 503
+    text = asked.http.get("/metrics").text
+    assert "hippo_turns_total 1.0" in text
+    assert 'hippo_actuator_up{actuator="paper"} 1.0' in text
+    document = asked.http.get("/openapi.json").json()
+    wanted = {
+        "/v1/jobs": {"get", "post"},
+        "/v1/jobs/{name}": {"get", "delete"},
+        "/v1/plans/{name}": {"get"},
+        "/v1/decisions": {"get"},
+        "/v1/decisions/{name}/{verdict}": {"post"},
+        "/v1/links": {"get"},
+        "/v1/telemetry": {"post"},
+        "/v1/whatif": {"post"},
+        "/v1/events": {"get"},
+    }
+    assert {path: set(document["paths"][path]) for path in wanted} == wanted
+    page = asked.http.get("/")
+    assert "Content-Security-Policy" in page.headers
+    assert "<title>hippo" in page.text
+
+
+def test_a_backup_is_restored_whole(asked: Asked, tmp_path: Path):
+    submit(asked)
+    asked.served.turn()
+    counts = backup(asked.served.store.url, tmp_path / "backup.gz")
+    assert counts["jobs"] == counts["decisions"] == counts["orders"] == 1
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    assert restore(other, tmp_path / "backup.gz") == counts
+    assert backup(other, tmp_path / "again.gz") == counts
+    first, second = (gzip.decompress((tmp_path / name).read_bytes()) for name in ("backup.gz", "again.gz"))
+    assert first == second
+    with pytest.raises(InputError, match="holds something already"):
+        restore(other, tmp_path / "backup.gz")
+    lines = first.splitlines(keepends=True)
+    (tmp_path / "torn.gz").write_bytes(gzip.compress(b"".join(lines[:-1])))
+    with pytest.raises(InputError, match="is not whole"):
+        restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "torn.gz")
+
+
+def test_stores_that_cannot_be_served(tmp_path: Path):
+    first = Store(url(tmp_path))
+    with pytest.raises(InputError, match="another service owns it"):
+        Store(url(tmp_path))
+    import sqlalchemy as sql
+
+    first.write(lambda at: at.execute(sql.text("UPDATE alembic_version SET version_num = 'ninth'"))).result()
+    first.close()
+    with pytest.raises(InputError, match=r"of a later version \(ninth\)"):
+        Store(url(tmp_path))
+    for wrong in ("mysql://somewhere/db", "store.db", "sqlite://", "sqlite:////no/such/folder/x.db"):
+        with pytest.raises(InputError, match="To fix"):
+            Store(wrong)
