@@ -11,7 +11,7 @@ from hippo.decide.local_sgd import if_allowed, in_every_domain
 from hippo.plan.check import check
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.planners.base import Proposal, Status
-from hippo.planners.baselines.diloco import PERIOD
+from hippo.problem.outer_step import OuterStep
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.score.judge import evaluate, judge
@@ -62,7 +62,7 @@ def test_the_answer_is_the_replicated_plan_scored_by_the_judge(worlds, problem):
     nobody = Silent()
     found = if_allowed(decided(problem, worlds.across_plan(WAVES), worlds.alone_plan(WAVES)), nobody, 0)
     assert nobody.asked == 0
-    assert found.plan.sync == Sync("local_sgd", PERIOD)
+    assert found.plan.sync == Sync("local_sgd", OuterStep().every)
     assert found.score == evaluate(replace(problem, allow_local_sgd=True), found.plan)
     # three waves in a, two in b, and next to nothing between them: what a alone takes for three waves
     three = replace(problem, workload=replace(problem.workload, global_batch=3))
@@ -77,7 +77,7 @@ def test_a_data_parallel_runner_up_averages_instead(worlds, problem):
     other = Stage("b", (0, 6), 1, 1, ("b/0/0",))
     parallel = Plan((Pipeline(stages, 3), Pipeline((other,), 2)), micro_batch=1)
     found = if_allowed(decided(problem, worlds.across_plan(WAVES), parallel), Silent(), 0)
-    assert found.plan == replace(parallel, sync=Sync("local_sgd", PERIOD))
+    assert found.plan == replace(parallel, sync=Sync("local_sgd", OuterStep().every))
 
 
 def test_a_planner_is_asked_where_nothing_can_be_turned(worlds, problem):

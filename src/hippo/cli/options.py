@@ -51,6 +51,10 @@ AllReduce = Annotated[
 AllowLocalSgd = Annotated[
     bool, typer.Option("--allow-local-sgd", help="Let plans compete that average parameters every H steps.")
 ]
+OuterStepText = Annotated[
+    str | None,
+    typer.Option("--outer-step", metavar="H[,P[,D[,BITS]]]", help="Of local SGD: period, fragments, delay, bits."),
+]
 AllowCompression = Annotated[
     bool, typer.Option("--allow-compression", help="Let everybody send eight bits between domains.")
 ]

@@ -16,6 +16,7 @@ from hippo.cli.options import (
     GlobalBatch,
     Json,
     ModelName,
+    OuterStepText,
     Planner,
     Precision,
     ProfileFile,
@@ -53,6 +54,7 @@ class Question:
     profile: ProfileFile = None
     uniform_cuts: Annotated[bool, typer.Option("--uniform-cuts", help="Cut into equal numbers of blocks only.")] = False
     allow_local_sgd: AllowLocalSgd = False
+    outer_step: OuterStepText = None
     allow_compression: AllowCompression = False
     balance_delta: Annotated[
         float | None, typer.Option(metavar="D", help="Most (longest - shortest) / mean of the domains' compute times.")
@@ -83,6 +85,7 @@ class Question:
             profile=self.profile,
             uniform_cuts=self.uniform_cuts,
             allow_local_sgd=self.allow_local_sgd,
+            outer_step=self.outer_step,
             allow_compression=self.allow_compression,
             balance_delta=self.balance_delta,
             bandwidth_floor_gbps=self.bandwidth_floor,

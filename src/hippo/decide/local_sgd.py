@@ -13,7 +13,7 @@ from dataclasses import replace
 from hippo.decide.decision import Decision
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.planners.base import Planner, Proposal, Status, Stop, answer_of
-from hippo.planners.baselines.diloco import NOTES, PERIOD
+from hippo.planners.baselines.diloco import NOTES
 from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.problem import Problem
@@ -52,7 +52,7 @@ def _turned(decision: Decision) -> Iterator[Plan]:
         if len(plan.domains) == 1:
             plan = in_every_domain(decision.problem, plan)
         if len({pipeline.domains for pipeline in plan.pipelines}) > 1:
-            yield replace(plan, sync=Sync("local_sgd", PERIOD))
+            yield replace(plan, sync=Sync.outer(decision.problem.outer_step))
 
 
 def in_every_domain(problem: Problem, plan: Plan) -> Plan:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, Stage
+from hippo.problem.outer_step import flaws
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import cuts_are_uniform, tp_refusal
 
@@ -248,6 +249,15 @@ def _choices(problem: Problem, plan: Plan) -> Iterator[Violation]:
     if plan.sync.method == "allreduce" and plan.sync.every != 1:
         message = f"replicas that sum gradients agree every step, not every {plan.sync.every}"
         yield Violation("sync", "sync.every", message)
+    streamed = plan.sync.fragments, plan.sync.delay, plan.sync.bits
+    if plan.sync.method == "allreduce" and any(streamed[1:] + (streamed[0] > 1,)):
+        yield Violation("sync", "sync", "fragments, delay and bits belong to the method local_sgd")
+    elif plan.sync.method == "local_sgd":
+        for message, _ in flaws(plan.sync.every, *streamed):
+            yield Violation("outer step", "sync", message)
+        if plan.sync.fragments > problem.model.num_layers:
+            message = f"{plan.sync.fragments} fragments of {problem.model.num_layers} layers"
+            yield Violation("outer step", "sync.fragments", message)
     if problem.uniform_cuts:
         for p, pipeline in enumerate(plan.pipelines):
             cuts = [stage.layers for stage in pipeline.stages]
@@ -462,6 +472,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "not allowed": "allow it, or write compression: []",
         "all-reduce": "write what was asked for, or ask for --all-reduce auto",
         "sync": "write every: 1, or the method local_sgd",
+        "outer step": "let fragments divide every, delay stay below every / fragments, and bits be 4, 8, 16 or 32",
         "uniform cuts": "cut into stages of equally many blocks, or do not ask for uniform cuts",
         "profile": "use what the profile measures, or measure more",
         "relay": "relay between two domains through a third that has links from the one and to the other",

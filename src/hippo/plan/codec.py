@@ -30,6 +30,7 @@ from hippo.problem.runtimes import ALL_REDUCE, RECOMPUTE, SHARDING
 from hippo.problem.table import Table, open_table
 
 VERSION = 1
+STREAMED = ("fragments", "delay", "bits")
 
 _TOP = (
     *("hippo_plan", "problem", "pipelines", "micro_batch", "precision", "recompute", "sharding", "sequence_parallel"),
@@ -66,7 +67,8 @@ def plan_to_document(problem: Problem, plan: Plan) -> dict[str, Any]:
         "schedule": schedule,
         "relays": [{"from": relay.source, "to": relay.destination, "via": relay.via} for relay in plan.relays],
         "compression": [{"from": c.source, "to": c.destination, "kind": c.kind} for c in plan.compression],
-        "sync": {"method": plan.sync.method, "every": plan.sync.every, "all_reduce": plan.sync.all_reduce},
+        "sync": {"method": plan.sync.method, "every": plan.sync.every, "all_reduce": plan.sync.all_reduce}
+        | {name: getattr(plan.sync, name) for name in STREAMED if getattr(plan.sync, name) != getattr(Sync(), name)},
     }
 
 
@@ -218,9 +220,12 @@ def _sync(table: Table, usual: str) -> Sync:
     """``usual``: how sums go where the file does not say it: as the problem's runtime has it."""
     if not table.has("sync"):
         return Sync(all_reduce=usual)
-    row = table.table("sync", known=("method", "every", "all_reduce"))
+    row = table.table("sync", known=("method", "every", "all_reduce", *STREAMED))
     return Sync(
         row.choice("method", SYNC, default="allreduce"),
         row.integer("every", default=1),
         row.choice("all_reduce", ALL_REDUCE, default=usual),
+        row.integer("fragments", default=1),
+        row.integer("delay", default=0, least=0),
+        row.integer("bits", default=0, least=0),
     )

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hippo.problem.outer_step import OuterStep
+
 SYNC = ("allreduce", "local_sgd")
 WITH_ORDER = "best"  # the schedule whose order stands in the plan
 
@@ -99,6 +101,22 @@ class Sync:
     method: str = "allreduce"
     every: int = 1
     all_reduce: str = "two-level"
+    fragments: int = 1  # local SGD: averaged one after the other, evenly over ``every`` steps (Streaming DiLoCo)
+    delay: int = 0  # local SGD: steps between the beginning of an average and its use
+    bits: int = 0  # local SGD: of a parameter on its way; 0: as gradients
+
+    @classmethod
+    def outer(cls, step: OuterStep) -> Sync:
+        """Local SGD with such an outer step."""
+        return cls("local_sgd", step.every, fragments=step.fragments, delay=step.delay, bits=step.bits)
+
+    def sent_share(self, bytes_per_parameter: float) -> float:
+        """Of what gradients of all parameters take, sent per step in the mean."""
+        return (self.bits / 8 / bytes_per_parameter if self.bits else 1.0) / self.every
+
+    def awaited_share(self, bytes_per_parameter: float) -> float:
+        """Of it, what a step waits for at least: nothing where averages may be late."""
+        return 0.0 if self.delay else self.sent_share(bytes_per_parameter)
 
 
 @dataclass(frozen=True)

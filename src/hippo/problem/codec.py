@@ -21,6 +21,7 @@ from hippo.problem.cluster_yaml import PRECISIONS, cluster_from_document, cluste
 from hippo.problem.config_json import MAX_BLOCKS
 from hippo.problem.model import Attention, Experts, FeedForward, LatentAttention, Layer, LayerKind, Model
 from hippo.problem.objective import OBJECTIVES, Objective
+from hippo.problem.outer_step import OuterStep
 from hippo.problem.problem import Problem
 from hippo.problem.profile import profile_from_document, profile_to_document
 from hippo.problem.runtimes import ALL_REDUCE, OTHER_NAMES, RUNTIMES
@@ -47,6 +48,8 @@ def problem_to_document(problem: Problem) -> dict[str, object]:
     }
     if problem.allow_compression:
         document["allow_compression"] = True
+    if problem.outer_step != OuterStep():
+        document["outer_step"] = _plain(problem.outer_step)
     if problem.compression_worth is not None:
         document["compression_worth"] = problem.compression_worth
     if problem.profile is not None:
@@ -104,7 +107,15 @@ def problem_from_document(document: object, *, source: str, place: str = "proble
         allow_compression=table.flag("allow_compression", default=False),
         compression_worth=table.number("compression_worth", default=None),
         all_reduce=table.choice("all_reduce", ("auto", *ALL_REDUCE), default="auto"),
+        outer_step=_outer_step(table),
     )
+
+
+def _outer_step(table: Table) -> OuterStep:
+    if not table.has("outer_step"):
+        return OuterStep()
+    row, usual = table.table("outer_step", known=[field.name for field in fields(OuterStep)]), OuterStep()
+    return OuterStep(*(row.integer(each.name, default=getattr(usual, each.name), least=0) for each in fields(usual)))
 
 
 def _named(table: Table, key: str, known: Mapping[str, _Record]) -> _Record | None:

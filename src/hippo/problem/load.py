@@ -18,6 +18,7 @@ from hippo.problem.document import parse_json, parse_yaml
 from hippo.problem.links import Trace
 from hippo.problem.model import Model
 from hippo.problem.objective import objective_from_text
+from hippo.problem.outer_step import OuterStep, outer_step_from_text
 from hippo.problem.problem import Problem, check_agrees, check_compresses
 from hippo.problem.profile import Profile, check_profile, profile_from_document
 from hippo.problem.runtimes import ALL_REDUCE, name_of, runtime_of
@@ -46,6 +47,7 @@ def load_problem(
     allow_compression: bool = False,
     compression_worth: float | None = None,
     all_reduce: str = "auto",
+    outer_step: str | None = None,
     balance_delta: float | None = None,
     bandwidth_floor_gbps: float | None = None,
 ) -> Problem:
@@ -75,6 +77,8 @@ def load_problem(
         trained; what a token trained so is worth against one that is not (0 to 1), needed where work is counted.
     all_reduce
         How replicas of several domains sum: ``two-level``, ``ring``, or ``auto``: what sends less of what there is.
+    outer_step
+        Of local SGD: steps between two averages, fragments, steps late, bits (``"100,8,1,4"``).
     balance_delta, bandwidth_floor_gbps
         Constraints: most relative spread of the domains' compute; slowest link that may be cut across.
 
@@ -88,6 +92,8 @@ def load_problem(
         raise UnknownNameError("all-reduce", str(all_reduce)[:60], ("auto", *ALL_REDUCE), source="--all-reduce")
     check_compresses(runtime_of(runtime), allow_compression)
     check_agrees(runtime_of(runtime), allow_local_sgd=allow_local_sgd, all_reduce=all_reduce)
+    if outer_step is not None and not allow_local_sgd:
+        raise InputError("is local SGD's", source="--outer-step", value=outer_step, remedy="add --allow-local-sgd")
     the_model, the_cluster = load_model(model), load_cluster(cluster)
     measured = None if profile is None else load_profile(profile)
     if measured is not None:
@@ -106,6 +112,7 @@ def load_problem(
         allow_compression=allow_compression,
         compression_worth=compression_worth,
         all_reduce=all_reduce,
+        outer_step=OuterStep() if outer_step is None else outer_step_from_text(outer_step),
     )
 
 

@@ -9,6 +9,7 @@ from hippo.problem.cluster import Cluster, Link
 from hippo.problem.cluster_yaml import MAX_GBPS
 from hippo.problem.model import Model
 from hippo.problem.objective import Objective
+from hippo.problem.outer_step import OuterStep
 from hippo.problem.profile import Profile
 from hippo.problem.runtimes import RUNTIMES, Runtime, name_of, runtime_of
 from hippo.problem.workload import Workload
@@ -30,6 +31,7 @@ class Problem:
     allow_compression: bool = False  # what crosses domains may be sent in eight bits, which changes what is trained
     compression_worth: float | None = None  # of a token trained so, where work is counted; None: nobody said it
     all_reduce: str = "auto"  # two-level, ring, auto: how replicas of several domains sum
+    outer_step: OuterStep = OuterStep()  # of local SGD, where it is allowed
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runtime", name_of(self.runtime))

@@ -10,7 +10,7 @@ from hippo.cost.calibration import uncalibrated
 from hippo.decide import wording
 from hippo.decide.decision import GIVEN, PlannerRow
 from hippo.decide.wording import between, capital, count, gb, interval_text, listed, number, percent, seconds
-from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.problem.problem import Problem
 from hippo.score.interval import assumed_span, has_experts, interval_of
 from hippo.score.score import Score
@@ -115,9 +115,17 @@ def settings(plan: Plan) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
+def outer_text(sync: Sync) -> str:
+    """``100 steps, in 8 fragments, 1 step late, in 4 bits``: what is usual is not said."""
+    told = [count(sync.every, "step")]
+    told += [f"in {sync.fragments} fragments"] if sync.fragments > 1 else []
+    told += [f"{count(sync.delay, 'step')} late"] if sync.delay else []
+    return ", ".join(told + ([f"in {sync.bits} bits"] if sync.bits else []))
+
+
 def _agreement(plan: Plan) -> str:
     if plan.sync.method == "local_sgd":
-        return f"local SGD, every {count(plan.sync.every, 'step')}"
+        return f"local SGD, every {outer_text(plan.sync)}"
     held = ((layer, stage.domain) for line in plan.pipelines for stage in line.stages for layer in range(*stage.layers))
     spans = len(set(held)) > max(stage.layers[1] for line in plan.pipelines for stage in line.stages)
     ways = {"two-level": " on two levels", "ring": " around one ring"}

@@ -166,6 +166,9 @@ def _check_plan(job: RunJob, source: str) -> None:
     plan, stand_in = job.plan, job.options.stand_in
     limits: list[tuple[bool, str, object, str]] = [
         (bool(plan.relays), "relays", len(plan.relays), "plan without relays"),
+        (plan.sync.fragments > 1, "sync.fragments", plan.sync.fragments, "take one fragment"),
+        (plan.sync.delay > 0, "sync.delay", plan.sync.delay, "take 0, and run it with --outer-late"),
+        (plan.sync.bits > 0, "sync.bits", plan.sync.bits, "leave it out"),
     ]
     if plan.sync.method == "local_sgd" and job.options.outer_late >= plan.sync.every:
         remedy = f"give fewer than the {plan.sync.every} steps between two sums"

@@ -218,6 +218,8 @@ def ring_s(carried: NDArray[np.float64], delayed: NDArray[np.float64], sends: in
 def _shared_layers(replicas: Replicas) -> dict[tuple[int, ...], float]:
     """Gradient bytes of the layers that each set of ranks shares, in layer order."""
     bytes_per_parameter = replicas.cost.problem.workload.gradient_bytes_per_parameter
+    if replicas.plan.sync.bits:
+        bytes_per_parameter = replicas.plan.sync.bits / 8
     shared: dict[tuple[int, ...], float] = {}
     for layer, ranks in zip(replicas.cost.problem.model.layers, map(tuple, replicas.owner.T.tolist()), strict=True):
         shared[ranks] = shared.get(ranks, 0.0) + layer.parameters * bytes_per_parameter

@@ -23,6 +23,7 @@ from hippo.simulate.agree import Replicas, sync_groups, wan_gather
 from hippo.simulate.costs import Costs, chunk_layers, costs, lanes_face, layout, nodes, shared_nodes
 from hippo.simulate.program import Program
 from hippo.simulate.routes import Routes
+from hippo.simulate.streamed import streamed
 from hippo.simulate.transport.carried import controlled
 
 Floats = NDArray[np.float64]
@@ -73,7 +74,8 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
         messages=problem.rules.messages,
     )
     transport = problem.rules.transport.controlled(problem.cluster.congestion)
-    return controlled(program, transport) if transport.congestion.control else program
+    program = controlled(program, transport) if transport.congestion.control else program
+    return streamed(program, plan.sync) if plan.sync.delay else program
 
 
 def reordered(program: Program, problem: Problem, plan: Plan) -> Program:

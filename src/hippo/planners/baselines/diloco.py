@@ -15,20 +15,21 @@ from hippo.planners.placement import place
 from hippo.planners.recipe import Recipe, powers_of_two
 from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Domain
+from hippo.problem.outer_step import OuterStep
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
 
-PERIOD = 500  # inner steps between two outer steps: the paper's default (section 3, H = 500)
 SCANNED = (60, 600, 6000)  # layouts of a domain among which recipes that all share are looked for; more if none is
 TRIED = 8
 FINEST = 16  # where the batch does not divide, a share is dealt in grains of about 1/16 of it
 NOTES = (
-    f"Local SGD changes the optimizer: replicas average every {PERIOD} steps (AdamW inside, Nesterov outside).",
+    f"Local SGD changes the optimizer: replicas average every {OuterStep().every} steps, or as --outer-step says "
+    "(AdamW inside, Nesterov outside).",
     "Published penalty in evaluation loss against data parallelism (Charles et al. 2025, tables 4 and 5, H = 30): "
     "-0.2 % with 2 replicas, +0.2 % (4B parameters) to +0.3 % (10B) with 4, +1.1 % (2.4B) with 8; none is published "
     "for H = 500 at this size. The step time counts none of it.",
-    "Left out: the outer optimizer's copy of the parameters and momentum are taken to lie in host memory; no quantised "
-    "or streamed fragments (Streaming DiLoCo), no asynchronous replicas.",
+    "Left out: the outer optimizer's copy of the parameters and momentum are taken to lie in host memory; no "
+    "asynchronous replicas.",
 )
 
 
@@ -59,7 +60,7 @@ def _plans(problem: Problem, reject: Reject) -> Iterator[Plan]:
             break
     for key in sorted(shared, key=lambda key: max(layouts[key].seconds for layouts in replicas)):
         chosen = [layouts[key] for layouts in replicas]
-        recipe = replace(chosen[0].recipe, sync=Sync("local_sgd", PERIOD))
+        recipe = replace(chosen[0].recipe, sync=Sync.outer(problem.outer_step))
         yield recipe.plan(problem, place(problem.cluster, [inside.sketch for inside in chosen]))
 
 

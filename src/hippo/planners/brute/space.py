@@ -42,7 +42,6 @@ class Space:
     relays: bool = True
     tp_across_nodes: bool = True
     most_chunks: int = 1  # of layers per rank, interleaved
-    average_every: int = 500  # steps between two averages of local SGD, where the problem allows it
 
 
 @dataclass(frozen=True)
@@ -310,7 +309,7 @@ def _pairs(sketches: Set, *, closed: bool) -> list[tuple[str, str]]:
 def syncs(problem: Problem, space: Space, sketches: Set) -> tuple[Sync, ...]:
     """How the replicas may agree."""
     local = problem.allow_local_sgd and problem.rules.local_sgd and len(sketches) > 1
-    return (Sync(), Sync("local_sgd", space.average_every)) if local else (Sync(),)
+    return (Sync(), Sync.outer(problem.outer_step)) if local else (Sync(),)
 
 
 def arrangements(sketches: Set) -> Iterator[Set]:

@@ -13,7 +13,6 @@ from itertools import combinations
 from math import inf
 
 from hippo.plan.plan import Plan, Sync
-from hippo.planners.baselines.diloco import PERIOD
 from hippo.planners.effort import Effort
 from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.chains import WAITS, search_chains, search_without
@@ -82,7 +81,7 @@ class DomainReplanner:
         field = Field(problem, self.field.tables, tried, ordered=self.field.ordered, only=only)
         fields = [] if local_sgd else [field]
         if problem.allow_local_sgd and field.rules.local_sgd:
-            fields.append(replace(field, sync=Sync("local_sgd", PERIOD), ordered=EVERY, _cache={}))
+            fields.append(replace(field, sync=Sync.outer(problem.outer_step), ordered=EVERY, _cache={}))
         for candidate in [each for found in self.known.values() for each in found]:
             if self._admits(candidate, only, local_sgd):
                 tried.play(candidate)

@@ -19,7 +19,6 @@ from hippo.plan.plan import Sync
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.baselines.crosspipe import CrossPipe
 from hippo.planners.baselines.diloco import NOTES as LOCAL_SGD_NOTES
-from hippo.planners.baselines.diloco import PERIOD
 from hippo.planners.baselines.dtfm import Dtfm
 from hippo.planners.baselines.sailor import Sailor
 from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
@@ -178,7 +177,7 @@ def _fields(problem: Problem, tried: Tried) -> list[Field]:
     """The problem with replicas that agree every step and, where the user allows it, with local SGD."""
     field = Field.of(problem, tried)
     if problem.allow_local_sgd and field.rules.local_sgd:
-        return [field, replace(field, sync=Sync("local_sgd", PERIOD), _cache={})]
+        return [field, replace(field, sync=Sync.outer(problem.outer_step), _cache={})]
     return [field]
 
 
@@ -305,9 +304,7 @@ def _least_of_unlike(field: Field) -> float:
     for n in range(2, len(kinds) + 1):
         for groups in range(2, n + 1):
             share = 2 * (groups - 1) / groups * slowest_border(either, groups, 1)
-            agree = (
-                field.tables.gradient_bytes * field.tables.blocks_share * share / field.sync.every / (n - groups + 1)
-            )
+            agree = field.tables.gradient_bytes * field.tables.blocks_share * share * field.awaited / (n - groups + 1)
             compute = batch / speed[n - 1]
             least = min(least, agree / -np.expm1(-agree / compute) if 0 < agree < np.inf else compute + agree)
     return least

@@ -90,6 +90,11 @@ class Field:
         """Limits of the runtime."""
         return self.problem.rules
 
+    @property
+    def awaited(self) -> float:
+        """Of the bytes of all gradients, what a step waits for at least."""
+        return self.sync.awaited_share(self.problem.workload.gradient_bytes_per_parameter)
+
     @cached_property
     def layouts(self) -> tuple[list[DomainLayout], ...]:
         """Layouts of every kind of domain."""
@@ -150,11 +155,11 @@ class Field:
 
     def sync_s(self, way: DomainWay) -> Floats:
         """(n,) seconds in which the groups would agree on the whole model over the ring of each position."""
-        return (self.tables.gradient_bytes * way.sync_pace + way.sync_s) / self.sync.every
+        return self.carried_s(way) + (0.0 if self.sync.delay else way.sync_s / self.sync.every)
 
     def carried_s(self, way: DomainWay) -> Floats:
         """(n,) of them those in which links carry, without latencies."""
-        return self.tables.gradient_bytes * way.sync_pace / self.sync.every
+        return self.tables.gradient_bytes * way.sync_pace * self.awaited
 
     def tail_s(self, way: DomainWay) -> float:
         """Seconds after the first stage is done: tied embeddings in two domains."""
@@ -172,7 +177,8 @@ class Field:
     def least_egress_usd(self, way: DomainWay) -> float:
         """Least price of what the groups send in a step: activations and gradients over borders, and the agreement."""
         borders = 2.0 * self.problem.workload.global_batch * self.wave_bytes * (way.span - 1)
-        agreed = 2.0 * (way.groups - 1) * self.tables.gradient_bytes / self.sync.every
+        agreed = 2.0 * (way.groups - 1) * self.tables.gradient_bytes
+        agreed *= self.sync.sent_share(self.problem.workload.gradient_bytes_per_parameter)
         return self.least_usd_per_byte * (borders + agreed)
 
     @cached_property
