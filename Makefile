@@ -9,7 +9,7 @@ DEV := .venv/.dev
 MODEL ?= llama-3-70b
 CLUSTER ?= four-hubs
 
-.PHONY: help run compare test test-all check format bench docs clean
+.PHONY: help run compare test test-all check format bench demo docs clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -39,6 +39,9 @@ format: $(DEV) ## put the code into its form
 
 bench: $(DEV) ## print the figures of results/figures.md, one table each
 	@$(BIN)/hippo bench
+
+demo: $(DEV) ## a service in an emulated WAN with real training jobs: a link collapses, layers move; opens its page
+	@$(BIN)/hippo serve --demo out/demo
 
 docs: $(DEV) ## build the site with search: out/site/index.html
 	@$(BIN)/mkdocs build --quiet

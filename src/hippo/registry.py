@@ -126,6 +126,7 @@ LIVE_SCHEDULERS: Mapping[str, str] = {"hi_ppo": "hippo.jobs.joint.hi_ppo.online:
 
 ACTUATORS: Mapping[str, str] = {
     "paper": "hippo.serve.actuators.paper:Paper",
+    "own": "hippo.serve.actuators.own:Own",
 }
 """Who carries out what ``hippo serve`` decides: classes of the form ``serve.actuators.base.Actuator``."""
 

@@ -36,6 +36,10 @@ class Choice:
     tls_cert: Annotated[str, typer.Option(metavar="PEM", help="Certificate.", show_default="no TLS")] = ""
     tls_key: Annotated[str, typer.Option(metavar="PEM", help="Its key.", show_default="no TLS")] = ""
     stale: Annotated[float, typer.Option(metavar="S", help="Without telemetry for so long it holds.")] = 60.0
+    demo: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="An emulated WAN with real jobs, in that folder, and the page of it."),
+    ] = None
     new_token: Annotated[
         str | None, typer.Option(metavar="NAME", help="Make a token for somebody, print it, and end.")
     ] = None
@@ -70,6 +74,11 @@ def serve(choice: Choice) -> None:
             print_document({"name": choice.new_token, "role": choice.role, "token": token})
         else:
             print(token)
+        return
+    if choice.demo is not None:
+        from hippo.serve.demo import run_demo
+
+        run_demo(choice.demo.resolve(), choice.port, say)
         return
     if not choice.stale > 0:
         raise InputError("must be above 0", source="--stale", value=choice.stale, remedy="write seconds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,8 @@ class Client:
             print(service.why(job["id"]))
 
     ``url`` and ``token``: else of ``HIPPO_URL`` and ``HIPPO_TOKEN``; ``token_file`` is what ``hippo serve`` wrote
-    beside its store. Every method raises ``InputError`` with the service's own words where it refuses, or does not
-    answer.
+    beside its store; ``uds``: through a socket of this machine. Every method raises ``InputError`` with the service's
+    own words where it refuses, or does not answer.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Client:
         token_file: str | Path | None = None,
         timeout_s: float = 30.0,
         verify: str | bool = True,
+        uds: str | Path | None = None,
     ) -> None:
         try:
             import httpx
@@ -54,8 +55,9 @@ class Client:
                 raise InputError(told, source="token file", value=str(token_file), remedy=remedy) from None
         headers = {"Authorization": f"Bearer {token or os.environ.get(TOKEN, '')}"}
         try:
+            through = None if uds is None else httpx.HTTPTransport(uds=str(uds))
             self._http: httpx.Client = httpx.Client(
-                base_url=self.url, headers=headers, timeout=timeout_s, verify=verify, trust_env=False
+                base_url=self.url, headers=headers, timeout=timeout_s, verify=verify, trust_env=False, transport=through
             )
         except (ValueError, OSError, httpx.InvalidURL) as error:
             remedy = "write http://HOST:PORT"
@@ -121,7 +123,7 @@ class Client:
         """The service itself."""
         return self._ask("GET", "/v1/state")
 
-    def push(self, links: list[Mapping[str, Any]]) -> int:
+    def push(self, links: Sequence[Mapping[str, Any]]) -> int:
         """Hand measurements in (``from``, ``to``, ``gbps``, perhaps ``latency_ms``); how many were taken."""
         return int(self._ask("POST", "/v1/telemetry", json={"links": [dict(each) for each in links]})["taken"])
 

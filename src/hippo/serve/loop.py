@@ -47,6 +47,8 @@ QUEUE, CLOCK = "queue", "clock"
 MOST_FAILURES = 3
 """Of a job, before it is given up."""
 RETRY_S = 1.0
+SETTLED = 3
+"""Steps after a decision that tell what it brought; the one before them goes through the change itself."""
 FORECAST_S = 900.0
 """Over so long a time the mean of what a link carried fades; links swing around it, so it is what to expect."""
 
@@ -119,7 +121,8 @@ class ServeLoop:
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
         self._open: set[str] = set()  # jobs with orders that are not answered
         self._failures: Counter[str] = Counter()
-        self._measured: dict[str, int] = {}  # jobs of whose last decision the outcome is not measured yet
+        self._times: dict[str, float] = {}  # measured over predicted step, of each job
+        self._measured: dict[str, tuple[int, list[float]]] = {}  # jobs whose last decision's outcome is being measured
         self._unwritten: list[Callable[[Connection], Any]] = []
         self._due: list[tuple[Order, str]] = []  # orders that are handed on once they are written
         self._begin()
@@ -293,7 +296,7 @@ class ServeLoop:
         self._unwritten.append(write)
         if receipt.ok:
             self._keys[order.job] = order.key, monotonic()
-            self._measured[order.job] = decision
+            self._measured[order.job] = decision, []
         elif order.job in self._jobs and order.act != r.STOP:
             self._lost(order.job, receipt.told, now_s)
 
@@ -454,11 +457,23 @@ class ServeLoop:
             self.site.live.progress(name, max(1e-6, 1.0 - seen.share_done), at_s)
         self.site.live.outlast(name, at_s + 5.0, at_s)
         job = self._jobs[name]
+        said = (self.site.places().get(name) or {}).get("step_s")
+        if seen.step_s is not None and said and name not in self._measured:
+            now = seen.step_s / said
+            self._times[name] = now if name not in self._times else 0.7 * self._times[name] + 0.3 * now
         if seen.step_s is not None and (seen.step_s != job.step_s or seen.share_done != job.share_done):
             self._set(name, now_s, step_s=seen.step_s, share_done=seen.share_done or job.share_done)
-            if (decision := self._measured.pop(name, None)) is not None:
-                self._set_decision(decision, measured_after_s=seen.step_s)
+            self._measure(name, seen.step_s)
         return False
+
+    def _measure(self, name: str, step_s: float) -> None:
+        """What steps take since a job's last decision: the median of ``SETTLED`` of them after the first."""
+        decision, found = self._measured.get(name, (0, []))
+        if decision:
+            found.append(step_s)
+            if len(found) > SETTLED:
+                self._set_decision(decision, measured_after_s=float(np.median(found[1:])))
+                del self._measured[name]
 
     def _take_links(self, now_s: float) -> bool:
         """Links go over to what was measured last."""
@@ -518,8 +533,8 @@ class ServeLoop:
         """Write a decision and its order, which is carried out once they are on the disk."""
         job, number = self._jobs[change.job], self._next_decision()
         order = Order(f"o-{number}-{change.job}", change.act, change.job, dict(job.spec), change.after)
-        actuator, step_s = self._actuator(job), (change.after or {}).get("step_s")
-        row = _decision_row(change, now_s, why, self._held.name, r.ACT, r.ORDERED, job.step_s)
+        actuator, step_s = self._actuator(job), self._expected(job, change)
+        row = _decision_row(change, now_s, why, self._held.name, r.ACT, r.ORDERED, job.step_s, step_s)
         body = {"key": order.key, "decision": number, "job": change.job, "actuator": actuator}
         body |= {"body": json.dumps(asdict(order)), "state": OPEN, "made_s": now_s, "told": ""}
 
@@ -546,6 +561,11 @@ class ServeLoop:
             values |= {"place": change.after, "predicted_step_s": step_s, "why": ""}
             values |= {"began_s": now_s} if job.began_s is None else {}
         self._set(change.job, now_s, **values)
+
+    def _expected(self, job: StoredJob, change: JobChange) -> float | None:
+        """What a step should take: as the table of offers says, times what this job's steps take of what it says."""
+        step_s = (change.after or {}).get("step_s")
+        return None if step_s is None else float(step_s) * self._times.get(job.name, 1.0)
 
     def _next_decision(self) -> int:
         if not hasattr(self, "_last_decision"):
@@ -574,9 +594,9 @@ class ServeLoop:
             if key in stands or change.job not in self._jobs or moment is None:
                 continue
             number, why = self._next_decision(), reasons(self.site, moment, change)
-            row = _decision_row(
-                change, now_s, why, self._held.scheduler.name, self.mode, r.PROPOSED, self._jobs[change.job].step_s
-            )
+            job, policy = self._jobs[change.job], self._held.scheduler.name
+            expected_s = self._expected(job, change)
+            row = _decision_row(change, now_s, why, policy, self.mode, r.PROPOSED, job.step_s, expected_s)
 
             def write(at: Connection, number: int = number, row: Any = row, change: JobChange = change) -> None:
                 at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
@@ -660,7 +680,14 @@ class ServeLoop:
 
 
 def _decision_row(
-    change: JobChange, now_s: float, why: Mapping[str, Any], policy: str, mode: str, state: str, step_s: float | None
+    change: JobChange,
+    now_s: float,
+    why: Mapping[str, Any],
+    policy: str,
+    mode: str,
+    state: str,
+    step_s: float | None,
+    expected_s: float | None,
 ) -> dict[str, Any]:
     before, after = (None if each is None else json.dumps(each) for each in (change.before, change.after))
     seen = sha256(json.dumps([change.before, change.after, dict(why)], sort_keys=True).encode()).hexdigest()
@@ -676,7 +703,7 @@ def _decision_row(
         "state": state,
         "by": "",
         "told": "",
-        "predicted_step_s": (change.after or {}).get("step_s"),
+        "predicted_step_s": expected_s,
         "measured_before_s": step_s,
     }
 

@@ -85,14 +85,14 @@ class Service:
     store: Store
     loop: ServeLoop
     access: Access
-    socket: socket.socket
+    listening: socket.socket
     token_file: Path | None
 
     @property
     def address(self) -> str:
         """Where it listens."""
         kind = "https" if self.terms.certificate else "http"
-        host, port = self.socket.getsockname()[:2]
+        host, port = self.listening.getsockname()[:2]
         return f"{kind}://{f'[{host}]' if ':' in host else host}:{port}"
 
     @classmethod
@@ -102,16 +102,17 @@ class Service:
         terms: ServiceTerms,
         *,
         actuators: Sequence[Actuator] | None = None,
+        listening: socket.socket | None = None,
         tell: Callable[[str], None] = lambda told: None,
     ) -> Service:
-        """Opens the store and the port; ``actuators``: in place of those that are named.
+        """Opens the store and the port; ``actuators`` and ``listening``: in place of those that are named.
 
         Raises
         ------
         InputError
             A store that cannot be opened, a port that is taken, no token where others may come.
         """
-        listening = _listening(terms)
+        listening = _listening(terms) if listening is None else listening
         try:
             store = Store(terms.store)
         except BaseException:
@@ -157,7 +158,7 @@ class Service:
             )
             server = uvicorn.Server(config)
             ready()
-            server.run(sockets=[self.socket])
+            server.run(sockets=[self.listening])
         finally:
             self.close()
 
@@ -167,7 +168,7 @@ class Service:
         now_s, epoch_s = self.loop.now_s(), self.loop.site.epoch_s
         self.store.write(lambda at: keep(at, CLOCK, f"{now_s!r} {epoch_s!r}".encode(), now_s))
         self.store.close()
-        self.socket.close()
+        self.listening.close()
 
 
 def _listening(terms: ServiceTerms) -> socket.socket:

@@ -1,11 +1,11 @@
-"""A thread that talks to one actuator: orders in turn, and now and then what it has. Who hangs holds up nobody else."""
+"""Two threads that talk to one actuator: orders in turn, and now and then what it has. Who hangs holds up nobody else."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from threading import Thread
+from queue import SimpleQueue
+from threading import Event, Thread
 from time import monotonic
 
 from hippo.serve.actuators.base import Actuator
@@ -31,8 +31,11 @@ class ActuatorWorker:
         self.seen_s = monotonic()  # when it last said
         self.fault = ""  # why it does not say, where it does not
         self._ends = False
-        self._thread = Thread(target=self._go_on, name=f"actuator {actuator.name}", daemon=True)
-        self._thread.start()
+        self._due = Event()  # to look before it is time
+        name = f"actuator {actuator.name}"
+        self._threads = [Thread(target=each, name=name, daemon=True) for each in (self._order_on, self._look_on)]
+        for each in self._threads:
+            each.start()
 
     def order(self, order: Order) -> None:
         """Carry it out when those before are."""
@@ -42,21 +45,24 @@ class ActuatorWorker:
         """Take no more; what hangs is left to itself."""
         self._ends = True
         self._queue.put(None)
-        self._thread.join(timeout=5.0)
+        self._due.set()
+        for each in self._threads:
+            each.join(timeout=5.0)
         with suppress(Exception):
             self.actuator.close()
 
-    def _go_on(self) -> None:
-        self._look()
+    def _order_on(self) -> None:
         while not self._ends:
-            try:
-                order = self._queue.get(timeout=self._every_s)
-            except Empty:
-                self._look()
-                continue
+            order = self._queue.get()
             if order is not None:
                 self._carry_out(order)
-                self._look()
+                self._due.set()
+
+    def _look_on(self) -> None:
+        while not self._ends:
+            self._due.clear()
+            self._look()
+            self._due.wait(self._every_s)
 
     def _look(self) -> None:
         try:

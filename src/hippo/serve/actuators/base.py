@@ -1,5 +1,5 @@
-"""What an actuator must do. It is asked from one thread; it may take long, and it may break: the service then asks
-again with the same key."""
+"""What an actuator must do. Orders come from one thread, looks from another; both may take long, and may break: the
+service then asks again with the same key."""
 
 from __future__ import annotations
 

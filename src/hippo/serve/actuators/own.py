@@ -1,0 +1,293 @@
+"""hippo's own executor: a job is a ``hippo run`` of its own, which takes orders and outlives the service.
+
+Each job has a folder: ``plan.json``, the run's socket, journal, checkpoints and page, and ``state.json`` with the key
+of the last order that was carried out. The run is planned for the devices of its place when it begins or moves; layers
+move beside the training where they can. All is found again from the folders, the processes and the runs' own words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from hippo.errors import HippoError, InfeasibleError, InputError
+from hippo.files import json_text, write_whole
+from hippo.front_door.planning import plan
+from hippo.plan.codec import plan_to_document
+from hippo.planners.base import Stop
+from hippo.problem.cluster import Cluster
+from hippo.problem.load import load_cluster, load_model, load_problem
+from hippo.run.checkpoint import last
+from hippo.run.control import RunClient
+from hippo.serve.actuators.base import ActuatorError
+from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, Order, Receipt, SeenJob
+
+FOLDER, CLUSTER = "HIPPO_RUNS", "HIPPO_RUNS_CLUSTER"
+"""Environment variables: where the folders of runs lie, and the cluster file that their plans are made for."""
+EFFORT = Stop(time_limit_s=1.0, gap=0.02)
+CHECKPOINT_EVERY = 25  # steps
+BEGINS_WITHIN_S, MOVES_WITHIN_S, ENDS_WITHIN_S = 120.0, 120.0, 20.0
+SEED = 0
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What is kept of a job."""
+
+    key: str
+    first: str  # key of the order that began the processes
+    steps: int  # in all
+    pid: int
+    over: str = ""  # DONE or FAILED
+    told: str = ""
+
+
+class Own:
+    """See the top of the file. ``folder`` and ``cluster``: else of ``HIPPO_RUNS`` and ``HIPPO_RUNS_CLUSTER``."""
+
+    name = "own"
+    tells = True
+
+    def __init__(self, folder: Path | None = None, cluster: str | Path | None = None) -> None:
+        self.folder = (folder or Path(os.environ.get(FOLDER, "hippo-runs"))).resolve()
+        given = cluster or os.environ.get(CLUSTER, "")
+        if not given:
+            remedy = "name the cluster file that is served"
+            raise InputError("is not set", source=CLUSTER, key="--actuator own", remedy=remedy)
+        self.cluster: Cluster = load_cluster(given)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = Lock()  # of what is kept of jobs
+
+    def close(self) -> None:
+        """Runs go on."""
+
+    # ------------------------------------------------------------------------------------------------------- orders
+    def carry_out(self, order: Order) -> Receipt:
+        """Begin, move or end a run, once for each key."""
+        home = self.folder / order.job
+        state = _state(home)
+        if state is not None and state.key == order.key:
+            return Receipt(True, "was carried out before")
+        if order.act == BEGIN or (order.act == RESIZE and not _alive(home, state)):
+            return self._begin(home, order)
+        if order.act == RESIZE:
+            assert state is not None
+            return self._move(home, state, order)
+        _end(home, state)
+        if state is not None:
+            with self._lock:
+                _keep(home, replace(state, key=order.key))
+        return Receipt(True, "ended; its checkpoint is kept")
+
+    def _begin(self, home: Path, order: Order) -> Receipt:
+        home.mkdir(parents=True, exist_ok=True)
+        if (pid := _process(home, order.key)) is not None:  # the service was killed between the act and its note
+            with self._lock:
+                _keep(home, RunState(order.key, order.key, _steps(order), pid))
+            return Receipt(True, "had begun before")
+        _end(home, _state(home))
+        try:
+            document = self._planned(order)
+        except InfeasibleError as error:
+            return Receipt(False, f"no plan: {error}")
+        except InputError as error:
+            return Receipt(False, str(error))
+        write_whole(home / "plan.json", json_text(document))
+        checkpoints, done = home / "checkpoints", 0
+        if checkpoints.exists() and any(checkpoints.iterdir()):
+            with suppress(HippoError):
+                done = last(checkpoints, load_model(order.spec["model"]), seed=SEED).step
+        words = ["--steps", str(max(1, _steps(order) - done)), "--control", str(home / "run"), "--no-reference"]
+        words += ["--checkpoint", str(checkpoints), "--every", str(CHECKPOINT_EVERY), "--precision", "fp32"]
+        words += ["--out", str(home / "out")] + (["--resume"] if done else [])
+        (home / "out" / "run.json").unlink(missing_ok=True)
+        with open(home / "log.txt", "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "hippo", "run", str(home / "plan.json"), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "HIPPO_ORDER": order.key},
+            )
+        _PROCESSES[process.pid] = process
+        with self._lock:
+            _keep(home, RunState(order.key, order.key, _steps(order), process.pid))
+        if not _until(lambda: (home / "run.token").exists() or process.poll() is not None, BEGINS_WITHIN_S):
+            _end(home, _state(home))
+            return Receipt(False, f"did not begin within {BEGINS_WITHIN_S:g} s")
+        if process.poll() not in (None, 0):
+            return Receipt(False, _last_words(home))
+        return Receipt(True, f"goes on from step {done}" if done else "began")
+
+    def _move(self, home: Path, state: RunState, order: Order) -> Receipt:
+        try:
+            document = self._planned(order)
+        except HippoError as error:
+            return Receipt(False, f"no plan: {error}")
+        try:
+            with RunClient(home / "run") as run:
+                told = _ask_to_move(run, document, order.key)
+        except (InputError, OSError) as error:
+            if not _alive(home, state):
+                raise ActuatorError(f"the run has ended: {error}") from None
+            return Receipt(False, str(error))
+        if told.get("state") == "done":
+            write_whole(home / "plan.json", json_text(document))
+            with self._lock:
+                _keep(home, replace(state, key=order.key))
+            stopped, took = told.get("stopped_s"), told.get("measured_s")
+            return Receipt(True, f"moved: stopped {stopped or 0.0:.2f} s of {took or 0.0:.2f} s, loss goes on")
+        return Receipt(False, str(told.get("why") or "the move was given up"))
+
+    def _planned(self, order: Order) -> dict[str, Any]:
+        """A plan of the job on the devices of its place."""
+        place, spec = order.place or {}, order.spec
+        held = dict(zip(place["domains"], place["gpus"], strict=True))
+        domains = tuple(
+            replace(each, nodes=1, gpus_per_node=held[each.name])
+            if held[each.name] <= each.gpus_per_node
+            else replace(each, nodes=held[each.name] // each.gpus_per_node)
+            for each in self.cluster.domains
+            if each.name in held
+        )
+        links = tuple(each for each in self.cluster.links if each.source in held and each.destination in held)
+        there = replace(self.cluster, domains=domains, links=links)
+        asked = {"model": spec["model"], "global_batch": spec["batch"], "seq": spec["seq"], "precision": "fp32"}
+        found = plan(load_problem(cluster=there, **asked), EFFORT, why=False)
+        if found.plan is None:
+            raise InfeasibleError(f"{order.job} fits nowhere in {', '.join(held)}")
+        return plan_to_document(load_problem(cluster=self.cluster, **asked), found.plan)
+
+    # --------------------------------------------------------------------------------------------------- what there is
+    def seen(self) -> Sequence[SeenJob]:
+        """All runs, by their folders, processes and own words."""
+        homes = sorted(each for each in self.folder.iterdir() if (each / "state.json").exists())
+        return tuple(found for each in homes if (found := self._seen(each)) is not None)
+
+    def _seen(self, home: Path) -> SeenJob | None:
+        state = _state(home)
+        if state is None:
+            return None
+        if state.over:
+            return SeenJob(home.name, state.key, state.over, 1.0 if state.over == DONE else None, told=state.told)
+        if not _alive(home, state):
+            whole = (home / "out" / "run.json").exists()
+            with self._lock:
+                if _state(home) == state:  # no order has come meanwhile
+                    told = "" if whole else _last_words(home)
+                    _keep(home, replace(state, over=DONE if whole else FAILED, told=told))
+            return self._seen(home) if _state(home) != state else None
+        try:
+            with RunClient(home / "run", timeout_s=2.0) as run:
+                told = run.ask({"ask": "status"})
+        except (InputError, OSError):
+            return SeenJob(home.name, state.key, RUNNING)
+        step, loss = int(told["step"]), told.get("loss")
+        return SeenJob(home.name, state.key, RUNNING, min(0.999, step / state.steps), told.get("step_s"), loss)
+
+
+_PROCESSES: dict[int, subprocess.Popen[bytes]] = {}
+"""Children of this process, which would stay as zombies were they not asked after."""
+
+
+def _ask_to_move(run: RunClient, document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Another plan, beside the training where that can be; what became of it."""
+    try:
+        number = run.ask({"order": "plan", "plan": dict(document), "way": "background", "key": key})["accepted"]
+    except InputError as error:
+        if "changes nothing" in str(error):
+            return {"state": "done"}
+        number = run.ask({"order": "plan", "plan": dict(document), "way": "stop", "key": f"{key}-stop"})["accepted"]
+    found: dict[str, Any] = {}
+
+    def over() -> bool:
+        found.update(run.ask({"ask": "status"})["orders"][number - 1])
+        return bool(found["state"] != "accepted")
+
+    if not _until(over, MOVES_WITHIN_S):
+        run.ask({"order": "give-up", "number": number, "key": f"{key}-up"})
+        _until(over, ENDS_WITHIN_S)
+    return found
+
+
+def _steps(order: Order) -> int:
+    """Steps of a job in all."""
+    return max(1, round(float(order.spec["tokens"]) / (int(order.spec["batch"]) * int(order.spec["seq"]))))
+
+
+def _state(home: Path) -> RunState | None:
+    try:
+        return RunState(**json.loads((home / "state.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _keep(home: Path, state: RunState) -> None:
+    write_whole(home / "state.json", json.dumps(state.__dict__))
+
+
+def _alive(home: Path, state: RunState | None) -> bool:
+    if state is None:
+        return False
+    known = _PROCESSES.get(state.pid)
+    if known is not None:
+        return known.poll() is None
+    return _is_ours(state.pid, state.first)
+
+
+def _is_ours(pid: int, key: str) -> bool:
+    """Whether a process is the run that an order began."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return status != "Z" and f"HIPPO_ORDER={key}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _process(home: Path, key: str) -> int | None:
+    """The launcher that an order began, whoever has forgotten it."""
+    plan_file = str(home / "plan.json").encode()
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (each / "cmdline").read_bytes().split(b"\0")
+            if plan_file in words and b"hippo" in words and _is_ours(int(each.name), key):
+                return int(each.name)
+    return None
+
+
+def _end(home: Path, state: RunState | None) -> None:
+    """End the processes of a run, if it has any."""
+    if state is None or not _alive(home, state):
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(OSError):
+            os.killpg(state.pid, number)
+        if _until(lambda: not _alive(home, state), ENDS_WITHIN_S):
+            return
+
+
+def _last_words(home: Path) -> str:
+    with suppress(OSError):
+        lines = (home / "log.txt").read_bytes().decode(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else "its processes ended without a word"
+    return "its processes ended without a word"
+
+
+def _until(what: Callable[[], bool], most_s: float) -> bool:
+    end_s = time.monotonic() + most_s
+    while not what():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.05)
+    return True
