@@ -37,7 +37,7 @@ MODEL = {
     "tie_word_embeddings": False,
 }
 GBPS, LATENCY_MS = 0.1, 10.0
-PEAK_TFLOPS = 1.0  # of the formulas, whose efficiencies are those of GPUs: what a core of two gets through, nearly
+PEAK_TFLOPS = 0.25  # of the formulas, whose efficiencies are those of GPUs: what a core of two gets through, nearly
 BATCH, SEQ = 32, 64
 JOBS: tuple[dict[str, Any], ...] = (
     {"tokens": BATCH * SEQ * 3000.0, "least": 4, "most": 4, "priority": 2},  # over two domains

@@ -1,4 +1,4 @@
-"""Two threads that talk to one actuator: orders in turn, and now and then what it has. Who hangs holds up nobody else."""
+"""Two threads that talk to one actuator: orders in turn, and now and then what it has. Who hangs holds up no other."""
 
 from __future__ import annotations
 

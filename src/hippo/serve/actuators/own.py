@@ -37,6 +37,8 @@ FOLDER, CLUSTER = "HIPPO_RUNS", "HIPPO_RUNS_CLUSTER"
 EFFORT = Stop(time_limit_s=1.0, gap=0.02)
 CHECKPOINT_EVERY = 25  # steps
 BEGINS_WITHIN_S, MOVES_WITHIN_S, ENDS_WITHIN_S = 120.0, 120.0, 20.0
+PATIENCE_S = 300
+"""A run in which nothing moves for so long ends."""
 SEED = 0
 
 
@@ -109,7 +111,7 @@ class Own:
                 done = last(checkpoints, load_model(order.spec["model"]), seed=SEED).step
         words = ["--steps", str(max(1, _steps(order) - done)), "--control", str(home / "run"), "--no-reference"]
         words += ["--checkpoint", str(checkpoints), "--every", str(CHECKPOINT_EVERY), "--precision", "fp32"]
-        words += ["--out", str(home / "out")] + (["--resume"] if done else [])
+        words += ["--timeout", str(PATIENCE_S), "--out", str(home / "out")] + (["--resume"] if done else [])
         (home / "out" / "run.json").unlink(missing_ok=True)
         with open(home / "log.txt", "ab") as log:
             process = subprocess.Popen(
@@ -185,8 +187,8 @@ class Own:
             whole = (home / "out" / "run.json").exists()
             with self._lock:
                 if _state(home) == state:  # no order has come meanwhile
-                    told = "" if whole else _last_words(home)
-                    _keep(home, replace(state, over=DONE if whole else FAILED, told=told))
+                    words = "" if whole else _last_words(home)
+                    _keep(home, replace(state, over=DONE if whole else FAILED, told=words))
             return self._seen(home) if _state(home) != state else None
         try:
             with RunClient(home / "run", timeout_s=2.0) as run:
