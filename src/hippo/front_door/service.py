@@ -53,7 +53,8 @@ class Client:
             except OSError as error:
                 told, remedy = f"cannot be read: {error.strerror}", "name the file that 'hippo serve' wrote"
                 raise InputError(told, source="token file", value=str(token_file), remedy=remedy) from None
-        headers = {"Authorization": f"Bearer {token or os.environ.get(TOKEN, '')}"}
+        token = token or os.environ.get(TOKEN, "")
+        headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token.isprintable() and token else {}
         try:
             through = None if uds is None else httpx.HTTPTransport(uds=str(uds))
             self._http: httpx.Client = httpx.Client(

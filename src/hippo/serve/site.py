@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,20 @@ class ServedSite:
             "gpus": gpus,
             **{"dp": dp, "tp": tp, "pp": pp, "rate": place.rate, "step_s": step_s},
         }
+
+    def step_s(self, moment: Moment, name: str, place: Mapping[str, Any]) -> float | None:
+        """What a step of an elastic job would take at a place over links as they are, alone on them."""
+        row = next((row for row, each in enumerate(self.live.jobs) if each.name == name), None)
+        if row is None or "offer" not in place or moment.world.mark[row, c.ELASTIC] == 0:
+            return None
+        offers, links, kind = moment.offers, moment.world.links, int(moment.world.mark[row, c.ROW])
+        at = self.place_of(moment, row, place)
+        hops = [(one, two) for pair in pairwise(at.domains) for one, two in (pair, pair[::-1])]
+        rate = min((float(links.capacity[hop]) for hop in hops), default=np.inf)
+        late = max((float(links.latency[hop]) for hop in hops), default=0.0)
+        found = float(offers.rate_at(np.array([at.offer]), np.array([rate]), np.array([late]))[0])
+        tokens = offers.kinds[kind].batch * offers.kinds[kind].seq
+        return tokens / (float(offers.tokens_per_s[kind]) * found) if found > 0.0 else None
 
     def changes(self, before: Standing, places: Mapping[str, Any], moment: Moment) -> list[JobChange]:
         """What has been decided between two standings; ``places``: where jobs were before."""

@@ -35,8 +35,8 @@ def _cause(site: ServedSite, moment: Moment, change: JobChange) -> str:
         return "others go first"
     before, after = change.before or {}, change.after or {}
     narrow = _narrowest(site, moment, before.get("domains", []))
-    then, now = before.get("step_s"), after.get("step_s")
-    quicker = f": a step takes {now:.3g} s there, {then:.3g} s before" if then and now else ""
+    then, now = site.step_s(moment, change.job, before), after.get("step_s")
+    quicker = f": a step would take {then:.3g} s, and takes {now:.3g} s there" if then and now else ""
     if narrow:
         return f"{narrow}{quicker}"
     return f"it is quicker in {' and '.join(after.get('domains', []))}{quicker}"

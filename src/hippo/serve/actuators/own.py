@@ -23,6 +23,7 @@ from typing import Any
 from hippo.errors import HippoError, InfeasibleError, InputError
 from hippo.files import json_text, write_whole
 from hippo.front_door.planning import plan
+from hippo.jobs.placement.offer_plans import PLANNED_GBPS
 from hippo.plan.codec import plan_to_document
 from hippo.planners.base import Stop
 from hippo.problem.cluster import Cluster
@@ -31,6 +32,7 @@ from hippo.run.checkpoint import last
 from hippo.run.control import RunClient
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, Order, Receipt, SeenJob
+from hippo.units import bytes_per_s_from_gbps
 
 FOLDER, CLUSTER = "HIPPO_RUNS", "HIPPO_RUNS_CLUSTER"
 """Environment variables: where the folders of runs lie, and the cluster file that their plans are made for."""
@@ -163,13 +165,16 @@ class Own:
             for each in self.cluster.domains
             if each.name in held
         )
-        links = tuple(each for each in self.cluster.links if each.source in held and each.destination in held)
-        there = replace(self.cluster, domains=domains, links=links)
         asked = {"model": spec["model"], "global_batch": spec["batch"], "seq": spec["seq"], "precision": "fp32"}
-        found = plan(load_problem(cluster=there, **asked), EFFORT, why=False)
-        if found.plan is None:
-            raise InfeasibleError(f"{order.job} fits nowhere in {', '.join(held)}")
-        return plan_to_document(load_problem(cluster=self.cluster, **asked), found.plan)
+        links = [each for each in self.cluster.links if each.source in held and each.destination in held]
+        for gbps in (None, *PLANNED_GBPS[::-1]):  # on quicker links, where on these some domain would be left idle
+            rate = None if gbps is None else bytes_per_s_from_gbps(gbps)
+            told = tuple(each if rate is None else replace(each, bandwidth_bytes_per_s=rate) for each in links)
+            there = replace(self.cluster, domains=domains, links=told)
+            found = plan(load_problem(cluster=there, **asked), EFFORT, why=False).plan
+            if found is not None and set(found.domains) == set(held):
+                return plan_to_document(load_problem(cluster=self.cluster, **asked), found)
+        raise InfeasibleError(f"{order.job} cannot use all of {', '.join(held)}")
 
     # --------------------------------------------------------------------------------------------------- what there is
     def seen(self) -> Sequence[SeenJob]:
