@@ -2,9 +2,11 @@
 
 Stand-ins sleep in place of layers; messages are real. Each job trains, is asked for one lever after another and trains
 on for some steps under each. Printed for every order: steps until it holds, how long training stood still at the border
-(the worst run), the step beside which processes made ready and the first under the new plan, as shares of those around
-them, and the mean step after it beside what the simulator says. ``--jobs`` names some; ``--runs`` of each. Under cubic
-steps are steady; bbr drains its pipe every 10 s, which makes single steps longer.
+(the worst run), what was lost in the step beside which processes made ready and in the first under the new plan, and
+the mean step after it beside what the simulator says. Lost is what is above steps of the same kind: local SGD's are
+compared with those that sum where they do, and its first round of H steps with later rounds. ``--jobs`` names some;
+``--runs`` of each, of which medians are told, with the least and most lost. bbr drains its pipe every 10 s, which makes
+single steps longer.
 """
 
 from __future__ import annotations
@@ -111,6 +113,11 @@ JOBS = (
         (("all-reduce", {"way": "ring"}), ("all-reduce", {"way": "two-level"})),
     ),
     LeverJob(
+        "four replicas, a ring first",
+        Plan(PAIRED, 1, sync=Sync(all_reduce="ring")),
+        (("all-reduce", {"way": "two-level"}), ("all-reduce", {"way": "ring"})),
+    ),
+    LeverJob(
         "local SGD",
         Plan(tuple(_pipeline(stages, WAVES // 2) for stages in ALONE), 1, sync=Sync(method="local_sgd", every=4)),
         (("every", {"steps": 2}), ("every", {"steps": 4})),
@@ -133,6 +140,24 @@ class LeverFound:
     ready_s: float  # the step beside which processes made ready
     after_s: tuple[float, ...]  # steps under the new plan
     predicted_s: float
+    every: tuple[int, int] = (1, 1)  # steps from a sum to the next, under the plan before and the new one
+
+    @property
+    def first_lost(self) -> float:
+        """Of a step, that the first under the new plan took longer than later ones; with local SGD, the first round
+        than later whole rounds."""
+        every = self.every[1]
+        rounds = [sum(self.after_s[at : at + every]) for at in range(0, len(self.after_s) - every + 1, every)]
+        usual = median(rounds[1:])
+        return (rounds[0] - usual) / (usual / every)
+
+    @property
+    def ready_lost(self) -> float:
+        """Of a step, that the one beside which processes made ready took longer than those before that sum where it
+        does."""
+        apart = self.after_step - self.asked_at - 1 + len(self.before_s)  # from the first of those before
+        alike = [one for at, one in enumerate(self.before_s) if (apart - at) % self.every[0] == 0]
+        return (self.ready_s - median(alike)) / mean(self.before_s[-TAIL:])
 
 
 class InTurn:
@@ -141,7 +166,7 @@ class InTurn:
     def __init__(self, asked: LeverJob, network: RunNetwork) -> None:
         self._asked, self._network, self._next_at = asked, network, STEPS
         self._left = list(asked.orders)
-        self.found: list[tuple[str, int, Changed, float]] = []
+        self.found: list[tuple[str, int, Changed, float, int]] = []
         self._now = ("", 0)
 
     def due(self, done: int, now: RunJob) -> PlanChange | None:
@@ -159,12 +184,16 @@ class InTurn:
 
     def changed(self, what: Changed, now: RunJob) -> None:
         """It has been made; the prediction costs milliseconds between two steps, after the border was measured."""
-        self.found.append((*self._now, what, predicted_s(now, self._network)))
+        self.found.append((*self._now, what, predicted_s(now, self._network), _every(now.plan)))
         self._next_at = what.after_step + STEPS
 
     def gave_up(self, what: PlanChange, told: str) -> None:
         """It never is."""
         raise AssertionError(told)
+
+
+def _every(plan: Plan) -> int:
+    return plan.sync.every if plan.sync.method == "local_sgd" else 1
 
 
 def inside(name: str, number: int, out: Path) -> None:
@@ -177,10 +206,11 @@ def inside(name: str, number: int, out: Path) -> None:
     turns = InTurn(asked, RunNetwork.around(job.problem.cluster))
     made: list[RunStep] = list(run(job, place=Emulated(around), changes=turns).steps)
     seconds = {step.number: step.seconds for step in made}
-    ends = [what.after_step for _, _, what, _ in turns.found]
+    ends = [what.after_step for _, _, what, _, _ in turns.found]
+    every = [_every(asked.plan), *(each for *_, each in turns.found)]
     assert len(ends) == len(asked.orders), "an order was not carried out"
     told = []
-    for at, (order, asked_at, what, predicted) in enumerate(turns.found):
+    for at, (order, asked_at, what, predicted, _) in enumerate(turns.found):
         first = 1 if at == 0 else ends[at - 1] + 1
         last = ends[at + 1] - 1 if at + 1 < len(ends) else made[-1].number
         told.append(
@@ -196,6 +226,7 @@ def inside(name: str, number: int, out: Path) -> None:
                 ready_s=seconds[what.after_step],
                 after_s=tuple(seconds[step] for step in range(what.after_step + 1, last + 1)),
                 predicted_s=predicted,
+                every=(every[at], every[at + 1]),
             )
         )
     out.write_text(json_text([asdict(each) for each in told]))
@@ -211,14 +242,13 @@ def measured(asked: LeverJob, number: int, congestion: str) -> list[LeverFound]:
         setting = setting_of(cluster, command, source=asked.name, congestion=congestion, backend="userspace")
         assert emulate(setting).exit_code == 0, f"{asked.name} failed"
         found = json.loads(out.read_text())
-    return [
-        LeverFound(**{**one, "before_s": tuple(one["before_s"]), "after_s": tuple(one["after_s"])}) for one in found
-    ]
+    series = ("before_s", "after_s", "every")
+    return [LeverFound(**{**one, **{key: tuple(one[key]) for key in series}}) for one in found]
 
 
 TITLES = (
-    "job | order | border | made ready s | stood still ms | of a step | step before s | beside making ready | "
-    "first after | step after s | predicted s | off"
+    "job | order | border | made ready s | stood still ms | of a step | step before s | "
+    "lost making ready | least, most | lost in the first | least, most | step after s | predicted s | off"
 )
 
 
@@ -239,8 +269,8 @@ def row(runs: Sequence[LeverFound]) -> str:
         f"{1e3 * still:.1f}",
         f"{max(one.stopped_s / mean(one.before_s[-TAIL:]) for one in runs):.2%}",
         f"{before:.3f}",
-        f"{mid(lambda one: one.ready_s / mean(one.before_s[-TAIL:])):.3f}",
-        f"{mid(lambda one: one.after_s[0] / mean(one.after_s[-TAIL:])):.3f}",
+        *_told([one.ready_lost for one in runs]),
+        *_told([one.first_lost for one in runs]),
         f"{after:.3f}",
         f"{predicted:.3f}",
         f"{after / predicted - 1:+.1%}",
@@ -248,11 +278,15 @@ def row(runs: Sequence[LeverFound]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _told(lost: Sequence[float]) -> tuple[str, str]:
+    return f"{median(lost):+.1%}", f"{min(lost):+.1%}, {max(lost):+.1%}"
+
+
 def main() -> None:
     """Runs what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", nargs="*", default=[each.name for each in JOBS])
-    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--congestion", choices=("cubic", "bbr"), default="cubic")
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--inside", help=argparse.SUPPRESS)
@@ -260,7 +294,7 @@ def main() -> None:
     if asked.inside:
         inside(asked.inside, asked.runs, asked.out)
         return
-    print(f"| {TITLES} |\n{'|---' * 12}|")
+    print(f"| {TITLES} |\n{'|---' * 14}|")
     for job in (each for each in JOBS if each.name in asked.jobs):
         runs = [measured(job, number, asked.congestion) for number in range(asked.runs)]
         for orders in zip(*runs, strict=True):

@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from hippo.run.torch_runtime import TorchRunner
 
 
+MOST_SUMS, VERSIONS = 1_000_000, 2_000
+"""Messages of a step's sums to one partner, and versions whose messages are told apart: tags have 31 bits."""
+
+
 @dataclass(frozen=True, eq=False)
 class Met:
     """Whom a worker talks with."""
@@ -305,11 +309,9 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
     team_name = _name("team", who, members)
     if len(members) > 1:
         wanted[team_name] = tuple(who[rank] for rank in members)
-    # Sums of local SGD are posted long before their step: they must not meet those of another version.
-    kind = f"agree-{version.number}" if is_local(work) else "agree"
     agreed = [*buckets(work, worker), *buckets(inner_work(work, worker), worker)]
     sums = {bucket.name: levels(problem, work, bucket.ranks) for bucket in agreed}
-    names = {bucket.name: _name(kind, who, bucket.ranks) for bucket in agreed}
+    names = {bucket.name: _name("agree", who, bucket.ranks) for bucket in agreed}
     own = meeting.talks_on == "cpu"  # NCCL knows no tags, which tell sums apart; it has a way of its own
     said = {name: messages(each, worker.rank) for name, each in sums.items() if own}
     for name, each in said.items():
@@ -324,14 +326,17 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
     team = None
     if len(members) > 1:
         team = GroupTeam(made[team_name], len(members), worker.tp_index, version.job.options.computes_on)
+    # Sums of local SGD are posted long before their step: those of another version must not hear them.
+    number = version.number % VERSIONS if is_local(work) else 0
     groups: dict[str, Any] = {name: made[names[name]] for name in sums if not own}
     short = {one.rank: LOCAL_BYTES // 4 for one in work.workers if work.whole_stages and one.domain == worker.domain}
     for name, each in said.items():
         every = []
         for at, message in enumerate(each):  # what is heard has a channel for each message, what is sent shares one
-            way, use = _name(names[name], who, message.ends(worker.rank)), "" if message.how == "send" else str(at)
+            way = _name(names[name], who, message.ends(worker.rank))
+            use = "" if message.how == "send" else f"{number} {at}"
             every.append(meeting.channel(way, failed=inbox.failed, use=use))
-        groups[name] = AllReduce(each, every, inbox.check, short)
+        groups[name] = AllReduce(each, every, inbox.check, short, first_tag=number * MOST_SUMS)
     return Met(
         _to(worker, channels),
         _from(worker, channels),

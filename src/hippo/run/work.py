@@ -272,9 +272,12 @@ def levels(problem: Problem, work: Work, ranks: tuple[int, ...]) -> tuple[tuple[
         routes, links = Routes.of(problem.cluster, work.plan), problem.cluster.links
         num_bytes = problem.workload.gradient_bytes_per_parameter * _parameters(work, domains)
         domains = tuple(links[pair[0]].source for pair in ring(routes, domains, num_bytes))
-    found = (tuple(sorted(rank for rank in ranks if work.workers[rank].domain == domain)) for domain in domains)
+    found = [tuple(sorted(rank for rank in ranks if work.workers[rank].domain == domain)) for domain in domains]
     if work.plan.sync.all_reduce == "ring":
-        return tuple((rank,) for members in found for rank in members)
+        # Every second domain is gone through backwards: the ring crosses the WAN between ranks that stand for the same
+        # share on two levels, whose connections are warm where a run goes over from the one to the other.
+        turned = (members[::-1] if at % 2 else members for at, members in enumerate(found))
+        return tuple((rank,) for members in turned for rank in members)
     return tuple(found)
 
 

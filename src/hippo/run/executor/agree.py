@@ -100,7 +100,7 @@ class AllReduce:
     ``channels``: one for each of ``messages``, those that are sent to one partner may share theirs. What comes has a
     channel, and so a thread, for each message of a sum: at one hop sums come in their order, but the last hop of one
     may come after the first of the next, and must not keep it back. ``most``: elements of a message to a partner, where
-    stand-ins cut them short.
+    stand-ins cut them short. ``first_tag``: of the messages of a step.
     """
 
     def __init__(
@@ -109,8 +109,11 @@ class AllReduce:
         channels: Sequence[Channel],
         check: Callable[[], None],
         most: Mapping[int, int] = MappingProxyType({}),
+        *,
+        first_tag: int = 0,
     ) -> None:
         self.messages, self.channels, self.check, self.most = messages, channels, check, most
+        self._first_tag = first_tag
         self._expected: deque[Sum] = deque()
 
     def give_up(self) -> None:
@@ -126,7 +129,7 @@ class AllReduce:
             numbers = []
             for message in self.messages:
                 way = message.partner, message.how == "send"
-                numbers.append(tags[way])
+                numbers.append(self._first_tag + tags[way])
                 tags[way] += 1
             self._expected.append(Sum(self, elements, like, numbers))
 
