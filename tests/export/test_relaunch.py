@@ -22,7 +22,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from tests.run.worlds import LLAMA, SEQ, pipelines, problem
 
-from hippo.errors import InputError
+from hippo.errors import InexpressibleError, InputError
 from hippo.export import stored
 from hippo.export.relaunch import relaunch
 from hippo.plan.plan import Plan
@@ -145,7 +145,9 @@ def test_tied_embeddings_have_their_moments_under_one_name(tmp_path: Path):
     with pytest.raises(InputError, match=r"lacks moments of 1 weights, such as lm_head.weight"):
         relaunch(asked(OLD), asked(NEW), "torchtitan", tmp_path)
     tied = replace(world(), model=replace(LLAMA, layers=(*LLAMA.layers[:-1], replace(LLAMA.layers[-1], tied=True))))
-    relaunch((tied, OLD), (tied, NEW), "torchtitan", tmp_path)
+    relaunch((tied, OLD), (tied, WIDER), "torchtitan", tmp_path)
+    with pytest.raises(InexpressibleError, match="torchtitan refuses tied embeddings in a pipeline of several stages"):
+        relaunch((tied, OLD), (tied, NEW), "torchtitan", tmp_path)
 
 
 def test_other_questions_are_refused(tmp_path: Path):
@@ -153,8 +155,8 @@ def test_other_questions_are_refused(tmp_path: Path):
         relaunch(asked(OLD), asked(NEW), "torchtitan", tmp_path)
     with pytest.raises(InputError, match="cannot be read: No such file"):
         relaunch(asked(OLD), asked(NEW), "torchtitan", tmp_path / "none")
-    with pytest.raises(InputError, match="unknown runtime 'megatron'"):
-        relaunch(asked(OLD), asked(NEW), "megatron", tmp_path)
+    with pytest.raises(InputError, match="unknown runtime 'deepspeed'"):
+        relaunch(asked(OLD), asked(NEW), "deepspeed", tmp_path)
     with pytest.raises(InputError, match="is for another batch"):
         relaunch(asked(OLD), asked(replace(NEW, micro_batch=1)), "torchtitan", tmp_path)
     with pytest.raises(InputError, match="is for another model"):

@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "validate": "Published training runs against predictions.",
     "schedule": "The best schedule of micro-batches, and how good it can be.",
     "export": "Files that launch a plan with the tools people already have.",
-    "relaunch": "A run of torchtitan goes on under another plan.",
+    "relaunch": "A run of torchtitan or Megatron-LM goes on under another plan.",
     "run": "A plan trained for real, beside what was predicted.",
     "ctl": "Orders to a running job: levers, other plans, what it measures.",
     "top": "A running job at a glance: ranks, links and orders as they are.",

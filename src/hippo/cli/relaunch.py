@@ -19,8 +19,8 @@ class Choice:
 
     old: PlanFile
     new: Annotated[Path, typer.Argument(metavar="NEW.json", help="The plan under which it goes on.")]
-    to: Annotated[str, typer.Option(metavar="torchtitan", help="The runtime.")]
-    checkpoint: Annotated[Path, typer.Option(metavar="DIR", help="Where it left its step-N folders.")]
+    to: Annotated[str, typer.Option(metavar="torchtitan|megatron", help="The runtime.")]
+    checkpoint: Annotated[Path, typer.Option(metavar="DIR", help="Where it left its checkpoints.")]
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the launch; made when it is missing.")]
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that no export wrote.")] = False
     json: Json = False
@@ -28,7 +28,7 @@ class Choice:
 
 @takes(Choice)
 def relaunch(choice: Choice) -> None:
-    """A run of torchtitan goes on under another plan.
+    """A run of torchtitan or Megatron-LM goes on under another plan.
 
     The checkpoint is held against the model: every block, both moments, whole files. The launch that is written begins
     from all of it, under other cuts, tp, pp and replicas.

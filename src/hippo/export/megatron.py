@@ -122,7 +122,7 @@ def _widest(model: Model) -> FeedForward:
     return next((each for each in found if each.experts is None), found[0])
 
 
-RUNTIME = "megatron"
+RUNTIME, CHECKPOINTS = "megatron", "CHECKPOINTS"
 _BF16 = ("--bf16", "--grad-reduce-in-bf16")  # by itself --bf16 sums gradients in fp32, twice the plan's bytes
 PRECISIONS = {"bf16": _BF16, "fp16": ("--fp16",), "fp32": (), "fp8": (*_BF16, "--fp8-format hybrid")}
 RECOMPUTE = {
@@ -164,7 +164,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
         files={},
         blanks=(
             Blank("MEGATRON_LM", "the folder of your Megatron-LM checkout, on every host"),
-            Blank("CHECKPOINTS", "the folder that checkpoints are written to and read from"),
+            Blank(CHECKPOINTS, "the folder that checkpoints are written to and read from"),
             Blank("DATA", "flags for data and tokenizer; until it is set: mock data and no tokenizer"),
             Blank("TRAIN", "flags for the rest: iterations, learning rate, logging; until it is set: 100 iterations"),
         ),

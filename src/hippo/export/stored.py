@@ -16,9 +16,10 @@ from typing import Any
 from hippo.errors import InputError
 
 INDEX = ".metadata"
-_STEP = re.compile(r"step-(\d+)")
+STEP, ITERATION, TRACKER = "step-", "iter_", "latest_checkpointed_iteration.txt"
+"""Folders of torchtitan's checkpoints; of Megatron-LM's, and the file that says which one it begins from."""
 _SHELLS = re.compile(
-    r"torch\.distributed\.checkpoint\.metadata\.\w+|torch\.distributed\.checkpoint\.filesystem\._StorageInfo"
+    r"torch\.distributed\.checkpoint\.(metadata|planner)\.\w+|torch\.distributed\.checkpoint\.filesystem\._StorageInfo"
     r"|torch\.serialization\._get_layout|torch\.(bool|b?float|u?int|complex)\w*"
     r"|pathlib(\._local)?\.PosixPath"
 )
@@ -57,19 +58,37 @@ class _Index(pickle.Unpickler):
 
 
 def newest(place: Path) -> StoredState:
-    """The newest checkpoint of a folder of ``step-N`` folders.
+    """The newest whole checkpoint of a folder of torchtitan's ``step-N`` folders.
 
     Raises
     ------
     InputError
         There is none, its index cannot be read, or a file is missing or cut off.
     """
-    steps = [(int(match[1]), path) for path in _folders(place) if (match := _STEP.fullmatch(path.name))]
-    whole = sorted((step, path) for step, path in steps if (path / INDEX).is_file())
+    where = "give the folder in which torchtitan leaves step-N folders (outputs/checkpoint)"
+    found = ((path.name.removeprefix(STEP), path) for path in _folders(place, where) if path.name.startswith(STEP))
+    whole = sorted((int(step), path) for step, path in found if step.isdecimal() and (path / INDEX).is_file())
     if not whole:
-        remedy = "give the folder in which torchtitan leaves step-N folders (outputs/checkpoint)"
-        raise InputError("holds no whole checkpoint", source="--checkpoint", value=str(place), remedy=remedy)
-    step, folder = whole[-1]
+        raise InputError("holds no whole checkpoint", source="--checkpoint", value=str(place), remedy=where)
+    return _stored(*whole[-1], remedy=f"remove {whole[-1][1]}, so that the one before is taken")
+
+
+def tracked(place: Path) -> StoredState:
+    """The checkpoint of a folder of Megatron-LM's ``iter_N`` folders that Megatron-LM begins from; raises as
+    ``newest``."""
+    where = f"give the folder of --save, which holds {TRACKER} and iter_N folders of --ckpt-format torch_dist"
+    _folders(place, where)
+    try:
+        told = (place / TRACKER).read_text(errors="replace").strip()[:20]
+    except OSError:
+        told = ""
+    folder = place / f"{ITERATION}{told.rjust(7, '0')}"
+    if not told.isdecimal() or not (folder / INDEX).is_file():
+        raise InputError("holds no whole checkpoint", source="--checkpoint", value=str(place), remedy=where)
+    return _stored(int(told), folder, remedy=f"write the number of a whole one into {place / TRACKER}")
+
+
+def _stored(step: int, folder: Path, *, remedy: str) -> StoredState:
     index = _read(folder / INDEX)
     sizes: dict[str, int] = {}
     for info in index.storage_data.values():
@@ -79,17 +98,16 @@ def newest(place: Path) -> StoredState:
         there = path.stat().st_size if path.is_file() else 0
         if Path(name).name != name or there < size:
             told = f"has {there} bytes of the {size} that the index tells of"
-            raise InputError(told, source=str(path), remedy=f"remove {folder}, so that the one before is taken")
+            raise InputError(told, source=str(path), remedy=remedy)
     entries = index.state_dict_metadata.items()
     shapes = {name: tuple(entry.size) for name, entry in entries if hasattr(entry, "size")}
     return StoredState(folder.resolve(), step, shapes)
 
 
-def _folders(place: Path) -> list[Path]:
+def _folders(place: Path, remedy: str) -> list[Path]:
     try:
         return sorted(place.iterdir())
     except OSError as error:
-        remedy = "give the folder in which torchtitan leaves step-N folders"
         told = f"cannot be read: {error.strerror}"
         raise InputError(told, source="--checkpoint", value=str(place), remedy=remedy) from None
 
