@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import os
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +108,19 @@ class Served:
         self.store.close()
 
 
+SERVER = "HIPPO_TEST_POSTGRESQL"
+"""Environment variable: where PostgreSQL answers; the suite then runs on it (``test_postgresql``)."""
+
+
 def url(folder: Path) -> str:
-    return f"sqlite:///{folder / 'store.db'}"
-
-
-__all__ = ["JOB", "KIND", "Clock", "Served", "replace", "url"]
+    """Of a store for what is tested in a folder."""
+    server = os.environ.get(SERVER)
+    if server is None:
+        return f"sqlite:///{folder / 'store.db'}"
+    name = "t" + sha256(str(folder).encode()).hexdigest()[:16]
+    engine = sql.create_engine(f"postgresql+psycopg://hippo@/postgres?host={server}", isolation_level="AUTOCOMMIT")
+    with engine.connect() as at:
+        if not at.execute(sql.text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": name}).scalar():
+            at.execute(sql.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return f"postgresql://hippo@/{name}?host={server}"
