@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 import httpx
 import numpy as np
 import sqlalchemy as sql
+from sqlalchemy.engine import Connection
 
 from hippo.serve import tables as t
 from hippo.serve.store import Store
@@ -44,8 +46,12 @@ def filled(url: str, jobs: int) -> None:
             | {"why": "", "share_done": 1.0, "cancels": False, "ended_s": 2.0}
             for at in range(begin, min(jobs, begin + 5000))
         ]
-        store.write(lambda at, rows=rows: at.execute(sql.insert(t.JOBS), rows)).result()
+        store.write(partial(_insert, rows=rows)).result()
     store.close()
+
+
+def _insert(at: Connection, rows: list[dict[str, Any]]) -> None:
+    at.execute(sql.insert(t.JOBS), rows)
 
 
 def started(folder: Path, port: int) -> tuple[subprocess.Popen[bytes], float]:
