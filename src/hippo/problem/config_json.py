@@ -1,17 +1,18 @@
 """Models from a Hugging Face ``config.json``.
 
 ``model_type`` says which architecture, or else ``architectures``: gpt2, the llama family (llama, mistral, ministral,
-phi3, granite, smollm3), qwen2, qwen3, mixtral, qwen3_moe, glm4_moe, deepseek_v2, deepseek_v3 and kimi_k2, which is
-deepseek_v3 under another name. Windows of attention are passed over: it is costed over the whole sequence. Old and new
-spellings of a key are both read. Sizes must be there; everything else defaults to what the configuration class of
-``transformers`` 5.23 does. Parameter counts equal those of ``transformers`` exactly (``tests/problem/
-test_config_json.py`` asks it on the meta device); multi-token prediction modules, which it does not build either, are
-left out.
+phi3, granite, smollm3), gemma 1 to 3 (text), olmo2, qwen2, qwen3, mixtral, qwen3_moe, glm4_moe, deepseek_v2,
+deepseek_v3 and kimi_k2, which is deepseek_v3 under another name. Windows of attention are passed over: it is costed
+over the whole sequence. Old and new spellings of a key are both read. Sizes must be there; everything else defaults to
+what the configuration class of ``transformers`` 5.23 does. Parameter counts equal those of ``transformers`` exactly
+(``tests/problem/test_config_json.py`` asks it on the meta device); multi-token prediction modules, which it does not
+build either, are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -151,6 +152,24 @@ def _qwen3_moe(table: Table, name: str) -> Model:
     return _model(table, name, blocks, max_seq=_positions(table, 32768))
 
 
+def _gemma(
+    table: Table, name: str, *, kv_heads: int, qk_norm: bool = False, norms: int = 4, max_seq: int = 8192
+) -> Model:
+    """Gemma 1 to 3 (arXiv 2403.08295, 2408.00118, 2503.19786), text alone: tied head, from 2 on four norms."""
+    bias = table.flag("attention_bias", default=False)
+    attention = _attention(table, qkv_bias=bias, out_bias=bias, qk_norm=qk_norm, kv_heads=kv_heads, head_dim=256)
+    block = replace(_block(_size(table, "hidden_size", most=MAX_HIDDEN), attention, _feed_forward(table)), norms=norms)
+    blocks = _size(table, "num_hidden_layers", most=MAX_BLOCKS)
+    return _model(table, name, (block,) * blocks, max_seq=_positions(table, max_seq), tied=True)
+
+
+def _olmo2(table: Table, name: str) -> Model:
+    """OLMo 2 (arXiv 2501.00656): norms on all queries and all keys, and behind attention and feed-forward."""
+    bias = table.flag("attention_bias", default=False)
+    attention = replace(_attention(table, qkv_bias=bias, out_bias=bias), wide_qk_norm=True)
+    return _dense(table, name, attention, _feed_forward(table), max_seq=2048)
+
+
 def _deepseek_v2(table: Table, name: str) -> Model:
     """DeepSeek-V2 (arXiv 2405.04434): latent attention; the first blocks dense, the others with shared experts."""
     return _with_shared_experts(table, name, _latent_attention(table), shared=2, first_dense=0, max_seq=2048)
@@ -198,6 +217,10 @@ _READERS: Mapping[str, Callable[[Table, str], Model]] = MappingProxyType(
         "mistral": partial(_mistral, kv_heads=8, max_seq=131072),
         "ministral": partial(_mistral, kv_heads=8, max_seq=131072),
         "phi3": _mistral,
+        "gemma": partial(_gemma, kv_heads=16, norms=2),
+        "gemma2": partial(_gemma, kv_heads=4),
+        "gemma3_text": partial(_gemma, kv_heads=4, qk_norm=True, max_seq=131072),
+        "olmo2": _olmo2,
         "granite": _llama,
         "smollm3": partial(_llama, kv_heads=4, max_seq=32768, tied=True),
         "glm4_moe": _glm4_moe,
@@ -218,6 +241,10 @@ _CLASSES: Mapping[str, str] = MappingProxyType(
         "MistralForCausalLM": "mistral",
         "MinistralForCausalLM": "ministral",
         "Phi3ForCausalLM": "phi3",
+        "GemmaForCausalLM": "gemma",
+        "Gemma2ForCausalLM": "gemma2",
+        "Gemma3ForCausalLM": "gemma3_text",
+        "Olmo2ForCausalLM": "olmo2",
         "GraniteForCausalLM": "granite",
         "SmolLM3ForCausalLM": "smollm3",
         "Glm4MoeForCausalLM": "glm4_moe",

@@ -29,6 +29,7 @@ class Attention:
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: bool = False
+    wide_qk_norm: bool = False  # norms over all heads together (OLMo 2), not over each
     latent: LatentAttention | None = None
 
 
@@ -82,6 +83,7 @@ class Layer:
     feed_forward: FeedForward | None = None  # block only
     norm_bias: bool = False  # LayerNorm (weight and bias) instead of RMSNorm
     tied: bool = False  # head only: shares its matrix with the embedding
+    norms: int = 2  # block only: as wide as hidden; Gemma has them behind attention and feed-forward, too
     embedding_norm: bool = False  # embedding only: a LayerNorm follows it (BLOOM)
 
     @cached_property
@@ -95,7 +97,7 @@ class Layer:
         queries, keys = att.heads * att.head_dim, att.kv_heads * att.head_dim
         total = h * queries + 2 * h * keys + queries * h
         total += (queries + 2 * keys) * att.qkv_bias + h * att.out_bias
-        return total + 2 * att.head_dim * att.qk_norm
+        return total + 2 * att.head_dim * att.qk_norm + (queries + keys) * att.wide_qk_norm
 
     @cached_property
     def expert_parameters(self) -> int:
@@ -125,7 +127,7 @@ class Layer:
             return (self.vocab + self.positions + 2 * self.embedding_norm) * self.hidden
         if self.kind is LayerKind.HEAD:
             return norm + (0 if self.tied else self.vocab * self.hidden)
-        return self.attention_parameters + self.feed_forward_parameters + 2 * norm
+        return self.attention_parameters + self.feed_forward_parameters + self.norms * norm
 
     @cached_property
     def active_parameters(self) -> int:
