@@ -10,10 +10,12 @@ import pytest
 from hippo.errors import InexpressibleError
 from hippo.plan.plan import Compression, Plan, ScheduleChoice
 from hippo.run import checkpoint
+from hippo.run.change import Planned
 from hippo.run.fits import built_in, check_torch
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
+from hippo.run.orders import RunOrder, change_of
 from hippo.run.run import run
 from hippo.run.saving import Saving
 
@@ -40,6 +42,19 @@ def test_the_loss_is_that_of_one_process(name: str):
     check_torch(job)
     expected = list(losses(job.problem, settings_of(job), steps=2, micro_batch=2))
     assert [step.loss for step in run(job).steps] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_another_order_of_micro_batches_keeps_the_loss():
+    """Torch's runtime begins anew at the border, with the layers and moments of before."""
+    model, plan = PLANS["stages"]
+    job = RunJob(problem(model), plan, RunOptions(steps=4, precision="fp64", timeout_s=30.0, runtime="torch"))
+    change = change_of(RunOrder("schedule", {"name": "gpipe"}, after_step=2), job, done=0)
+    made = run(job, changes=Planned(change))
+    assert [each.job.plan.schedule.name for each in made.stretches] == ["1f1b", "gpipe"]
+    assert [len(each.steps) for each in made.stretches] == [2, 2]
+    expected = list(losses(job.problem, settings_of(job), steps=4, micro_batch=2))
+    assert [step.loss for step in made.steps] == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.slow
