@@ -51,7 +51,7 @@ class Choice:
 def serve(choice: Choice) -> None:
     """A service that watches links and jobs, decides and acts.
 
-    Jobs come by 'hippo jobs submit' or POST /v1/jobs, links by 'hippo probe --push' or POST /v1/telemetry. It goes on
+    Jobs come by 'hippo jobs submit' or POST /v1/jobs, links by POST /v1/telemetry. It goes on
     where it was, however it ended; jobs run on while it is away. Ctrl-C or SIGTERM ends it.
     """
     try:
