@@ -226,10 +226,13 @@ class Part:
         for layer in reversed(range(start, stop)):
             ledger.settle_layer(layer)
             ready(layer)
+        ledger.entries.clear()  # else they hold the graph that holds them, where no collector looks
 
     @torch.no_grad()
     def give_up(self) -> None:
         """As before the step: no sums of gradients, no wave under way."""
+        for kept in self._kept.values():
+            kept.ledger.entries.clear()
         self._kept.clear()
         for weights in self.weights.values():
             for weight in weights.values():
