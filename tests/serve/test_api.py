@@ -109,6 +109,15 @@ def test_without_a_key_a_body_or_a_token(asked: Asked):
         assert (found.status_code, found.headers["content-type"]) == (404, "application/problem+json")
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/events?since=99999999999999999999", "/v1/plans/a%00b", "/v1/jobs?state=%00", "/v1/jobs?after=j9%00"]
+)
+def test_addresses_that_no_store_can_look_up(asked: Asked, path: str):
+    answer = asked.http.get(path)
+    assert answer.status_code in (400, 422)
+    assert answer.json()["remedy"]
+
+
 @pytest.mark.parametrize("role", [VIEWER, AGENT])
 def test_roles(asked: Asked, role: str):
     asked.http.headers["Authorization"] = f"Bearer {asked.tokens[role]}"

@@ -9,6 +9,7 @@ import pytest
 
 from hippo.serve.jobs import answer, let_go
 from hippo.serve.records import LinkPoint, Order, Receipt, SeenJob
+from hippo.serve.store import StoreError
 
 from .worlds import Clock, Served, url
 
@@ -185,6 +186,43 @@ def test_an_order_that_was_not_answered_is_told_again_with_its_key(tmp_path: Pat
     until(again, lambda: scripted.orders)
     assert {each.key for each in (*hangs.orders, *scripted.orders)} == {scripted.orders[0].key}
     again.close()
+
+
+def test_an_order_whose_answers_are_lost_is_never_given_up_for_another(tmp_path: Path, clock: Clock):
+    class Forgets(Scripted):
+        def carry_out(self, order: Order) -> Receipt:
+            receipt = super().carry_out(order)
+            if len(self.orders) < 8:
+                raise OSError("the answer was lost")
+            return receipt
+
+    forgets = Forgets()
+    served = Served.of(url(tmp_path), clock, forgets, actuator="scripted")
+    served.submit()
+    for worker in served.loop.workers.values():
+        worker._over.set()  # no pauses between tries
+    until(served, lambda: served.decisions() and served.decisions()[0].state == "carried out")
+    assert len({each.key for each in forgets.orders}) == 1
+    assert len(served.decisions()) == 1
+    served.close()
+
+
+def test_what_could_not_be_written_is_not_carried_out_and_is_written_later(served: Served):
+    write = served.store.write
+
+    def full(function):  # type: ignore[no-untyped-def]
+        raise StoreError("the store cannot write: database or disk is full")
+
+    name = served.submit()
+    served.store.write = full  # type: ignore[method-assign]
+    served.turn()
+    assert "full" in served.loop.state.unwritten
+    assert served.jobs()[name].state == "queued"
+    assert not served.decisions()
+    served.store.write = write  # type: ignore[method-assign]
+    served.turn(1.0)
+    assert served.jobs()[name].state == "running"
+    assert not served.loop.state.unwritten
 
 
 def test_a_link_that_collapses_moves_a_job(served: Served):

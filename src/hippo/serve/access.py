@@ -77,11 +77,16 @@ class Access:
             return left >= 1.0
 
 
+def drawn() -> str:
+    """A token that nobody has."""
+    return f"hippo_{secrets.token_urlsafe(24)}"
+
+
 def _hashed(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
-def made(store: Store, name: str, role: str, now_s: float) -> str:
+def made(store: Store, name: str, role: str, now_s: float, token: str | None = None) -> str:
     """A new token; only its hash is kept.
 
     Raises
@@ -91,7 +96,7 @@ def made(store: Store, name: str, role: str, now_s: float) -> str:
     """
     if role not in ROLES:
         raise UnknownNameError("role", role[:40], ROLES, source="--role")
-    token = f"hippo_{secrets.token_urlsafe(24)}"
+    token = token or drawn()
 
     def write(at: Connection) -> None:
         if at.execute(sql.select(t.TOKENS.c.name).where(t.TOKENS.c.name == name)).first() is not None:
@@ -107,7 +112,8 @@ def first_token(store: Store, beside: Path, now_s: float) -> Path | None:
     """Makes the first token of a store that has none, and writes it into a file; None: it has some."""
     if store.read(lambda at: at.execute(sql.select(t.TOKENS.c.name)).first()) is not None:
         return beside if beside.exists() else None
-    token = made(store, FIRST, OPERATOR, now_s)
-    write_whole(beside, token + "\n")
+    token = drawn()
+    write_whole(beside, token + "\n")  # first: a token that nobody has would lock everybody out
     beside.chmod(0o600)
+    made(store, FIRST, OPERATOR, now_s, token)
     return beside

@@ -291,8 +291,8 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
     async def events(
         request: Request,
         caller: Reader,
-        since: Annotated[int | None, Query(ge=0)] = None,
-        last_event_id: Annotated[str | None, Header()] = None,
+        since: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+        last_event_id: Annotated[str | None, Header(max_length=15)] = None,
     ) -> Response:
         """Server-sent events: what comes about, from now on or since a number."""
         begin = int(last_event_id) if last_event_id and last_event_id.isdecimal() else since
@@ -370,6 +370,14 @@ class Admission:
             remedy = f"send at most {MOST_BODY // 1_000_000} MB, with its length"
             document = {"type": "about:blank", "title": "too large", "status": 413, "remedy": remedy}
             return problem_response(413, document)
+        if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
+            document = {
+                "type": "about:blank",
+                "title": "wrong",
+                "status": 400,
+                "remedy": "leave zeros out of addresses",
+            }
+            return problem_response(400, document)
         if scope["path"] in OPEN_PATHS:
             return None
         kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")

@@ -647,11 +647,12 @@ class ServeLoop:
                 each(at)
             if packed is not None:
                 keep(at, QUEUE, packed, now_s)
+            keep(at, CLOCK, f"{now_s!r} {self.site.epoch_s!r}".encode(), now_s)
 
         try:
             self.store.write(write).result()
-        except StoreError as error:
-            self.state.unwritten = str(error)
+        except Exception as error:  # whatever it was, nothing of this turn is on the disk, and nothing is carried out
+            self.state.unwritten = f"{type(error).__name__}: {error}"[:300]
             return False
         self._unwritten.clear()
         self.state.unwritten = ""

@@ -95,8 +95,12 @@ class Store:
             while not self._queue.empty() and len(batch) < MOST_AT_ONCE:
                 batch.append(self._queue.get())
             asked = [each for each in batch if each is not None]
-            if asked:
+            try:
                 self._write_together(asked)
+            except Exception as error:  # the writer must live: who waits for it would wait for ever
+                for _, future in asked:
+                    if not future.done():
+                        future.set_exception(StoreError(f"the store cannot write: {_first_line(error)}"))
             if len(asked) < len(batch):  # it is closed
                 return
 

@@ -11,7 +11,8 @@ from time import monotonic
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.records import Order, Receipt, SeenJob
 
-MOST_TRIES = 5
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
+"""Between two tries of an order that its actuator has not answered."""
 
 
 class ActuatorWorker:
@@ -30,7 +31,7 @@ class ActuatorWorker:
         self.seen: Sequence[SeenJob] | None = None  # None: it has not said yet
         self.seen_s = monotonic()  # when it last said
         self.fault = ""  # why it does not say, where it does not
-        self._ends = False
+        self._ends, self._over = False, Event()
         self._due = Event()  # to look before it is time
         name = f"actuator {actuator.name}"
         self._threads = [Thread(target=each, name=name, daemon=True) for each in (self._order_on, self._look_on)]
@@ -44,6 +45,7 @@ class ActuatorWorker:
     def close(self) -> None:
         """Take no more; what hangs is left to itself."""
         self._ends = True
+        self._over.set()
         self._queue.put(None)
         self._due.set()
         for each in self._threads:
@@ -76,13 +78,15 @@ class ActuatorWorker:
             self._news()
 
     def _carry_out(self, order: Order) -> None:
-        told = ""
-        for _ in range(MOST_TRIES):
-            if self._ends:
-                return  # it is told again when the service comes back
+        """Tell it until it is answered: it may have been carried out, so nobody may decide otherwise meanwhile."""
+        pause_s = FIRST_PAUSE_S
+        while not self._ends:  # at the end it is left open, and told again when the service comes back
             try:
-                self._answered(order, self.actuator.carry_out(order))
+                receipt = self.actuator.carry_out(order)
+            except Exception as error:  # the same key again
+                self.fault = f"{order.act} {order.job}: {type(error).__name__}: {error}"[:200]
+                self._over.wait(pause_s)
+                pause_s = min(2.0 * pause_s, LONGEST_PAUSE_S)
+            else:
+                self._answered(order, receipt)
                 return
-            except Exception as error:  # it may have been carried out: the same key again
-                told = f"{type(error).__name__}: {error}"[:200]
-        self._answered(order, Receipt(False, f"{self.actuator.name} could not be asked: {told}"))
