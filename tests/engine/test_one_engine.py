@@ -36,6 +36,8 @@ NO_PLAYS = {
     "schedule/generators/dualpipe.py:generate": "counts of operations",
     "schedule/generators/v_shape.py:_lay": "counts and times that its loop begins with",
     "schedule/search/policy.py:_change_count": "counts of a policy",
+    "simulate/rollouts.py:_back": "a trainer's steps and its pushes: whole steps, no operations of a pipeline",
+    "simulate/rollouts.py:_look": "a replica's batch of samples and its way back",
     "simulate/transport/sharing.py:_cut": "windows of flows that have lost",
     "simulate/transport/sharing.py:_run": "flows of a link, round trip after round trip",
     "simulate/transport/sharing.py:_windowed": "their windows",

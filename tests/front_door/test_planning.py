@@ -14,6 +14,7 @@ import hippo
 
 NAMES = [
     "Checkpoints",
+    "Client",
     "Decision",
     "Estimate",
     "Front",
@@ -39,6 +40,7 @@ NAMES = [
     "load_plan",
     "pareto",
     "plan",
+    "plan_rollouts",
     "problem",
     "replay_jobs",
     "run",
