@@ -85,9 +85,22 @@ def run_demo(folder: Path, port: int, say: Callable[[str], None]) -> None:
             say(f"it is served from {folder}; kill the service to see it come back: kill -9 $(cat {folder / 'pid'})")
 
         threading.Thread(target=tell, daemon=True).start()
+        threading.Thread(target=_note_service, args=(folder,), daemon=True).start()
         command = (sys.executable, "-m", "hippo.serve.demo", str(folder))
         where = folder / "demo.yaml"
         emulate(setting_of(load_cluster(where), command, source=str(where)))
+
+
+def _note_service(folder: Path) -> None:
+    """Keep ``pid`` in the folder: the service's number as it is seen from outside the emulation."""
+    known, words = -1, [b"hippo.serve.demo", str(folder).encode(), b"serve"]
+    while True:
+        for each in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (each / "cmdline").read_bytes().split(b"\0")[-4:-1] == words and int(each.name) != known:
+                    known = int(each.name)
+                    write_whole(folder / "pid", str(known))
+        time.sleep(0.5)
 
 
 def _pass_on(outside: socket.socket, inside: Path) -> None:
@@ -121,7 +134,6 @@ def keep(folder: Path) -> None:
     try:
         while not asked.is_set():
             with subprocess.Popen([sys.executable, "-m", "hippo.serve.demo", str(folder), "serve"]) as service:
-                write_whole(folder / "pid", str(service.pid))
                 while service.poll() is None and not asked.wait(0.1):
                     pass
                 if asked.is_set():
