@@ -57,6 +57,7 @@ def test_a_job_is_cancelled(served: Served):
     served.turn()
     for name in (running, waiting):
         served.store.write(let_go(name, "me", served.clock())).result()
+        served.loop.cancel(name)
     served.turn(1.0)
     assert {each.state for each in served.jobs().values()} == {"cancelled"}
     assert not served.loop.site.standing()

@@ -87,9 +87,10 @@ class Served:
 
         spec = {**JOB, **spec}
         key = f"k{len(self.numbers)}-{self.clock.now_s}"
-        number, _ = self.store.write(take_in(spec, key, "me", self.clock.now_s)).result()
-        self.numbers.append(number)
-        return f"j{number}"
+        taken, new = self.store.write(take_in(spec, key, "me", self.clock.now_s)).result()
+        self.loop.come(taken, new)
+        self.numbers.append(taken.number)
+        return taken.name
 
     def turn(self, seconds: float = 0.0) -> None:
         self.clock.now_s += seconds

@@ -113,7 +113,7 @@ class Problem(Exception):
 
 
 def _may(act: str) -> Any:
-    def check(request: Request) -> Caller:
+    async def check(request: Request) -> Caller:  # of no thread of its own
         caller: Caller = request.scope["caller"]
         if not caller.may(act):
             remedy = "use a token of another role: hippo serve --new-token NAME --role ROLE"
@@ -140,8 +140,11 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
     _problems(app)
     app.add_middleware(Admission, access=access)
 
-    async def written(function: Callable[[Any], Any]) -> Any:
-        return await asyncio.wrap_future(store.write(function))
+    async def written(function: Callable[[Any], Any], then: Callable[[Any], None] = lambda _: loop.wake()) -> Any:
+        """Its answer, once it is on the disk; ``then`` is told of it even if who asked has gone."""
+        future = store.write(function)
+        future.add_done_callback(lambda done: None if done.exception() else then(done.result()))
+        return await asyncio.wrap_future(future)
 
     # ---------------------------------------------------------------------------------------------------------- jobs
     @app.post("/v1/jobs", status_code=201, responses=_told(200, 400, 401, 403, 409, 422))
@@ -159,11 +162,8 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
             raise Problem(400, "no such actuator", f"job: actuator (got {spec['actuator']!r})", remedy=f"name {known}")
         if dry_run:
             return JSONResponse({"dry_run": True, "job": spec})
-        number, new = await written(take_in(spec, idempotency_key, caller.name, now_s))
-        if new:
-            loop.wake()
-        row = store.read(lambda at: at.execute(sql.select(t.JOBS).where(t.JOBS.c.number == number)).first())
-        found = job_document(job_of_row(row))
+        taken, new = await written(take_in(spec, idempotency_key, caller.name, now_s), lambda told: loop.come(*told))
+        found = job_document(taken)
         return JSONResponse(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
 
     @app.get("/v1/jobs", responses=_told(401, 403, 422))
@@ -199,8 +199,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         """Cancel a job."""
         found = _job(name)
         if not dry_run:
-            await written(let_go(name, caller.name, loop.now_s()))
-            loop.wake()
+            await written(let_go(name, caller.name, loop.now_s()), lambda _: loop.cancel(name))
             found = _job(name)
         return JSONResponse({**job_document(found), "dry_run": dry_run}, 202)
 
@@ -232,7 +231,6 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         """Say yes or no to a proposal."""
         if not dry_run:
             await written(answer(name, caller.name, loop.now_s(), yes=verdict == "approve"))
-            loop.wake()
         asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.number == number_of(name))
         row = store.read(lambda at: at.execute(asked).first())
         if row is None or not name.startswith("d"):
@@ -274,8 +272,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
                 }
                 for each in points
             ]
-            await written(lambda at: at.execute(sql.insert(t.POINTS), rows))
-            loop.points(points)
+            await written(lambda at: at.execute(sql.insert(t.POINTS), rows), lambda _: loop.points(points))
         return JSONResponse({"taken": 0 if dry_run else len(points)}, 202)
 
     @app.post("/v1/whatif", responses=_told(400, 401, 403, 409, 422))

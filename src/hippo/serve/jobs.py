@@ -12,8 +12,11 @@ from sqlalchemy.engine import Connection
 
 from hippo.errors import InputError
 from hippo.serve import tables as t
-from hippo.serve.records import APPROVED, DENIED, OVER, PROPOSED, QUEUED
-from hippo.serve.store import note, number_of
+from hippo.serve.records import APPROVED, DENIED, OVER, PROPOSED, QUEUED, StoredJob
+from hippo.serve.store import job_of_row, note, number_of
+
+KNOWN = sql.select(t.JOBS).where(t.JOBS.c.key == sql.bindparam("of"))
+ADDED = sql.insert(t.JOBS).returning(t.JOBS.c.number)
 
 
 class AnotherBodyError(InputError):
@@ -28,25 +31,27 @@ class NotThereError(InputError):
     """No such thing."""
 
 
-def take_in(spec: Mapping[str, Any], key: str, owner: str, now_s: float) -> Callable[[Connection], tuple[int, bool]]:
-    """Writes a job down; its number, and whether it is new. ``AnotherBodyError`` for a key that means another job."""
+def take_in(
+    spec: Mapping[str, Any], key: str, owner: str, now_s: float
+) -> Callable[[Connection], tuple[StoredJob, bool]]:
+    """Writes a job down; as it stands, and whether it is new. ``AnotherBodyError`` for a key that means another job."""
     body = json.dumps(dict(spec), sort_keys=True)
     digest = sha256(body.encode()).hexdigest()
 
-    def write(at: Connection) -> tuple[int, bool]:
-        known = at.execute(sql.select(t.JOBS.c.number, t.JOBS.c.body_sha256).where(t.JOBS.c.key == key)).first()
+    def write(at: Connection) -> tuple[StoredJob, bool]:
+        known = at.execute(KNOWN, {"of": key}).first()
         if known is not None:
             if known.body_sha256 != digest:
                 remedy = "send the job as it was first, or another key"
                 raise AnotherBodyError(
                     "came before with another job", source="Idempotency-Key", value=key, remedy=remedy
                 )
-            return int(known.number), False
+            return job_of_row(known), False
         values: dict[str, Any] = {"key": key, "body_sha256": digest, "spec": body, "owner": owner, "state": QUEUED}
         values |= {"submitted_s": now_s, "why": "", "share_done": 0.0, "cancels": False}
-        number = int(at.execute(sql.insert(t.JOBS).values(**values).returning(t.JOBS.c.number)).scalar_one())
+        number = int(at.execute(ADDED, values).scalar_one())
         note(at, now_s, "job", f"j{number}", who=owner, event="job taken in")
-        return number, True
+        return StoredJob(number, key, json.loads(body), owner, QUEUED, now_s), True
 
     return write
 

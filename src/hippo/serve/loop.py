@@ -19,8 +19,8 @@ from hashlib import sha256
 from math import exp
 from queue import Empty, SimpleQueue
 from threading import Event, RLock, Thread
-from time import monotonic
-from typing import Any
+from time import monotonic, sleep
+from typing import Any, TypeVar
 
 import numpy as np
 import sqlalchemy as sql
@@ -40,13 +40,19 @@ from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, ke
 from hippo.serve.why import reasons
 from hippo.serve.worker import ActuatorWorker
 
+T = TypeVar("T")
+
 OPEN, ANSWERED, NOT_DONE = "open", "done", "refused"
 """States of an order."""
 QUEUE, CLOCK = "queue", "clock"
 """Names of what the store keeps: the packed queue, and when the service's clock began."""
+MOST_NAMES = 500
+"""In one question to the store."""
 MOST_FAILURES = 3
 """Of a job, before it is given up."""
 RETRY_S = 1.0
+LONGEST_REST_S = 0.25
+"""After a turn that was as long or longer: who asks the service gets half of the process."""
 SETTLED = 3
 """Steps after a decision that tell what it brought; the one before them goes through the change itself."""
 FORECAST_S = 900.0
@@ -111,6 +117,8 @@ class ServeLoop:
         self._woken, self._ends = Event(), False
         self._told: list[str] = []  # sentences to be written down
         self._answers: SimpleQueue[tuple[Order, Receipt]] = SimpleQueue()
+        self._come: SimpleQueue[StoredJob] = SimpleQueue()  # taken in since the last turn
+        self._cancels: SimpleQueue[str] = SimpleQueue()  # names of jobs that are to go
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._planning: dict[TrainingKind, Future[Any]] = {}
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
@@ -169,6 +177,17 @@ class ServeLoop:
         self.state.points += len(points)
         self.wake()
 
+    def come(self, job: StoredJob, new: bool = True) -> None:
+        """A job has been taken in, and is on the disk."""
+        if new:
+            self._come.put(job)
+            self.wake()
+
+    def cancel(self, name: str) -> None:
+        """A job is wanted no more, which is on the disk."""
+        self._cancels.put(name)
+        self.wake()
+
     def now_s(self) -> float:
         """On the service's clock."""
         return self._clock()
@@ -182,13 +201,21 @@ class ServeLoop:
     def _begin(self) -> None:
         """Stand as the store says."""
         with self.lock:
-            rows = self.store.read(
-                lambda at: at.execute(sql.select(t.JOBS).where(t.JOBS.c.state.not_in(r.OVER)).order_by("number")).all()
-            )
-            self._jobs = {each.name: each for each in map(job_of_row, rows)}
+            self._jobs = {each.name: each for each in self._stored()}
             content = self.store.read(lambda at: kept(at, QUEUE))
             if content is not None:
                 self._restore(content)
+
+    def _stored(self) -> list[StoredJob]:
+        """Jobs that are not over, and word of those that are to go."""
+        rows = self.store.read(
+            lambda at: at.execute(sql.select(t.JOBS).where(t.JOBS.c.state.not_in(r.OVER)).order_by("number")).all()
+        )
+        found = [job_of_row(each) for each in rows]
+        for each in found:
+            if each.cancels:
+                self._cancels.put(each.name)
+        return found
 
     def _restore(self, content: bytes) -> None:
         names = LiveWorld.names_in(content)
@@ -216,23 +243,24 @@ class ServeLoop:
 
     def _again(self) -> None:
         """Tell every order that has not been answered again, and know which were."""
-        rows = (
-            self.store.read(
-                lambda at: at.execute(sql.select(t.ORDERS).order_by(t.ORDERS.c.made_s, t.ORDERS.c.decision)).all()
-            )
-            if self._jobs
-            else []
-        )
-        for row in rows:
+        runs = [name for name, each in self._jobs.items() if each.state == r.RUNNING]
+        some = [runs[at : at + MOST_NAMES] for at in range(0, len(runs), MOST_NAMES)]
+        asked = [t.ORDERS.c.state == OPEN, *(t.ORDERS.c.job.in_(each) for each in some)]
+        rows = {row.key: row for which in asked for row in self._orders(which)}
+        for row in sorted(rows.values(), key=lambda each: each.decision):
             if row.state == ANSWERED and row.job in self._jobs:
                 self._keys[row.job] = row.key, monotonic()
             if row.state == OPEN:
                 self._hand(Order(**json.loads(row.body)), row.actuator)
 
+    def _orders(self, which: Any) -> Sequence[Any]:
+        return self.store.read(lambda at: at.execute(sql.select(t.ORDERS).where(which)).all())
+
     # ------------------------------------------------------------------------------------------------------ one turn
     def _go_on(self) -> None:
         while not self._ends:
             self._woken.clear()
+            began_s = monotonic()
             try:
                 self.turn()
             except StoreError as error:
@@ -240,8 +268,18 @@ class ServeLoop:
             except Exception as error:  # a turn that breaks must not end the service
                 self.state.counts["turns broken"] += 1
                 self._tell(f"a turn broke: {type(error).__name__}: {error}"[:300])
+                self._missed()
+            sleep(min(LONGEST_REST_S, monotonic() - began_s))  # what comes meanwhile is taken together
             due_s = self.site.live.next_s + self.site.epoch_s - self._clock()
             self._woken.wait(RETRY_S if self.state.unwritten else min(self.terms.every_s, max(0.0, due_s)))
+
+    def _missed(self) -> None:
+        """What a turn that broke may have taken and not dealt with comes again."""
+        with suppress(StoreError):
+            _all(self._come)
+            for each in self._stored():
+                if each.name not in self._jobs:
+                    self._come.put(each)
 
     def turn(self) -> None:
         """Once round."""
@@ -251,8 +289,9 @@ class ServeLoop:
             now_s = self._clock()
             self._hold()
             self._take_answers(now_s)
+            gone = _all(self._cancels)  # before the jobs, which came before them
             self._take_jobs(now_s)
-            self._take_cancels(now_s)
+            self._take_cancels(gone, now_s)
             looks = self._take_truth(now_s)
             looks |= self._take_links(now_s)
             self._pass(now_s, looks=looks)
@@ -272,9 +311,8 @@ class ServeLoop:
         self._held.holds = bool(why) or self.mode != r.ACT
 
     def _take_answers(self, now_s: float) -> None:
-        with suppress(Empty):
-            while True:
-                self._took_answer(*self._answers.get_nowait(), now_s)
+        for order, receipt in _all(self._answers):
+            self._took_answer(order, receipt, now_s)
 
     def _took_answer(self, order: Order, receipt: Receipt, now_s: float) -> None:
         self._open.discard(order.job)
@@ -342,9 +380,8 @@ class ServeLoop:
 
     def _take_jobs(self, now_s: float) -> None:
         """Jobs that were taken in come to the queue, once it is known what they can run under."""
-        last = max((each.number for each in self._jobs.values()), default=0)
         queued = [each for each in self._jobs.values() if each.state in (r.QUEUED, r.PLANNING)]
-        queued += self._new_after(last)
+        queued += _all(self._come)
         come: list[Job] = []
         for each in queued:
             try:
@@ -360,7 +397,7 @@ class ServeLoop:
             elif state != each.state:
                 self._set(each.name, now_s, "job is being planned", state=state)
         if come:
-            refused = {job.name: why for job, why in self.site.submit(come)}
+            refused = {job.name: why for job, why in self._submitted(come)}
             for job in come:
                 if job.name in refused:
                     self._set(job.name, now_s, "job refused", state=r.REFUSED, why=refused[job.name], ended_s=now_s)
@@ -368,14 +405,14 @@ class ServeLoop:
                 else:
                     self._set(job.name, now_s, "job waits", state=r.WAITING)
 
-    def _new_after(self, number: int) -> list[StoredJob]:
-        """Jobs that were taken in since; one that was submitted later never has a lower number."""
-        rows = self.store.read(
-            lambda at: at.execute(
-                sql.select(t.JOBS).where(t.JOBS.c.state == r.QUEUED, t.JOBS.c.number > number).order_by("number")
-            ).all()
-        )
-        return [each for each in map(job_of_row, rows) if each.name not in self._jobs]
+    def _submitted(self, come: list[Job]) -> list[tuple[Job, str]]:
+        """Hands jobs to the queue; those that it refuses, with the reason. One that breaks it is refused alone."""
+        try:
+            return self.site.submit(come)
+        except Exception as error:
+            if len(come) == 1:
+                return [(come[0], f"{type(error).__name__}: {error}"[:300])]
+            return [refused for job in come for refused in self._submitted([job])]
 
     def _ready(self, job: Job) -> str:
         """Whether it is known what a job can run under; where not, it is being found out."""
@@ -404,14 +441,8 @@ class ServeLoop:
             deadline_s=max(found.arrival_s, stored.submitted_s - self.site.epoch_s + float(stored.spec["deadline_s"])),
         )
 
-    def _take_cancels(self, now_s: float) -> None:
-        rows = self.store.read(
-            lambda at: at.execute(
-                sql.select(t.JOBS.c.number).where(t.JOBS.c.cancels, t.JOBS.c.state.not_in(r.OVER))
-            ).all()
-        )
-        for (number,) in rows:
-            name = f"j{number}"
+    def _take_cancels(self, names: Sequence[str], now_s: float) -> None:
+        for name in names:
             if name not in self._jobs:
                 continue
             runs = self._jobs[name].state == r.RUNNING
@@ -678,6 +709,15 @@ class ServeLoop:
 
     def _tell(self, sentence: str) -> None:
         self._told.append(sentence)
+
+
+def _all(queue: SimpleQueue[T]) -> list[T]:
+    """What has come."""
+    found: list[T] = []
+    with suppress(Empty):
+        while True:
+            found.append(queue.get_nowait())
+    return found
 
 
 def _decision_row(

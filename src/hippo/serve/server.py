@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from hippo.serve.site import ServedSite
 from hippo.serve.store import Store, keep, kept
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
+SWITCH_S = 0.001
+"""After so long a thread of Python gives way to another: requests need not wait for the loop's longer sums."""
 GUARD = "srpt"
 """The rule that decides where a policy breaks or is late."""
 
@@ -143,6 +146,7 @@ class Service:
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT."""
+        sys.setswitchinterval(SWITCH_S)
         self.loop.start()
         try:
             terms = self.terms

@@ -6,7 +6,7 @@ Jobs are known to the world by their ids. Its clock counts from ``epoch_s``, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.live import LinksNow, LiveWorld
 from hippo.jobs.joint.moment import JobPlace, Moment, Scheduler
+from hippo.jobs.joint.play import opened
 from hippo.jobs.placement.models import training
 from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.placement.offers import OfferTable
@@ -27,7 +28,7 @@ from hippo.jobs.workload import JobWorkload
 from hippo.problem.cluster import Cluster
 from hippo.serve.records import BEGIN, RESIZE, STOP
 
-FIELDS = frozenset(field.name for field in fields(Job)) - {"name", "arrival_s", "ends_after", "user"}
+FIELDS = frozenset(each.name for each in fields(Job)) - {"name", "arrival_s", "ends_after", "user"}
 """What a submission may say of a job."""
 
 Standing = Mapping[str, tuple[Any, ...]]
@@ -54,6 +55,7 @@ class ServedSite:
     rules: ReplayRules
     offers: OfferTable
     live: LiveWorld
+    _never: dict[Job, str] = field(default_factory=dict)  # the last job that was asked about
 
     @classmethod
     def of(cls, cluster: Cluster, scheduler: Scheduler, epoch_s: float, rules: ReplayRules | None = None) -> ServedSite:
@@ -101,10 +103,12 @@ class ServedSite:
 
     def why_never(self, job: Job) -> str:
         """Why a job can never run here."""
-        from hippo.jobs.joint.play import opened
-
-        alone = opened(JobWorkload.of([job]), self.live.site, self.rules, offers=self.offers)
-        return alone.refused[0][1] if alone.refused else "can never run here"
+        key = replace(job, name="", user="", arrival_s=0.0, deadline_s=None)
+        if key not in self._never:
+            alone = opened(JobWorkload.of([job]), self.live.site, self.rules, offers=self.offers)
+            self._never.clear()
+            self._never[key] = alone.refused[0][1] if alone.refused else "can never run here"
+        return self._never[key]
 
     def links(self, states: Iterable[LinksNow]) -> None:
         """Links move."""

@@ -35,6 +35,7 @@ MOST_AT_ONCE = 500
 OWNER_LOCK = 0x6869707030
 """PostgreSQL's number of the lock that a service holds."""
 DRIVERS = ("sqlite", "postgresql")
+NOTED = sql.insert(t.EVENTS)
 
 
 class StoreError(HippoError):
@@ -94,14 +95,16 @@ class Store:
             batch = [self._queue.get()]
             while not self._queue.empty() and len(batch) < MOST_AT_ONCE:
                 batch.append(self._queue.get())
-            asked = [each for each in batch if each is not None]
+            # Who has let go before it was begun is not written; from here on nobody can.
+            asked = [each for each in batch if each is not None and each[1].set_running_or_notify_cancel()]
+            closed = None in batch
             try:
                 self._write_together(asked)
             except Exception as error:  # the writer must live: who waits for it would wait for ever
                 for _, future in asked:
                     if not future.done():
                         future.set_exception(StoreError(f"the store cannot write: {_first_line(error)}"))
-            if len(asked) < len(batch):  # it is closed
+            if closed:
                 return
 
     def _write_together(self, asked: list[tuple[Callable[[Connection], Any], Future[Any]]]) -> None:
@@ -240,11 +243,10 @@ def _loaded(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-def note(connection: Connection, time_s: float, kind: str, subject: str, *, who: str = "", **told: Any) -> int:
-    """Write an event down: who did what, or what came about; its number."""
+def note(connection: Connection, time_s: float, kind: str, subject: str, *, who: str = "", **told: Any) -> None:
+    """Write an event down: who did what, or what came about."""
     row = {"time_s": time_s, "kind": kind, "subject": subject, "who": who, "told": json.dumps(told)}
-    found = connection.execute(sql.insert(t.EVENTS).values(**row).returning(t.EVENTS.c.number)).scalar_one()
-    return int(found)
+    connection.execute(NOTED, row)
 
 
 def set_job(connection: Connection, name: str, **values: Any) -> None:
