@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.heaps import join, set_due
 from hippo.jobs.engine.keys import key
@@ -50,9 +51,16 @@ def carry(old: QueueWorld, new: QueueWorld, of: Ints, user_of: Ints) -> None:
         new.tally[count] = old.tally[count]
     new.tally[c.ARRIVED] = come
     new.tally[c.N_DONE] = int(np.sum(new.mark[:come, c.STATUS] >= c.DONE))
-    for job in np.flatnonzero(new.mark[:come, c.STATUS] == c.WAITING).tolist():
-        join(new, job, key(new, job, float(new.clock[c.NOW])))
+    _join_waiting(new, come)
     _carry_due(old, new, known, was)
+
+
+@kernel
+def _join_waiting(w, come):  # type: ignore[no-untyped-def]
+    """Those of the first ``come`` jobs that wait stand in their queues."""
+    for job in range(come):
+        if w.mark[job, c.STATUS] == c.WAITING:
+            join(w, job, key(w, job, w.clock[c.NOW]))
 
 
 def _carry_jobs(old: QueueWorld, new: QueueWorld, known: Ints, was: Ints) -> None:
@@ -118,10 +126,14 @@ def _carry_due(old: QueueWorld, new: QueueWorld, known: Ints, was: Ints) -> None
     """What is due of jobs, nodes, rounds and transfers; links and tenants change when the new world says."""
     then, now = len(old.job), len(new.job)
     behind = np.flatnonzero(np.isfinite(old.due[then:])) + then
-    pairs = list(zip(known.tolist(), old.due[was].tolist(), strict=True))
-    pairs += [(int(item) - then + now, float(old.due[item])) for item in behind]
-    own = (now + len(new.bin) + c.NETWORK, now + len(new.bin) + c.TENANTS)
-    height = new.tally[c.HEAP : c.HEAP + 1]
-    for item, time_s in pairs:
-        if item not in own:
-            set_due(new.heap, new.due, new.place, height, item, time_s)
+    items = np.concatenate([known, behind - then + now])
+    times = np.concatenate([old.due[was], old.due[behind]])
+    ours = ~np.isin(items, (now + len(new.bin) + c.NETWORK, now + len(new.bin) + c.TENANTS))
+    _all_due(new, items[ours], times[ours])
+
+
+@kernel
+def _all_due(w, items, times):  # type: ignore[no-untyped-def]
+    """Each item is due at its time."""
+    for at in range(len(items)):
+        set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], items[at], times[at])
