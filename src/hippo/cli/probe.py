@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hippo.measure.probe.findings import Findings
     from hippo.measure.probe.prometheus import TimeSpan
     from hippo.measure.probe.rounds import Leg, LegMeasured
+    from hippo.measure.probe.sample import Sample
     from hippo.measure.probe.wire import ProbeEffort
     from hippo.problem.cluster import Cluster
 
@@ -80,6 +81,9 @@ class Choice:
     textfile: Annotated[
         Path | None, typer.Option(metavar="FILE.prom", help="Latest round for node_exporter's textfile collector.")
     ] = None
+    push: Annotated[
+        str | None, typer.Option(metavar="URL", help="Tell a 'hippo serve' the latest of each link; HIPPO_TOKEN.")
+    ] = None
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write cluster.yaml and network.csv there.")] = None
     json: Json = False
 
@@ -100,6 +104,8 @@ def probe(choice: Choice) -> None:
         check_folder(choice.out)
     base = _given_cluster(choice)
     findings, files = {"--iperf3": _from_iperf3, "--prometheus": _from_prometheus}.get(mode, _from_own)(choice, base)
+    if choice.every is None:
+        _push(choice, findings.samples)
     document = document_of(findings)
     if choice.json:
         print_document(document)
@@ -239,6 +245,7 @@ def _again_and_again(
             seen[time_s] = looks
             found = _found(choice, effort, base, seen)
             _write(found[1])
+            _push(choice, [sample for look in looks for sample in look.samples(time_s)])
     return found
 
 
@@ -346,6 +353,31 @@ def _from_others(choice: Choice, base: Cluster | None, findings: Findings) -> tu
         names = [name for sample in findings.samples for name in sample.pair]
         return findings, {choice.out: files_of(findings, _hardware(choice, base, names))}
     return findings, {}
+
+
+# ----------------------------------------------------------------------------------------------------------------- push
+def _push(choice: Choice, samples: Sequence[Sample]) -> None:
+    """The latest sample of each link, to a service; in rounds one that is not heard is said, and the next goes on."""
+    if choice.push is None:
+        return
+    from hippo.front_door.service import Client
+    from hippo.units import gbps_from_bytes_per_s
+
+    rows = {each.pair: each for each in sorted(samples, key=lambda each: each.time_s)}
+    links: list[dict[str, Any]] = []
+    for (source, destination), each in rows.items():
+        if each.rate_bytes_per_s is None:
+            continue
+        told = {"from": source, "to": destination, "gbps": gbps_from_bytes_per_s(each.rate_bytes_per_s)}
+        late = {} if each.round_trip_s is None else {"latency_ms": 1e3 * each.round_trip_s / 2.0}
+        links.append({**told, **late, "time_s": each.time_s})
+    try:
+        with Client(choice.push) as service:
+            service.push(links)
+    except InputError as error:
+        if choice.every is None:
+            raise
+        mention(f"not told: {error}")
 
 
 # ---------------------------------------------------------------------------------------------------------------- files

@@ -36,6 +36,16 @@ class Choice:
     tls_cert: Annotated[str, typer.Option(metavar="PEM", help="Certificate.", show_default="no TLS")] = ""
     tls_key: Annotated[str, typer.Option(metavar="PEM", help="Its key.", show_default="no TLS")] = ""
     stale: Annotated[float, typer.Option(metavar="S", help="Without telemetry for so long it holds.")] = 60.0
+    prometheus: Annotated[
+        str, typer.Option(metavar="URL", help="Ask a Prometheus what links carry.", show_default="wait for pushes")
+    ] = ""
+    every: Annotated[float, typer.Option(metavar="S", help="--prometheus: how often.")] = 15.0
+    rate_query: Annotated[
+        str, typer.Option(metavar="PROMQL", help="Bits/s of links.", show_default="see docs/measuring.md")
+    ] = ""
+    latency_query: Annotated[
+        str, typer.Option(metavar="PROMQL", help="Seconds of round trips.", show_default="see docs/measuring.md")
+    ] = ""
     demo: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="An emulated WAN with real jobs, in that folder, and the page of it."),
@@ -56,6 +66,7 @@ def serve(choice: Choice) -> None:
     """
     try:
         from hippo.serve.access import made
+        from hippo.serve.pull import pulled
         from hippo.serve.server import Service, ServiceTerms
         from hippo.serve.store import Store
     except ModuleNotFoundError as error:
@@ -92,6 +103,7 @@ def serve(choice: Choice) -> None:
         certificate=choice.tls_cert,
         key=choice.tls_key,
         stale_s=choice.stale,
+        pull=pulled(choice.prometheus, choice.every, choice.rate_query, choice.latency_query),
     )
     service = Service.of(load_cluster(_file_or_name(choice.cluster)), terms, tell=mention)
     token_file = service.token_file

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.resources import files
 from typing import Annotated, Any, Literal
@@ -30,10 +29,14 @@ from hippo.serve.access import Access, Caller
 from hippo.serve.ahead import expected_wait
 from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in
 from hippo.serve.loop import ServeLoop
+from hippo.serve.pull import Puller
 from hippo.serve.records import LinkPoint, StoredDecision, StoredJob
 from hippo.serve.site import job_of
 from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, number_of
+from hippo.serve.telemetry import checked, history
+from hippo.serve.telemetry import written as store_points
 from hippo.serve.watching import metrics_text
+from hippo.units import bytes_per_s_from_gbps, gbps_from_bytes_per_s
 
 MOST_BODY = 4_000_000
 """Bytes of a body."""
@@ -42,18 +45,20 @@ MOST_PAGE = 500
 MOST_POINTS = 20_000
 """Of one push."""
 EVENTS_EVERY_S = 0.25
-NONSENSE = 8.0
-"""A link cannot be measured to carry more than so many times what it is bought as."""
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
 Word = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
+ELASTIC: Any = {"model": "llama-3-8b", "tokens": 1e10, "least": 8, "most": 32, "priority": 1}
+GANG: Any = {"devices": 8, "duration_s": 3600.0, "deadline_s": 7200.0}
+
+
 class Submission(BaseModel):
     """A job: elastic training (model, tokens, sizes), or a gang (devices, duration_s)."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [ELASTIC, GANG]})
 
     model: Word = ""
     batch: Whole = 0
@@ -93,6 +98,12 @@ class Point(BaseModel):
     gbps: Annotated[Number, Field(ge=0, le=1e6)]
     latency_ms: Annotated[Number, Field(ge=0, le=1e5)] | None = None
     time_s: Annotated[Number, Field(ge=0, le=1e11)] | None = Field(default=None, description="Since 1970; none: now.")
+
+    def measured(self, now_s: float, by: str) -> LinkPoint:
+        """As the service keeps it."""
+        late = None if self.latency_ms is None else self.latency_ms / 1e3
+        time_s = now_s if self.time_s is None else self.time_s
+        return LinkPoint(time_s, self.source, self.destination, bytes_per_s_from_gbps(self.gbps), late, by)
 
 
 class Push(BaseModel):
@@ -134,7 +145,7 @@ def problem_response(status: int, document: Mapping[str, Any]) -> JSONResponse:
     return JSONResponse(dict(document), status, media_type="application/problem+json")
 
 
-def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
+def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | None = None) -> FastAPI:
     """The application of a service that has been made."""
     app = FastAPI(title="hippo", version=hippo.__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     _problems(app)
@@ -166,7 +177,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         found = job_document(taken)
         return JSONResponse(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
 
-    @app.get("/v1/jobs", responses=_told(401, 403, 422))
+    @app.get("/v1/jobs", responses=_told(400, 401, 403, 422))
     async def jobs(
         caller: Reader,
         after: Annotated[str | None, Query(max_length=20)] = None,
@@ -182,7 +193,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         rows = [job_document(job_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
         return JSONResponse({"jobs": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
 
-    @app.get("/v1/jobs/{name}", responses=_told(401, 403, 404))
+    @app.get("/v1/jobs/{name}", responses=_told(400, 401, 403, 404))
     async def job(name: str, caller: Reader) -> Response:
         """One job."""
         return JSONResponse(job_document(_job(name)))
@@ -194,7 +205,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
             raise Problem(404, "no such job", f"jobs: no job (got {name[:40]!r})", remedy="see GET /v1/jobs")
         return job_of_row(row)
 
-    @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(401, 403, 404, 409))
+    @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(400, 401, 403, 404, 409, 422))
     async def cancel(name: str, caller: Submitter, dry_run: bool = False) -> Response:
         """Cancel a job."""
         found = _job(name)
@@ -204,7 +215,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         return JSONResponse({**job_document(found), "dry_run": dry_run}, 202)
 
     # ----------------------------------------------------------------------------------------------------- decisions
-    @app.get("/v1/decisions", responses=_told(401, 403, 422))
+    @app.get("/v1/decisions", responses=_told(400, 401, 403, 422))
     async def decisions(
         caller: Reader,
         since: Annotated[str | None, Query(max_length=20)] = None,
@@ -224,7 +235,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         cursor = rows[-1]["id"] if since is not None and len(rows) == limit else None
         return JSONResponse({"decisions": rows, "next": cursor})
 
-    @app.post("/v1/decisions/{name}/{verdict}", responses=_told(401, 403, 404, 409))
+    @app.post("/v1/decisions/{name}/{verdict}", responses=_told(400, 401, 403, 404, 409, 422))
     async def decide(
         name: str, verdict: Literal["approve", "deny"], caller: Decider, dry_run: bool = False
     ) -> Response:
@@ -237,7 +248,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
             raise Problem(404, "no such decision", remedy="see GET /v1/decisions")
         return JSONResponse({**decision_document(decision_of_row(row)), "dry_run": dry_run})
 
-    @app.get("/v1/plans/{name}", responses=_told(304, 401, 403, 404))
+    @app.get("/v1/plans/{name}", responses=_told(304, 400, 401, 403, 404))
     async def plan(name: str, caller: Reader, if_none_match: Annotated[str | None, Header()] = None) -> Response:
         """The plan under which a job ran: a plan file."""
         asked = sql.select(t.PLANS.c.document).where(t.PLANS.c.id == name)
@@ -250,29 +261,37 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         return Response(document, media_type="application/json", headers={"ETag": tag})
 
     # --------------------------------------------------------------------------------------------------------- links
-    @app.get("/v1/links", responses=_told(401, 403))
+    @app.get("/v1/links", responses=_told(400, 401, 403))
     async def links(caller: Reader) -> Response:
         """What every link carries now, of what it is bought as, and in the mean of the last quarter of an hour."""
         return JSONResponse({"links": links_document(loop), "holds": loop.state.holds})
+
+    @app.get("/v1/links/history", responses=_told(400, 401, 403, 404, 422))
+    async def link_history(
+        caller: Reader,
+        source: Annotated[str, Query(alias="from", max_length=200)],
+        destination: Annotated[str, Query(alias="to", max_length=200)],
+        hours: Annotated[float, Query(gt=0, le=720)] = 6.0,
+    ) -> Response:
+        """Minutes of a link: what it carried in the mean, at least and at most."""
+        if source == destination or not {source, destination} <= set(loop.site.live.site.domains):
+            raise Problem(404, "no such link", remedy="see GET /v1/links")
+        since_s = loop.now_s() - 3600.0 * hours
+        rows = store.read(lambda at: history(at, source, destination, since_s))
+        names = ("time_s", "gbps", "least_gbps", "most_gbps")
+        found = [dict(zip(names, (each[0], *map(gbps_from_bytes_per_s, each[1:])), strict=True)) for each in rows]
+        return JSONResponse({"from": source, "to": destination, "minutes": found})
 
     @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413, 422))
     async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
         """Measurements of links; nonsense is refused, and nothing of the push is taken."""
         now_s = loop.now_s()
-        points = [checked(loop, each, at, now_s, caller.name) for at, each in enumerate(push.links)]
+        points = [
+            checked(loop.site.live.site, each.measured(now_s, caller.name), f"links.{at}", now_s)
+            for at, each in enumerate(push.links)
+        ]
         if points and not dry_run:
-            rows = [
-                {
-                    "time_s": each.time_s,
-                    "source": each.source,
-                    "destination": each.destination,
-                    "bytes_per_s": each.bytes_per_s,
-                    "latency_s": each.latency_s,
-                    "by": each.by,
-                }
-                for each in points
-            ]
-            await written(lambda at: at.execute(sql.insert(t.POINTS), rows), lambda _: loop.points(points))
+            await written(store_points(points), lambda _: loop.points(points))
         return JSONResponse({"taken": 0 if dry_run else len(points)}, 202)
 
     @app.post("/v1/whatif", responses=_told(400, 401, 403, 409, 422))
@@ -284,7 +303,7 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
         return JSONResponse(found)
 
     # ------------------------------------------------------------------------------------------------------- watching
-    @app.get("/v1/events", responses=_told(401, 403))
+    @app.get("/v1/events", responses=_told(400, 401, 403))
     async def events(
         request: Request,
         caller: Reader,
@@ -297,17 +316,17 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
             begin = store.read(lambda at: at.execute(sql.select(sql.func.max(t.EVENTS.c.number))).scalar()) or 0
         return StreamingResponse(_stream(store, request, begin), media_type="text/event-stream")
 
-    @app.get("/v1/state", responses=_told(401, 403))
+    @app.get("/v1/state", responses=_told(400, 401, 403))
     async def state(caller: Reader) -> Response:
         """What the page shows beside jobs, decisions and links."""
-        return JSONResponse(state_document(loop))
+        return JSONResponse(state_document(loop, puller))
 
-    @app.get("/healthz")
+    @app.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> Response:
         """The process answers."""
         return PlainTextResponse("ok\n")
 
-    @app.get("/readyz", responses=_told(503))
+    @app.get("/readyz", response_class=PlainTextResponse, responses=_told(503))
     async def readyz() -> Response:
         """The store answers, what was decided is written, and the loop goes round."""
         late_s = loop.now_s() - loop.state.last_turn_s
@@ -321,10 +340,10 @@ def application(store: Store, loop: ServeLoop, access: Access) -> FastAPI:
             raise Problem(503, "not ready", why, remedy="see the runbook in docs/service.md")
         return PlainTextResponse("ready\n")
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Prometheus' text."""
-        return PlainTextResponse(metrics_text(store, loop), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(metrics_text(store, loop, puller), media_type="text/plain; version=0.0.4")
 
     page = files("hippo.serve").joinpath("page.html").read_text(encoding="utf-8")
 
@@ -341,7 +360,8 @@ def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What an address may answer, for the OpenAPI document."""
     words = {200: "As it was", 304: "Not modified", 400: "Wrong", 401: "Who are you?", 403: "Not allowed"}
     words |= {404: "Not there", 409: "Not now", 413: "Too large", 422: "Not understood", 503: "Not ready"}
-    return {each: {"description": words[each]} for each in statuses}
+    problem = {"content": {"application/problem+json": {"schema": {"type": "object", "required": ["title", "status"]}}}}
+    return {each: {"description": words[each]} | (problem if each >= 400 else {}) for each in statuses}
 
 
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"})
@@ -504,17 +524,17 @@ def links_document(loop: ServeLoop) -> list[dict[str, Any]]:
                     {
                         "from": source,
                         "to": destination,
-                        "gbps": 8e-9 * float(rate[a, b]),
+                        "gbps": gbps_from_bytes_per_s(float(rate[a, b])),
                         "latency_ms": 1e3 * float(late[a, b]),
-                        "bought_gbps": 8e-9 * bought,
-                        "forecast_gbps": None if point is None else 8e-9 * point.forecast,
+                        "bought_gbps": gbps_from_bytes_per_s(bought),
+                        "forecast_gbps": None if point is None else gbps_from_bytes_per_s(point.forecast),
                         "measured_s": None if point is None else point.time_s,
                     }
                 )
     return found
 
 
-def state_document(loop: ServeLoop) -> dict[str, Any]:
+def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, Any]:
     """The service itself."""
     site = loop.site.live.site
     held = dict.fromkeys(site.domains, 0)
@@ -539,28 +559,6 @@ def state_document(loop: ServeLoop) -> dict[str, Any]:
         "cluster": site.name,
         "domains": domains,
         "actuators": actuators,
+        "telemetry": None if puller is None else {"from": puller.terms.url, "fault": puller.fault},
         "decisions": loop.state.decisions,
     }
-
-
-def checked(loop: ServeLoop, point: Point, at: int, now_s: float, by: str) -> LinkPoint:
-    """A measurement that can be; ``Problem`` for one that cannot."""
-    site, key = loop.site.live.site, f"links.{at}"
-    names = site.domains
-    for end in (point.source, point.destination):
-        if end not in names:
-            detail = f"telemetry: {key}: no such domain (got {end[:40]!r})"
-            raise Problem(400, "nonsense", detail, remedy=f"name {', '.join(names[:20])}")
-    bought = site.bandwidth_bytes_per_s[names.index(point.source)][names.index(point.destination)]
-    rate = point.gbps * 1e9 / 8
-    if point.source == point.destination or bought <= 0:
-        raise Problem(400, "nonsense", f"telemetry: {key}: the site has no such link", remedy="leave it out")
-    if not math.isfinite(rate) or rate > NONSENSE * bought:
-        detail = f"telemetry: {key}.gbps: {NONSENSE:g} times what is bought, or more (got {point.gbps:g})"
-        raise Problem(400, "nonsense", detail, remedy="measure again; the unit is Gbit/s")
-    time_s = now_s if point.time_s is None else point.time_s
-    if time_s > now_s + 60.0:
-        detail = f"telemetry: {key}.time_s: lies {time_s - now_s:.0f} s ahead"
-        raise Problem(400, "nonsense", detail, remedy="set that machine's clock, or leave time_s out")
-    late = None if point.latency_ms is None else point.latency_ms / 1e3
-    return LinkPoint(time_s, point.source, point.destination, rate, late, by)

@@ -37,6 +37,7 @@ from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import LinkPoint, Order, Receipt, SeenJob, StoredJob
 from hippo.serve.site import JobChange, ServedSite, job_of
 from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, keep, kept, note, set_job
+from hippo.serve.telemetry import lately, rolled
 from hippo.serve.why import reasons
 from hippo.serve.worker import ActuatorWorker
 
@@ -51,6 +52,7 @@ MOST_NAMES = 500
 MOST_FAILURES = 3
 """Of a job, before it is given up."""
 RETRY_S = 1.0
+ROLL_EVERY_S = 30.0
 LONGEST_REST_S = 0.25
 """After a turn that was as long or longer: who asks the service gets half of the process."""
 SETTLED = 3
@@ -131,6 +133,8 @@ class ServeLoop:
         self._failures: Counter[str] = Counter()
         self._times: dict[str, float] = {}  # measured over predicted step, of each job
         self._measured: dict[str, tuple[int, list[float]]] = {}  # jobs whose last decision's outcome is being measured
+        self._rolling: Future[int] | None = None
+        self._roll_s = 0.0  # when next
         self._unwritten: list[Callable[[Connection], Any]] = []
         self._due: list[tuple[Order, str]] = []  # orders that are handed on once they are written
         self._begin()
@@ -202,6 +206,9 @@ class ServeLoop:
         """Stand as the store says."""
         with self.lock:
             self._jobs = {each.name: each for each in self._stored()}
+            since_s = self._clock() - FORECAST_S
+            for each in self.store.read(lambda at: lately(at, since_s)):
+                self.measured[each.source, each.destination] = Forecast(each.time_s, each.bytes_per_s)
             content = self.store.read(lambda at: kept(at, QUEUE))
             if content is not None:
                 self._restore(content)
@@ -299,6 +306,7 @@ class ServeLoop:
                 self._propose(now_s)
                 self._take_approved(now_s)
             self._written()
+            self._roll(now_s)
             self.state.turns, self.state.last_turn_s = self.state.turns + 1, now_s
 
     def _hold(self) -> None:
@@ -661,6 +669,14 @@ class ServeLoop:
                 self._order(again, now_s, {**each.why, "approved": each.name, "by": each.by}, None)
 
     # ---------------------------------------------------------------------------------------------------- the store
+    def _roll(self, now_s: float) -> None:
+        """Old points become minutes, some at a time, beside what else is written."""
+        if self._rolling is not None and not self._rolling.done():
+            return
+        more = self._rolling is not None and not self._rolling.exception() and self._rolling.result() > 0
+        if more or now_s >= self._roll_s:
+            self._rolling, self._roll_s = self.store.write(rolled(now_s)), now_s + ROLL_EVERY_S
+
     def _written(self) -> bool:
         """Write what this turn brought, all of it or nothing, then carry it out; False: it could not be written."""
         told, self._told = self._told, []

@@ -23,6 +23,7 @@ from hippo.serve.access import Access, first_token
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.api import application
 from hippo.serve.loop import CLOCK, LoopTerms, ServeLoop
+from hippo.serve.pull import Puller, PullTerms
 from hippo.serve.records import MODES
 from hippo.serve.site import ServedSite
 from hippo.serve.store import Store, keep, kept
@@ -48,6 +49,7 @@ class ServiceTerms:
     key: str = ""
     stale_s: float = 60.0
     restart_s: float = 30.0  # that a job loses when it is moved
+    pull: PullTerms | None = None  # a Prometheus that knows the links
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -90,6 +92,7 @@ class Service:
     access: Access
     listening: socket.socket
     token_file: Path | None
+    puller: Puller | None = None
 
     @property
     def address(self) -> str:
@@ -138,7 +141,8 @@ class Service:
             told = LoopTerms(mode=terms.mode, actuator=made[0].name, stale_s=terms.stale_s)
             tell("standing as the store says")
             loop = ServeLoop(store, site, made, told, rule=rule, clock=clock)
-            return cls(terms, store, loop, Access(store), listening, token_file)
+            puller = None if terms.pull is None else Puller(loop, terms.pull)
+            return cls(terms, store, loop, Access(store), listening, token_file, puller)
         except BaseException:
             store.close()
             listening.close()
@@ -148,10 +152,12 @@ class Service:
         """Serve until SIGTERM or SIGINT."""
         sys.setswitchinterval(SWITCH_S)
         self.loop.start()
+        if self.puller is not None:
+            self.puller.start()
         try:
             terms = self.terms
             config = uvicorn.Config(
-                application(self.store, self.loop, self.access),
+                application(self.store, self.loop, self.access, self.puller),
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=3,
@@ -168,6 +174,8 @@ class Service:
 
     def close(self) -> None:
         """Finish the turn, note the clock, give the store back."""
+        if self.puller is not None:
+            self.puller.close()
         self.loop.close()
         now_s, epoch_s = self.loop.now_s(), self.loop.site.epoch_s
         self.store.write(lambda at: keep(at, CLOCK, f"{now_s!r} {epoch_s!r}".encode(), now_s))

@@ -8,19 +8,20 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hippo.serve import tables as t
 from hippo.serve.loop import ServeLoop
+from hippo.serve.pull import Puller
 from hippo.serve.store import Store, StoreError
 
 
-def metrics_text(store: Store, loop: ServeLoop) -> str:
+def metrics_text(store: Store, loop: ServeLoop, puller: Puller | None = None) -> str:
     """Prometheus' text of this moment."""
     registry = CollectorRegistry()
-    registry.register(_Now(store, loop))
+    registry.register(_Now(store, loop, puller))
     return generate_latest(registry).decode()
 
 
 class _Now:
-    def __init__(self, store: Store, loop: ServeLoop) -> None:
-        self.store, self.loop = store, loop
+    def __init__(self, store: Store, loop: ServeLoop, puller: Puller | None) -> None:
+        self.store, self.loop, self.puller = store, loop, puller
 
     def collect(self) -> list[Metric]:
         """All figures, read when they are asked for."""
@@ -46,10 +47,14 @@ class _Now:
         faults = GaugeMetricFamily("hippo_actuator_up", "Whether an actuator answers.", labels=["actuator"])
         for worker in loop.workers.values():
             faults.add_metric([worker.actuator.name], float(not worker.fault))
+        heard = GaugeMetricFamily("hippo_telemetry_up", "Whether the Prometheus that is asked for links answers.")
+        if self.puller is not None:
+            heard.add_metric([], float(not self.puller.fault))
         return [
             jobs,
             links,
             faults,
+            heard,
             GaugeMetricFamily("hippo_service_holds", "1: it decides nothing now.", float(bool(state.holds))),
             GaugeMetricFamily("hippo_store_unwritten", "1: the store cannot write.", float(bool(state.unwritten))),
             GaugeMetricFamily("hippo_last_turn_timestamp_seconds", "When the loop last went round.", state.last_turn_s),

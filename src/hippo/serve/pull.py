@@ -1,0 +1,104 @@
+"""What a Prometheus knows of the links, asked again and again: telemetry for a site where others measure already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from time import time
+
+from hippo.errors import HippoError, InputError
+from hippo.measure.probe.prometheus import (
+    RATE_QUERY,
+    TRIP_QUERY,
+    TimeSpan,
+    rate_query,
+    samples_from_server,
+    trip_query,
+)
+from hippo.measure.probe.sample import Sample
+from hippo.serve.loop import ServeLoop
+from hippo.serve.records import LinkPoint
+from hippo.serve.telemetry import checked, written
+
+LOOKS_BACK = 3
+"""Steps that one question goes back: a scrape may be late."""
+
+
+@dataclass(frozen=True)
+class PullTerms:
+    """Whom, what and how often."""
+
+    url: str
+    rate: str = RATE_QUERY
+    trip: str = TRIP_QUERY
+    every_s: float = 15.0
+
+
+@dataclass(eq=False)
+class Puller:
+    """Asks in a thread of its own; who does not answer is a fault, and the service holds when links are stale."""
+
+    loop: ServeLoop
+    terms: PullTerms
+    now_s: Callable[[], float] = time  # the clock of whom is asked
+    fault: str = ""
+    _last: dict[tuple[str, str], float] = field(default_factory=dict)  # of each link, the last sample's time
+    _over: Event = field(default_factory=Event)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread = Thread(target=self._go_on, name="prometheus", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._over.set()
+
+    def look(self) -> int:
+        """Ask once; how many points were new."""
+        site, terms, now_s = self.loop.site.live.site, self.terms, self.now_s()
+        span = TimeSpan(now_s - LOOKS_BACK * terms.every_s, now_s, terms.every_s)
+        names = {each: each for each in site.domains}
+        rate, trip = rate_query(terms.rate), trip_query(terms.trip)
+        found = samples_from_server(terms.url, span, names, rate=rate, trip=trip)
+        shift_s = self.loop.now_s() - now_s  # the service's clock is its own
+        points = []
+        for each in found.samples:
+            if each.rate_bytes_per_s is None or each.time_s <= self._last.get(each.pair, 0.0):
+                continue
+            self._last[each.pair] = each.time_s
+            points.append(checked(site, _point(each, shift_s), f"{each.source} to {each.destination}", now_s + shift_s))
+        if points:
+            self.loop.store.write(written(points)).result()
+            self.loop.points(points)
+        return len(points)
+
+    def _go_on(self) -> None:
+        while not self._over.is_set():
+            try:
+                self.look()
+                self.fault = ""
+            except HippoError as error:
+                self.fault = str(error)[:300]
+            except Exception as error:  # whatever answers there must not end the service
+                self.fault = f"{type(error).__name__}: {error}"[:300]
+            self._over.wait(self.terms.every_s)
+
+
+def _point(sample: Sample, shift_s: float) -> LinkPoint:
+    rate, trip_s = sample.rate_bytes_per_s, sample.round_trip_s
+    assert rate is not None
+    late_s = None if trip_s is None else trip_s / 2.0
+    return LinkPoint(sample.time_s + shift_s, sample.source, sample.destination, rate, late_s, "prometheus")
+
+
+def pulled(url: str, every_s: float, rate: str = "", trip: str = "") -> PullTerms | None:
+    """Checked terms; None without an address. ``InputError``: it is none, or the interval is."""
+    if not url:
+        return None
+    if not url.startswith(("http://", "https://")):
+        raise InputError("is no address", source="--prometheus", value=url[:100], remedy="write http://HOST:9090")
+    if not 1.0 <= every_s <= 3600.0:
+        raise InputError("is out of range", source="--every", value=every_s, remedy="give 1 to 3600 seconds")
+    return PullTerms(url, rate or RATE_QUERY, trip or TRIP_QUERY, every_s)

@@ -1,0 +1,122 @@
+"""What becomes of measurements: minutes that say what their points said, and a Prometheus that is asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sql
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.measure.probe.worlds import matrix, prometheus
+
+from hippo.errors import InputError
+from hippo.serve import tables as t
+from hippo.serve.pull import Puller, PullTerms, pulled
+from hippo.serve.records import LinkPoint
+from hippo.serve.store import Store
+from hippo.serve.telemetry import POINTS_S, history, lately, rolled, written
+
+from .worlds import Clock, Served, url
+
+NOW_S = 1_800_000_000.0
+FROM, TO = "wuhu", "guian"
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    made = Served.of(url(tmp_path), Clock(NOW_S))
+    yield made
+    made.close()
+
+
+points = st.lists(
+    st.builds(
+        LinkPoint,
+        time_s=st.integers(0, 4000).map(lambda ago: NOW_S - ago),
+        source=st.sampled_from(["a", "b"]),
+        destination=st.just("c"),
+        bytes_per_s=st.integers(0, 10**9).map(float),
+        latency_s=st.none() | st.integers(1, 100).map(lambda ms: ms / 1e3),
+        by=st.just("me"),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(points, st.integers(1, 70))
+def test_minutes_say_what_their_points_said(tmp_path_factory: pytest.TempPathFactory, told: list, most: int):
+    store = Store(url(tmp_path_factory.mktemp("store")))
+    try:
+        for part in (told[::2], told[1::2]):  # those that come late join the minutes that are there
+            if part:
+                store.write(written(part)).result()
+            before = minutes(store)
+            while store.write(rolled(NOW_S, most)).result():
+                pass
+            for one, other in zip(before, minutes(store), strict=True):
+                assert one == pytest.approx(other)
+        while store.write(rolled(NOW_S, 1000)).result():
+            pass
+        left = store.read(lambda at: at.execute(sql.select(sql.func.min(t.POINTS.c.time_s))).scalar())
+        assert left is None or left >= NOW_S - POINTS_S
+    finally:
+        store.close()
+
+
+def minutes(store: Store) -> list[tuple[float, ...]]:
+    return [row for end in "ab" for row in store.read(lambda at, end=end: history(at, end, "c", 0.0))]
+
+
+def test_the_loop_rolls_and_a_restart_knows_what_to_expect(served: Served, tmp_path: Path):
+    old = [LinkPoint(NOW_S - 2000.0, FROM, TO, 1e8, None, "me")]
+    young = [LinkPoint(NOW_S - 30.0 + at, FROM, TO, 2e8, 0.01, "me") for at in range(3)]
+    served.store.write(written([*old, *young])).result()
+    served.turn()
+    assert served.loop._rolling is not None
+    assert served.loop._rolling.result() == 4
+    assert served.store.read(lambda at: at.execute(sql.select(t.MINUTES.c.points)).all()) == [(1,)]
+    (last,) = served.store.read(lambda at: lately(at, NOW_S - 900.0))
+    assert (last.time_s, last.bytes_per_s) == (NOW_S - 28.0, 2e8)
+    served.close()
+    again = Served.of(url(tmp_path), served.clock)
+    assert again.loop.measured[FROM, TO].forecast == 2e8
+    again.close()
+
+
+def test_a_prometheus_is_asked_for_what_is_new(served: Served):
+    rows = [[NOW_S - 20.0, "8e8"], [NOW_S - 5.0, "1.6e9"]]
+    answer = matrix(({"src": FROM, "dst": TO}, rows))
+    with prometheus(lambda asked: answer if asked["query"] == "rate" else matrix()) as (at, _):
+        puller = Puller(served.loop, PullTerms(at, "rate", "trip"), now_s=served.clock)
+        assert puller.look() == 2
+        assert served.loop.measured[FROM, TO].time_s == NOW_S - 5.0
+        assert puller.look() == 0
+        rows.append([NOW_S, "0"])
+        assert puller.look() == 1
+    served.turn()
+    names = served.loop.site.live.site.domains
+    assert served.loop.carried()[0][names.index(FROM), names.index(TO)] == 0.0
+
+
+def test_a_prometheus_that_is_gone_or_speaks_nonsense_is_a_fault(served: Served):
+    puller = Puller(served.loop, PullTerms("http://127.0.0.1:1", "rate", "trip"), now_s=served.clock)
+    with pytest.raises(InputError, match="cannot be asked"):
+        puller.look()
+    answer = matrix(({"src": FROM, "dst": TO}, [[NOW_S, "9e14"]]))
+    with prometheus(lambda asked: answer if asked["query"] == "rate" else matrix()) as (at, _):
+        puller = Puller(served.loop, PullTerms(at, "rate", "trip"), now_s=served.clock)
+        with pytest.raises(InputError, match="times what is bought"):
+            puller.look()
+    assert (FROM, TO) not in served.loop.measured
+
+
+def test_terms_of_pulling():
+    assert pulled("", 15.0) is None
+    with pytest.raises(InputError, match="is no address"):
+        pulled("localhost:9090", 15.0)
+    with pytest.raises(InputError, match="out of range"):
+        pulled("http://localhost:9090", 0.0)
