@@ -84,9 +84,16 @@ def started(folder: Path, port: int) -> tuple[subprocess.Popen[bytes], float]:
 
 
 async def load(
-    port: int, token: str, seconds: float, make: Callable[[int], Request], *, rate: float = np.inf, units: int = 1
+    port: int,
+    token: str,
+    seconds: float,
+    make: Callable[[int], Request],
+    *,
+    rate: float = np.inf,
+    units: int = 1,
+    abreast: int = ABREAST,
 ) -> dict[str, float]:
-    """Ask again and again over ``ABREAST`` connections: as fast as it goes, or so many a second, each late by how much
+    """Ask again and again over some connections: as fast as it goes, or so many a second, each late by how much
     its answer came after it should have been asked."""
     took, number, begin_s = list[float](), 0, time.perf_counter()
     wrong, cpu_s = 0, time.process_time()
@@ -105,7 +112,7 @@ async def load(
             wrong += head[9:10] != b"2"
         writer.close()
 
-    await asyncio.gather(*(go_on() for _ in range(ABREAST)))
+    await asyncio.gather(*(go_on() for _ in range(abreast)))
     p50, p99 = (1e3 * float(np.percentile(took, each)) for each in (50, 99))
     lasted_s = time.perf_counter() - begin_s
     share = (time.process_time() - cpu_s) / lasted_s

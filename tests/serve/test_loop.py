@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -212,7 +213,9 @@ def test_what_could_not_be_written_is_not_carried_out_and_is_written_later(serve
     write = served.store.write
 
     def full(function):  # type: ignore[no-untyped-def]
-        raise StoreError("the store cannot write: database or disk is full")
+        found: Future[None] = Future()
+        found.set_exception(StoreError("the store cannot write: database or disk is full"))
+        return found
 
     name = served.submit()
     served.store.write = full  # type: ignore[method-assign]

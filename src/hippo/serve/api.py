@@ -32,7 +32,7 @@ from hippo.serve.loop import ServeLoop
 from hippo.serve.pull import Puller
 from hippo.serve.records import LinkPoint, StoredDecision, StoredJob
 from hippo.serve.site import job_of
-from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, number_of
+from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, note, number_of
 from hippo.serve.telemetry import checked, history
 from hippo.serve.telemetry import written as store_points
 from hippo.serve.watching import metrics_text
@@ -112,6 +112,25 @@ class Push(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     links: Annotated[list[Point], Field(max_length=MOST_POINTS)]
+
+
+class Alert(BaseModel):
+    """One alert of an Alertmanager."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    status: Literal["firing", "resolved"]
+    labels: Annotated[dict[str, Annotated[str, Field(max_length=1000)]], Field(max_length=64)]
+    annotations: Annotated[dict[str, Annotated[str, Field(max_length=5000)]], Field(max_length=64)] = {}
+
+
+class Alerts(BaseModel):
+    """What an Alertmanager posts to a webhook (version 4 of that form)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    version: Literal["4"]
+    alerts: Annotated[list[Alert], Field(max_length=1000)]
 
 
 class Problem(Exception):
@@ -293,6 +312,21 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         if points and not dry_run:
             await written(store_points(points), lambda _: loop.points(points))
         return JSONResponse({"taken": 0 if dry_run else len(points)}, 202)
+
+    @app.post("/v1/alerts", status_code=202, responses=_told(401, 403, 413, 422))
+    async def alerts(push: Alerts, caller: Teller) -> Response:
+        """An Alertmanager's webhook: alerts stand among the events, and on the page."""
+        now_s = loop.now_s()
+
+        def write(at: Any) -> None:
+            for each in push.alerts:
+                subject = each.labels.get("alertname", "alert")[:200]
+                told = each.annotations.get("summary") or each.annotations.get("description", "")
+                note(at, now_s, "alert", subject, who=caller.name, event=each.status, labels=each.labels, told=told)
+
+        if push.alerts:
+            await written(write)
+        return JSONResponse({"taken": len(push.alerts)}, 202)
 
     @app.post("/v1/whatif", responses=_told(400, 401, 403, 409, 422))
     async def whatif(job: Submission, caller: Reader) -> Response:

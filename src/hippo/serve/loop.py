@@ -196,6 +196,14 @@ class ServeLoop:
         """On the service's clock."""
         return self._clock()
 
+    def age_s(self) -> float:
+        """Seconds since it went round."""
+        return max(0.0, self._clock() - self.state.last_turn_s) if self.state.turns else 0.0
+
+    def pace(self) -> dict[str, float]:
+        """Measured over predicted step of each job that runs and tells."""
+        return {name: ratio for name, ratio in list(self._times.items()) if name in self._jobs}
+
     @property
     def policy(self) -> str:
         """Who decides now."""
@@ -361,6 +369,7 @@ class ServeLoop:
             self.site.live.cancel(name, now_s - self.site.epoch_s)
         self._set(name, now_s, f"job {state}", state=state, why=why, ended_s=now_s)
         self._jobs.pop(name, None)
+        self._times.pop(name, None)
 
     def _names(self) -> set[str]:
         moment = self.site.live.moment

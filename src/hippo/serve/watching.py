@@ -38,12 +38,21 @@ class _Now:
         links = GaugeMetricFamily(
             "hippo_link_bytes_per_second", "What a link carries.", labels=["source", "destination"]
         )
+        bought = GaugeMetricFamily(
+            "hippo_link_bought_bytes_per_second", "What it is bought as.", labels=["source", "destination"]
+        )
         rate, _ = loop.carried()
         names = loop.site.live.site.domains
         for a, source in enumerate(names):
             for b, destination in enumerate(names):
-                if a != b and loop.site.live.site.bandwidth_bytes_per_s[a][b] > 0:
+                if a != b and (whole := loop.site.live.site.bandwidth_bytes_per_s[a][b]) > 0:
                     links.add_metric([source, destination], float(rate[a, b]))
+                    bought.add_metric([source, destination], float(whole))
+        pace = GaugeMetricFamily(
+            "hippo_step_measured_over_predicted_ratio", "Of the steps of a job that runs.", labels=["job"]
+        )
+        for name, ratio in loop.pace().items():
+            pace.add_metric([name], ratio)
         faults = GaugeMetricFamily("hippo_actuator_up", "Whether an actuator answers.", labels=["actuator"])
         for worker in loop.workers.values():
             faults.add_metric([worker.actuator.name], float(not worker.fault))
@@ -53,11 +62,13 @@ class _Now:
         return [
             jobs,
             links,
+            bought,
+            pace,
             faults,
             heard,
             GaugeMetricFamily("hippo_service_holds", "1: it decides nothing now.", float(bool(state.holds))),
             GaugeMetricFamily("hippo_store_unwritten", "1: the store cannot write.", float(bool(state.unwritten))),
-            GaugeMetricFamily("hippo_last_turn_timestamp_seconds", "When the loop last went round.", state.last_turn_s),
+            GaugeMetricFamily("hippo_last_turn_age_seconds", "Since the loop went round.", loop.age_s()),
             CounterMetricFamily("hippo_decisions", "Decisions that became orders.", state.decisions),
             CounterMetricFamily("hippo_telemetry_points", "Measurements of links.", state.points),
             CounterMetricFamily("hippo_turns", "Times that the loop went round.", state.turns),
