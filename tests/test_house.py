@@ -24,6 +24,7 @@ STATES = {
     "HeldScheduler",
     "ServiceClock",
     "Service",
+    "Puller",
     "PlanCache",
     "ConstructionState",
     "Renewal",

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sql
 from starlette.testclient import TestClient
 
 from hippo.errors import InputError
+from hippo.serve import tables as t
 from hippo.serve.access import AGENT, VIEWER, Access, made
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
@@ -233,3 +235,45 @@ def test_stores_that_cannot_be_served(tmp_path: Path):
     for wrong in ("mysql://somewhere/db", "store.db", "sqlite://", "sqlite:////no/such/folder/x.db"):
         with pytest.raises(InputError, match="To fix"):
             Store(wrong)
+
+
+def test_an_alertmanager_tells_the_service(asked: Asked):
+    """A recorded webhook of Alertmanager 0.25."""
+    told = {
+        "receiver": "hippo",
+        "status": "firing",
+        "alerts": [
+            {
+                "status": "firing",
+                "labels": {"alertname": "HippoLinkCollapsed", "severity": "ticket", "source": "a", "destination": "b"},
+                "annotations": {"summary": "a to b carries less than a fifth of what is bought."},
+                "startsAt": "2026-11-27T15:00:00Z",
+                "endsAt": "0001-01-01T00:00:00Z",
+                "generatorURL": "http://prometheus:9090/graph",
+                "fingerprint": "c0f3",
+            }
+        ],
+        "groupLabels": {"alertname": "HippoLinkCollapsed"},
+        "commonLabels": {},
+        "commonAnnotations": {},
+        "externalURL": "http://alertmanager:9093",
+        "version": "4",
+        "groupKey": "{}:{}",
+        "truncatedAlerts": 0,
+    }
+    assert asked.http.post("/v1/alerts", json=told).json() == {"taken": 1}
+    assert asked.http.post("/v1/alerts", json={"version": "3", "alerts": []}).status_code == 422
+    rows = asked.served.store.read(lambda at: at.execute(sql.select(t.EVENTS).where(t.EVENTS.c.kind == "alert")).all())
+    assert [(row.subject, json.loads(row.told)["event"]) for row in rows] == [("HippoLinkCollapsed", "firing")]
+
+
+def test_the_past_of_a_link(asked: Asked):
+    (first, *_) = asked.http.get("/v1/links").json()["links"]
+    ends = {"from": first["from"], "to": first["to"]}
+    for gbps in (1.0, 3.0):
+        push = {"links": [{**ends, "gbps": gbps, "time_s": asked.served.clock() - 30.0}]}
+        assert asked.http.post("/v1/telemetry", json=push).status_code == 202
+    (minute,) = asked.http.get("/v1/links/history", params=ends).json()["minutes"]
+    assert (minute["gbps"], minute["least_gbps"], minute["most_gbps"]) == (2.0, 1.0, 3.0)
+    for wrong, status in (({"from": "nowhere"}, 404), ({"to": first["from"]}, 404), ({"hours": 0}, 422)):
+        assert asked.http.get("/v1/links/history", params={**ends, **wrong}).status_code == status

@@ -1,0 +1,151 @@
+"""Prometheus and Alertmanager as they are: rules, a scrape, an alert that comes back; and the dashboard."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from hippo.serve.watching import metrics_text
+
+from .worlds import Clock, Served, url
+
+SERVICE = Path(__file__).parents[2] / "examples" / "service"
+METRIC = re.compile(r"\bhippo_\w+")
+
+
+def exposed(tmp_path: Path) -> set[str]:
+    served = Served.of(url(tmp_path), Clock())
+    try:
+        served.submit()
+        served.turn()
+        told = metrics_text(served.store, served.loop)
+    finally:
+        served.close()
+    return {line.split()[2] for line in told.splitlines() if line.startswith("# TYPE")}
+
+
+def test_rules_and_dashboard_ask_for_what_is_told(tmp_path: Path):
+    known = exposed(tmp_path)
+    known |= {f"{name}_total" for name in known}
+    rules = yaml.safe_load((SERVICE / "alerts.yaml").read_text())["groups"][0]["rules"]
+    panels = json.loads((SERVICE / "grafana.json").read_text())["panels"]
+    asked = [rule["expr"] for rule in rules] + [each["expr"] for panel in panels for each in panel["targets"]]
+    assert {name for text in asked for name in METRIC.findall(text)} <= known
+    runbook = (SERVICE.parents[1] / "docs" / "service.md").read_text()
+    for rule in rules:
+        assert "**" + rule["annotations"]["runbook"].removeprefix("docs/service.md: ") in runbook
+
+
+def test_panels_of_the_dashboard_stand_beside_one_another():
+    panels = json.loads((SERVICE / "grafana.json").read_text())["panels"]
+    held: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not held & cells
+        assert at["x"] + at["w"] <= 24
+        held |= cells
+
+
+# ------------------------------------------------------------------------------------------------------ as they are
+def tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@pytest.mark.slow
+def test_promtool_reads_the_rules():
+    promtool = tool("promtool")
+    for words in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]):
+        ran = subprocess.run([promtool, *words], cwd=SERVICE, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def ports(count: int) -> list[int]:
+    taken = [socket.socket() for _ in range(count)]
+    for each in taken:
+        each.bind(("127.0.0.1", 0))
+    found = [each.getsockname()[1] for each in taken]
+    for each in taken:
+        each.close()
+    return found
+
+
+def until(what: Callable[[], bool], seconds: float = 60.0) -> None:
+    end_s = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end_s, "it never came about"
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_a_prometheus_scrapes_it_and_an_alert_comes_back(tmp_path: Path):
+    """A link collapses; Prometheus sees it, Alertmanager tells the service, which has it among its events."""
+    prometheus, alertmanager = tool("prometheus"), tool("prometheus-alertmanager")
+    here, there, manager = ports(3)
+    words = ["--cluster", "four-hubs", "--store", f"sqlite:///{tmp_path / 's.db'}", "--policy", "srpt"]
+    rules = (SERVICE / "alerts.yaml").read_text().replace("for: 1m", "for: 1s")
+    (tmp_path / "alerts.yaml").write_text(rules)
+    for name in ("prometheus.yml", "alertmanager.yml"):
+        text = (SERVICE / name).read_text().replace("8470", str(here)).replace("9093", str(manager))
+        (tmp_path / name).write_text(text.replace("15s", "1s").replace("group_by", "group_wait: 0s, group_by"))
+    running = []
+    try:
+        serve = [sys.executable, "-m", "hippo", "serve", *words, "--port", str(here), "-q"]
+        running.append(subprocess.Popen(serve, cwd=tmp_path))
+        base = f"http://127.0.0.1:{here}"
+        until(lambda: answers(f"{base}/readyz"))
+        token = (tmp_path / "s.db.token").read_text().strip()
+        (tmp_path / "agent.token").write_text(token)
+        own = [f"--web.listen-address=127.0.0.1:{manager}", "--cluster.listen-address="]
+        running.append(
+            subprocess.Popen(
+                [alertmanager, "--config.file=alertmanager.yml", f"--storage.path={tmp_path / 'am'}", *own],
+                cwd=tmp_path,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        own = [f"--web.listen-address=127.0.0.1:{there}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
+        running.append(
+            subprocess.Popen(
+                [prometheus, "--config.file=prometheus.yml", *own], cwd=tmp_path, stderr=subprocess.DEVNULL
+            )
+        )
+        until(lambda: answers(f"http://127.0.0.1:{there}/-/ready") and answers(f"http://127.0.0.1:{manager}/-/ready"))
+        with httpx.Client(base_url=base, headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
+            link = http.get("/v1/links").json()["links"][0]
+            ends = {"from": link["from"], "to": link["to"]}
+            assert http.post("/v1/telemetry", json={"links": [{**ends, "gbps": 0.001}]}).status_code == 202
+            came: list[str] = []
+            with http.stream("GET", "/v1/events?since=0", timeout=60.0) as stream:
+                for line in stream.iter_lines():
+                    came.append(line)
+                    if line.startswith("data:") and "HippoLinkCollapsed" in line:
+                        break
+        assert "event: alert" in came
+        assert link["from"] in came[-1]
+    finally:
+        for each in reversed(running):
+            each.terminate()
+        for each in running:
+            each.wait(20.0)
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(address, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
