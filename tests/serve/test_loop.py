@@ -209,6 +209,25 @@ def test_an_order_whose_answers_are_lost_is_never_given_up_for_another(tmp_path:
     served.close()
 
 
+def test_a_gang_begins_where_it_was_approved(tmp_path: Path):
+    """The rule would put the second into the first one's place, were it asked again without it."""
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    gang = {"model": "", "batch": 0, "seq": 0, "tokens": 0.0, "least": 0, "most": 0, "duration_s": 600.0}
+    sizes = [domain.nodes * domain.gpus_per_node for domain in served.loop.site.cluster.domains]
+    names = [served.submit(devices=min(sizes) * 3 // 4, **gang) for _ in range(2)]
+    served.turn()
+    told = {each.job: each for each in served.decisions() if each.state == "proposed"}
+    second = told[names[1]]
+    served.store.write(answer(second.name, "me", served.clock(), yes=True)).result()
+    served.turn(1.0)
+    job = served.jobs()[names[1]]
+    assert job.place is not None
+    assert second.after is not None
+    assert job.place["domains"] == second.after["domains"]
+    assert [each.job for each in served.decisions() if each.state == "proposed"] == [names[0]]
+    served.close()
+
+
 def test_what_could_not_be_written_is_not_carried_out_and_is_written_later(served: Served):
     write = served.store.write
 

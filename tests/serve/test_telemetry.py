@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sql
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.measure.probe.worlds import matrix, prometheus
@@ -14,9 +16,9 @@ from tests.measure.probe.worlds import matrix, prometheus
 from hippo.errors import InputError
 from hippo.serve import tables as t
 from hippo.serve.pull import Puller, PullTerms, pulled
-from hippo.serve.records import LinkPoint
+from hippo.serve.records import LinkPoint, SeenJob
 from hippo.serve.store import Store
-from hippo.serve.telemetry import POINTS_S, history, lately, rolled, written
+from hippo.serve.telemetry import MOST_LOOKS, POINTS_S, history, lately, looked, rolled, written
 
 from .worlds import Clock, Served, url
 
@@ -120,3 +122,17 @@ def test_terms_of_pulling():
         pulled("localhost:9090", 15.0)
     with pytest.raises(InputError, match="out of range"):
         pulled("http://localhost:9090", 0.0)
+
+
+def test_how_a_job_went_on_is_kept_more_coarsely_the_older_it_is(served: Served):
+    for at in range(3 * MOST_LOOKS):
+        seen = SeenJob("j1", "", "running", at / (3.0 * MOST_LOOKS), 0.5, 3.0 - at / 1000.0)
+        served.store.write(looked("j1", NOW_S + at, seen)).result()
+    times = served.store.read(lambda at: at.execute(sql.select(t.PROGRESS.c.time_s).order_by("time_s")).scalars().all())
+    assert MOST_LOOKS / 2 <= len(times) <= MOST_LOOKS
+    assert (times[0], times[-1]) == (NOW_S, NOW_S + 3 * MOST_LOOKS - 1)
+
+
+def test_tables_are_those_that_migrations_make(served: Served):
+    with served.store.engine.connect() as at:
+        assert compare_metadata(MigrationContext.configure(at), t.METADATA) == []

@@ -104,6 +104,19 @@ class Client:
         self.job(name)
         return list(self._ask("GET", "/v1/decisions", params={"job": name})["decisions"])
 
+    def history(self, name: str) -> dict[str, Any]:
+        """How a job went on: ``steps`` (time_s, share_done, step_s, loss) and ``decisions``, in order."""
+        return self._ask("GET", f"/v1/jobs/{_word(name)}/history")
+
+    def plan(self, name: str) -> dict[str, Any]:
+        """The plan that a job's place names: a plan file's document."""
+        return self._ask("GET", f"/v1/plans/{_word(name)}")
+
+    def link_history(self, source: str, destination: str, *, hours: float = 6.0) -> list[dict[str, Any]]:
+        """Minutes of a link: time_s, gbps, least_gbps, most_gbps."""
+        asked = {"from": source, "to": destination, "hours": hours}
+        return list(self._ask("GET", "/v1/links/history", params=asked)["minutes"])
+
     def decisions(self, *, since: str | None = None, state: str | None = None) -> list[dict[str, Any]]:
         """The newest decisions first; or those after one, in order."""
         return list(self._ask("GET", "/v1/decisions", params=_given(since=since, state=state))["decisions"])

@@ -217,6 +217,17 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         """One job."""
         return JSONResponse(job_document(_job(name)))
 
+    @app.get("/v1/jobs/{name}/history", responses=_told(400, 401, 403, 404))
+    async def job_history(name: str, caller: Reader) -> Response:
+        """How a job went on: steps and losses, and the decisions about it, in order."""
+        _job(name)
+        looks = sql.select(t.PROGRESS).where(t.PROGRESS.c.job == name).order_by(t.PROGRESS.c.time_s)
+        asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.job == name).order_by(t.DECISIONS.c.number).limit(MOST_PAGE)
+        found, rows = store.read(lambda at: (at.execute(looks).all(), at.execute(asked).all()))
+        steps = [{key: value for key, value in row._mapping.items() if key != "job"} for row in found]
+        told = [decision_document(decision_of_row(each)) for each in rows]
+        return JSONResponse({"id": name, "steps": steps, "decisions": told})
+
     def _job(name: str) -> StoredJob:
         asked = sql.select(t.JOBS).where(t.JOBS.c.number == number_of(name))
         row = store.read(lambda at: at.execute(asked).first())

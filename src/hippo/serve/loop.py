@@ -36,8 +36,8 @@ from hippo.serve.actuators.base import Actuator
 from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import LinkPoint, Order, Receipt, SeenJob, StoredJob
 from hippo.serve.site import JobChange, ServedSite, job_of
-from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, keep, kept, note, set_job
-from hippo.serve.telemetry import lately, rolled
+from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, keep, kept, note, plan_kept, set_job
+from hippo.serve.telemetry import lately, looked, rolled
 from hippo.serve.why import reasons
 from hippo.serve.worker import ActuatorWorker
 
@@ -53,6 +53,7 @@ MOST_FAILURES = 3
 """Of a job, before it is given up."""
 RETRY_S = 1.0
 ROLL_EVERY_S = 30.0
+LOOK_EVERY_S = 1.0
 LONGEST_REST_S = 0.25
 """After a turn that was as long or longer: who asks the service gets half of the process."""
 SETTLED = 3
@@ -131,6 +132,7 @@ class ServeLoop:
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
         self._open: set[str] = set()  # jobs with orders that are not answered
         self._failures: Counter[str] = Counter()
+        self._looked: dict[str, float] = {}  # when it was last written down how a job goes on
         self._times: dict[str, float] = {}  # measured over predicted step, of each job
         self._measured: dict[str, tuple[int, list[float]]] = {}  # jobs whose last decision's outcome is being measured
         self._rolling: Future[int] | None = None
@@ -311,8 +313,8 @@ class ServeLoop:
             looks |= self._take_links(now_s)
             self._pass(now_s, looks=looks)
             if self.mode != r.ACT:
-                self._propose(now_s)
                 self._take_approved(now_s)
+                self._propose(now_s)
             self._written()
             self._roll(now_s)
             self.state.turns, self.state.last_turn_s = self.state.turns + 1, now_s
@@ -348,6 +350,10 @@ class ServeLoop:
             note(at, now_s, "answer", order.job, act=order.act, ok=receipt.ok, told=receipt.told, decision=decision)
 
         self._unwritten.append(write)
+        if receipt.ok and receipt.plan is not None and order.job in self._jobs:
+            name, plan = plan_kept(receipt.plan, now_s)
+            self._unwritten.append(plan)
+            self._set(order.job, now_s, place={**(self._jobs[order.job].place or {}), "plan": name})
         if receipt.ok:
             self._keys[order.job] = order.key, monotonic()
             self._measured[order.job] = decision, []
@@ -370,6 +376,7 @@ class ServeLoop:
         self._set(name, now_s, f"job {state}", state=state, why=why, ended_s=now_s)
         self._jobs.pop(name, None)
         self._times.pop(name, None)
+        self._looked.pop(name, None)
 
     def _names(self) -> set[str]:
         moment = self.site.live.moment
@@ -512,6 +519,9 @@ class ServeLoop:
         if seen.step_s is not None and (seen.step_s != job.step_s or seen.share_done != job.share_done):
             self._set(name, now_s, step_s=seen.step_s, share_done=seen.share_done or job.share_done)
             self._measure(name, seen.step_s)
+            if now_s >= self._looked.get(name, 0.0) + LOOK_EVERY_S:
+                self._looked[name] = now_s
+                self._unwritten.append(looked(name, now_s, seen))
         return False
 
     def _measure(self, name: str, step_s: float) -> None:
@@ -674,7 +684,7 @@ class ServeLoop:
             told = "became an order" if done else "there is no room for it any more"
             self._set_decision(each.number, state=state, told=told)
             if done:
-                again = replace_places(change, places)
+                again = replace(change, before=places.get(each.job), after=self.site.places().get(each.job))
                 self._order(again, now_s, {**each.why, "approved": each.name, "by": each.by}, None)
 
     # ---------------------------------------------------------------------------------------------------- the store
@@ -772,8 +782,3 @@ def _decision_row(
         "predicted_step_s": expected_s,
         "measured_before_s": step_s,
     }
-
-
-def replace_places(change: JobChange, places: Mapping[str, Any]) -> JobChange:
-    """A change from where its job is now."""
-    return replace(change, before=places.get(change.job))

@@ -96,6 +96,7 @@ class Receipt:
 
     ok: bool
     told: str = ""
+    plan: Mapping[str, Any] | None = None  # under which it runs now: a plan file's document
 
 
 @dataclass(frozen=True)

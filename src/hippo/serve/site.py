@@ -210,7 +210,7 @@ class ServedSite:
             return True
         assert change.after is not None
         if moment.world.mark[job, c.ELASTIC] == 0:
-            return moment.start(job)
+            return moment.start_in(job, [self.live.site.domains.index(name) for name in change.after["domains"]])
         place = self.place_of(moment, job, change.after)
         return moment.begin(job, place) if change.act == BEGIN else moment.resize(job, place)
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -254,6 +255,18 @@ def set_job(connection: Connection, name: str, **values: Any) -> None:
     if "place" in values and isinstance(values["place"], Mapping):
         values["place"] = json.dumps(values["place"])
     connection.execute(sql.update(t.JOBS).where(t.JOBS.c.number == number_of(name)).values(**values))
+
+
+def plan_kept(document: Mapping[str, Any], now_s: float) -> tuple[str, Callable[[Connection], None]]:
+    """A plan's id, which is of what it says, and what writes it down."""
+    text = json.dumps(dict(document), sort_keys=True)
+    name = f"p{sha256(text.encode()).hexdigest()[:16]}"
+
+    def write(at: Connection) -> None:
+        if at.execute(sql.select(t.PLANS.c.id).where(t.PLANS.c.id == name)).first() is None:
+            at.execute(sql.insert(t.PLANS), {"id": name, "document": text, "made_s": now_s})
+
+    return name, write
 
 
 def number_of(name: str) -> int:

@@ -81,6 +81,16 @@ PLANS = Table(
     Column("document", Text, nullable=False),  # JSON
     Column("made_s", Float(53), nullable=False),
 )
+PROGRESS = Table(
+    "progress",
+    METADATA,
+    Column("job", String(32), primary_key=True),
+    Column("time_s", Float(53), primary_key=True),
+    Column("share_done", Float(53)),
+    Column("step_s", Float(53)),
+    Column("loss", Float(53)),
+    Index("progress_by_time", "time_s"),
+)
 POINTS = Table(
     "points",
     METADATA,

@@ -1,7 +1,7 @@
 """What links were measured to carry: what is nonsense, what is written, and what becomes of it.
 
 Single points stay for a quarter of an hour, over which the forecast looks back; then their minute's mean, least and
-most take their place, for thirty days.
+most take their place, for thirty days. So long is kept how jobs went on, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from hippo.errors import InputError
 from hippo.jobs.site import JobSite
 from hippo.serve import tables as t
-from hippo.serve.records import LinkPoint
+from hippo.serve.records import LinkPoint, SeenJob
 from hippo.units import gbps_from_bytes_per_s
 
 NONSENSE = 8.0
@@ -101,6 +101,7 @@ def rolled(now_s: float, most: int = AT_ONCE) -> Callable[[Connection], int]:
             at.execute(sql.insert(t.MINUTES), dict(zip((each.name for each in m), whole, strict=True)))
         at.execute(sql.delete(t.POINTS).where(old))
         at.execute(sql.delete(t.MINUTES).where(m.minute < (now_s - MINUTES_S) / 60.0))
+        at.execute(sql.delete(t.PROGRESS).where(t.PROGRESS.c.time_s < now_s - MINUTES_S))
         return int(count) if rows else 0
 
     return write
@@ -113,6 +114,25 @@ def _together(one: Sequence[Any], two: Sequence[Any]) -> tuple[Any, ...]:
     latency_s = sum(each[3] * each[7] for each in late) / sum(each[3] for each in late) if late else None
     mean = (one[3] * one[4] + two[3] * two[4]) / count
     return (*one[:3], count, mean, min(one[5], two[5]), max(one[6], two[6]), latency_s)
+
+
+MOST_LOOKS = 400
+"""Of one job that are kept: where there are more every second goes, so what is old is told more coarsely."""
+LOOKED = sql.insert(t.PROGRESS)
+
+
+def looked(job: str, time_s: float, seen: SeenJob) -> Callable[[Connection], None]:
+    """Writes down how a run goes on."""
+    row = {"job": job, "time_s": time_s, "share_done": seen.share_done, "step_s": seen.step_s, "loss": seen.loss}
+    p = t.PROGRESS.c
+
+    def write(at: Connection) -> None:
+        at.execute(LOOKED, row)
+        if at.execute(sql.select(sql.func.count()).where(p.job == job)).scalar_one() > MOST_LOOKS:
+            times = at.execute(sql.select(p.time_s).where(p.job == job).order_by(p.time_s)).scalars().all()
+            at.execute(sql.delete(t.PROGRESS).where(p.job == job, p.time_s.in_(times[1:-1:2])))
+
+    return write
 
 
 def history(at: Connection, source: str, destination: str, since_s: float) -> list[tuple[float, float, float, float]]:

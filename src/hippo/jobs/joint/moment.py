@@ -7,6 +7,7 @@ Letters: K domains, O offers, M parts.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -19,7 +20,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.flows import share
 from hippo.jobs.engine.keys import attained, told_left
 from hippo.jobs.engine.observe import Sight, sight, survey
-from hippo.jobs.engine.running import give_up_move, stop, try_start
+from hippo.jobs.engine.running import give_up_move, part_pool, start, start_over, stop, try_start
 from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.placement.offers import MOST_PARTS, OfferTable
 from hippo.jobs.site import JobSite
@@ -146,6 +147,11 @@ class Moment:
         else over the quickest set of domains that it may span."""
         return bool(_start(self.world, job))
 
+    def start_in(self, job: int, domains: Sequence[int]) -> bool:
+        """Start a gang in a domain, or over these domains; False: there is no room there, or it may not span them."""
+        together = sum(1 << each for each in domains) if len(domains) > 1 else 0
+        return bool(_start_in(self.world, job, together, domains[0], len(domains)))
+
     def pause(self, job: int) -> None:
         """Stop a job that runs; it waits, and goes on from what it has done."""
         _pause(self.world, job)
@@ -248,6 +254,28 @@ def _start(w, job):  # type: ignore[no-untyped-def]
     began = try_start(w, job)
     share(w)
     return began
+
+
+@kernel(lean=True)
+def _start_in(w, job, domains, domain, parts):  # type: ignore[no-untyped-def]
+    shape, devices = w.mark[job, c.SHAPE], w.mark[job, c.DEVICES]
+    if parts == 1:
+        for pool in range(len(w.pool)):
+            free = w.pool[pool, c.POOL_DOMAIN] == domain and w.pool[pool, c.POOL_FREE] >= devices
+            if free and w.allowed[shape, pool]:
+                start(w, job, pool)
+                share(w)
+                return True
+        return False
+    known = False
+    for at in range(w.sets.shape[1]):
+        known = known or w.sets[shape, at] == domains
+    for at in range(len(w.pool)):
+        known = known and (domains >> at & 1 == 0 or part_pool(w, shape, at, devices // parts) >= 0)
+    if known:
+        start_over(w, job, domains, parts)
+        share(w)
+    return known
 
 
 @kernel(lean=True)

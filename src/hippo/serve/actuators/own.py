@@ -81,7 +81,7 @@ class Own:
         home = self.folder / order.job
         state = _state(home)
         if state is not None and state.key == order.key:
-            return Receipt(True, "was carried out before")
+            return Receipt(True, "was carried out before", _plan(home))
         if order.act == BEGIN or (order.act == RESIZE and not _alive(home, state)):
             return self._begin(home, order)
         if order.act == RESIZE:
@@ -98,7 +98,7 @@ class Own:
         if (pid := _process(home, order.key)) is not None:  # the service was killed between the act and its note
             with self._lock:
                 _keep(home, RunState(order.key, order.key, _steps(order), pid))
-            return Receipt(True, "had begun before")
+            return Receipt(True, "had begun before", _plan(home))
         _end(home, _state(home))
         try:
             document = self._planned(order)
@@ -132,7 +132,7 @@ class Own:
             return Receipt(False, f"did not begin within {BEGINS_WITHIN_S:g} s")
         if process.poll() not in (None, 0):
             return Receipt(False, _last_words(home))
-        return Receipt(True, f"goes on from step {done}" if done else "began")
+        return Receipt(True, f"goes on from step {done}" if done else "began", document)
 
     def _move(self, home: Path, state: RunState, order: Order) -> Receipt:
         try:
@@ -151,7 +151,9 @@ class Own:
             with self._lock:
                 _keep(home, replace(state, key=order.key))
             stopped, took = told.get("stopped_s"), told.get("measured_s")
-            return Receipt(True, f"moved: stopped {stopped or 0.0:.2f} s of {took or 0.0:.2f} s, loss goes on")
+            return Receipt(
+                True, f"moved: stopped {stopped or 0.0:.2f} s of {took or 0.0:.2f} s, loss goes on", document
+            )
         return Receipt(False, str(told.get("why") or "the move was given up"))
 
     def _planned(self, order: Order) -> dict[str, Any]:
@@ -237,6 +239,14 @@ def _state(home: Path) -> RunState | None:
     try:
         return RunState(**json.loads((home / "state.json").read_text()))
     except (OSError, ValueError, TypeError):
+        return None
+
+
+def _plan(home: Path) -> dict[str, Any] | None:
+    """Under which a run was begun, or moved to."""
+    try:
+        return dict(json.loads((home / "plan.json").read_text()))
+    except (OSError, ValueError):
         return None
 
 
