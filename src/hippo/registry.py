@@ -127,8 +127,10 @@ LIVE_SCHEDULERS: Mapping[str, str] = {"hi_ppo": "hippo.jobs.joint.hi_ppo.online:
 ACTUATORS: Mapping[str, str] = {
     "paper": "hippo.serve.actuators.paper:Paper",
     "own": "hippo.serve.actuators.own:Own",
+    "slurm": "hippo.serve.actuators.slurm:slurm",
+    "ray": "hippo.serve.actuators.ray_jobs:ray",
 }
-"""Who carries out what ``hippo serve`` decides: classes of the form ``serve.actuators.base.Actuator``."""
+"""Who carries out what ``hippo serve`` decides: what makes one of the form ``serve.actuators.base.Actuator``."""
 
 EXPORTERS: Mapping[str, str] = {
     "megatron": "hippo.export.megatron:export",

@@ -1,15 +1,18 @@
-"""Real servers that tests start: PostgreSQL, by an ordinary user."""
+"""Real servers that tests start: PostgreSQL, by an ordinary user; Slurm; Ray."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 ORDINARY = "nobody"
@@ -55,3 +58,124 @@ def postgresql(*, sync: bool = True) -> Iterator[str]:
             finally:
                 process.terminate()
                 process.wait(20.0)
+
+
+SLURM_NODES = {"oslo1": "oslo", "oslo2": "oslo", "lyon1": "lyon"}
+"""Of two domains; each has two GPUs, as far as Slurm knows."""
+
+
+@dataclass
+class SlurmSite:
+    """A Slurm of three nodes on this machine."""
+
+    folder: Path
+    environment: dict[str, str]
+    daemons: dict[str, subprocess.Popen[bytes]]
+
+    def ask(self, *words: str) -> str:
+        ran = subprocess.run(words, env={**os.environ, **self.environment}, capture_output=True, text=True, check=True)
+        return ran.stdout
+
+    def state(self, node: str) -> str:
+        return self.ask("sinfo", "-h", "-N", "-n", node, "-o", "%T").strip()
+
+    def lose(self, node: str) -> None:
+        """It is dead, and Slurm is told so."""
+        self.daemons[node].kill()
+        self.daemons[node].wait()
+        self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=dead")
+
+
+def has_slurm() -> bool:
+    """Whether it can be started here."""
+    return os.getuid() == 0 and None not in [found(each, "/usr/sbin") for each in ("slurmctld", "slurmd", "sbatch")]
+
+
+@contextmanager
+def slurm() -> Iterator[SlurmSite]:
+    """slurmctld and three slurmd, without munge or cgroups; as root, as slurmd must be."""
+    with tempfile.TemporaryDirectory(prefix="hippo-slurm-") as name:
+        folder, ports = Path(name), free_ports(1 + len(SLURM_NODES))
+        for at in range(2):
+            (folder / f"gpu{at}").touch()
+        lines = ["ClusterName=hippo", "SlurmctldHost=localhost", f"SlurmctldPort={ports[0]}", "SlurmUser=root"]
+        lines += ["AuthType=auth/none", "CredType=cred/none", "ProctrackType=proctrack/linuxproc", "MpiDefault=none"]
+        lines += ["TaskPlugin=task/none", "SelectType=select/cons_tres", "SelectTypeParameters=CR_Core", "KillWait=2"]
+        lines += ["SlurmdParameters=config_overrides", "ReturnToService=0", "GresTypes=gpu", "SlurmdTimeout=300"]
+        lines += ["SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0"]
+        lines += [f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool.%n"]
+        lines += [f"SlurmctldPidFile={folder}/ctld.pid", f"SlurmdPidFile={folder}/%n.pid"]
+        lines += [f"SlurmctldLogFile={folder}/ctld.log", f"SlurmdLogFile={folder}/%n.log"]
+        for at, node in enumerate(SLURM_NODES):
+            place = f"NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1 + at]}"
+            lines.append(f"NodeName={node} {place} CPUs=2 Gres=gpu:2 State=UNKNOWN")
+            (folder / f"spool.{node}").mkdir()
+        for domain in sorted(set(SLURM_NODES.values())):
+            nodes = ",".join(node for node, there in SLURM_NODES.items() if there == domain)
+            lines.append(f"PartitionName={domain} Nodes={nodes} MaxTime=INFINITE State=UP")
+        (folder / "state").mkdir()
+        (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
+        (folder / "gres.conf").write_text(f"NodeName={','.join(SLURM_NODES)} Name=gpu File={folder}/gpu[0-1]\n")
+        config = str(folder / "slurm.conf")
+        daemons = {"": subprocess.Popen([str(found("slurmctld", "/usr/sbin")), "-D", "-f", config])}
+        for node in SLURM_NODES:
+            words = [str(found("slurmd", "/usr/sbin")), "-D", "-N", node, "-f", config]
+            daemons[node] = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        site = SlurmSite(folder, {"SLURM_CONF": config}, daemons)
+        try:
+            end_s = time.monotonic() + 60.0
+            while not all(_idle(site, node) for node in SLURM_NODES):
+                assert time.monotonic() < end_s, (folder / "ctld.log").read_text()[-3000:]
+                time.sleep(0.2)
+            yield site
+        finally:
+            with suppress(subprocess.CalledProcessError):
+                site.ask("scancel", "--user=root", "--signal=KILL")
+                site.ask("scancel", "--user=root")
+            time.sleep(1.0)
+            for each in reversed(daemons.values()):
+                each.terminate()
+            for each in daemons.values():
+                each.wait(20.0)
+
+
+def _idle(site: SlurmSite, node: str) -> bool:
+    try:
+        return site.state(node).strip("*") == "idle"
+    except subprocess.CalledProcessError:
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at."""
+    taken = [socket.socket() for _ in range(count)]
+    for each in taken:
+        each.bind(("127.0.0.1", 0))
+    numbers = [int(each.getsockname()[1]) for each in taken]
+    for each in taken:
+        each.close()
+    return numbers
+
+
+def ray_program() -> str | None:
+    """Ray's command; None: not installed."""
+    return found(os.environ.get("HIPPO_TEST_RAY", "ray"), str(Path(sys.executable).parent))
+
+
+@contextmanager
+def ray_cluster() -> Iterator[str]:
+    """The address of the jobs of a local cluster of two nodes, domains oslo and lyon."""
+    program, (port, dashboard, *more) = str(ray_program()), free_ports(6)
+    with tempfile.TemporaryDirectory(prefix="hippo-ray-") as folder:
+        environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+        head = [program, "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=2"]
+        head += ["--include-dashboard=true", f"--temp-dir={folder}", '--resources={"oslo": 4}']
+        head += [f"--dashboard-agent-listen-port={more[0]}", "--min-worker-port=0", "--max-worker-port=0"]
+        other = [program, "start", f"--address=127.0.0.1:{port}", "--num-cpus=2", '--resources={"lyon": 4}']
+        other += [f"--dashboard-agent-listen-port={more[1]}", "--min-worker-port=0", "--max-worker-port=0"]
+        try:
+            for words in (head, other):
+                subprocess.run(words, env=environment, check=True, capture_output=True, timeout=120)
+            yield f"http://127.0.0.1:{dashboard}"
+        finally:
+            subprocess.run([program, "stop", "--force"], env=environment, capture_output=True, check=False, timeout=60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import yaml
 
 from hippo.serve.watching import metrics_text
 
+from .servers import free_ports
 from .worlds import Clock, Served, url
 
 SERVICE = Path(__file__).parents[2] / "examples" / "service"
@@ -74,16 +74,6 @@ def test_promtool_reads_the_rules():
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def ports(count: int) -> list[int]:
-    taken = [socket.socket() for _ in range(count)]
-    for each in taken:
-        each.bind(("127.0.0.1", 0))
-    found = [each.getsockname()[1] for each in taken]
-    for each in taken:
-        each.close()
-    return found
-
-
 def until(what: Callable[[], bool], seconds: float = 60.0) -> None:
     end_s = time.monotonic() + seconds
     while not what():
@@ -95,7 +85,7 @@ def until(what: Callable[[], bool], seconds: float = 60.0) -> None:
 def test_a_prometheus_scrapes_it_and_an_alert_comes_back(tmp_path: Path):
     """A link collapses; Prometheus sees it, Alertmanager tells the service, which has it among its events."""
     prometheus, alertmanager = tool("prometheus"), tool("prometheus-alertmanager")
-    here, there, manager = ports(3)
+    here, there, manager = free_ports(3)
     words = ["--cluster", "four-hubs", "--store", f"sqlite:///{tmp_path / 's.db'}", "--policy", "srpt"]
     rules = (SERVICE / "alerts.yaml").read_text().replace("for: 1m", "for: 1s")
     (tmp_path / "alerts.yaml").write_text(rules)

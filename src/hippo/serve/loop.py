@@ -117,6 +117,7 @@ class ServeLoop:
         self.mode, self.state, self.lock = terms.mode, LoopState(), RLock()
         self._held = HeldScheduler(site.scheduler, rule, self._tell)
         self.site.live.scheduler = self._held  # type: ignore[assignment]  # which names, summaries have no part in
+        self._mark = f"{round(1e3 * site.epoch_s):x}"  # of the store: keys of two stores are never equal
         self._woken, self._ends = Event(), False
         self._told: list[str] = []  # sentences to be written down
         self._answers: SimpleQueue[tuple[Order, Receipt]] = SimpleQueue()
@@ -516,9 +517,11 @@ class ServeLoop:
         if seen.step_s is not None and said and name not in self._measured:
             now = seen.step_s / said
             self._times[name] = now if name not in self._times else 0.7 * self._times[name] + 0.3 * now
-        if seen.step_s is not None and (seen.step_s != job.step_s or seen.share_done != job.share_done):
-            self._set(name, now_s, step_s=seen.step_s, share_done=seen.share_done or job.share_done)
-            self._measure(name, seen.step_s)
+        share, step_s = seen.share_done or job.share_done, seen.step_s or job.step_s
+        if (step_s, share) != (job.step_s, job.share_done):
+            self._set(name, now_s, step_s=step_s, share_done=share)
+            if seen.step_s is not None:
+                self._measure(name, seen.step_s)
             if now_s >= self._looked.get(name, 0.0) + LOOK_EVERY_S:
                 self._looked[name] = now_s
                 self._unwritten.append(looked(name, now_s, seen))
@@ -590,7 +593,7 @@ class ServeLoop:
     def _order(self, change: JobChange, now_s: float, why: Mapping[str, Any], moment: Moment | None) -> None:
         """Write a decision and its order, which is carried out once they are on the disk."""
         job, number = self._jobs[change.job], self._next_decision()
-        order = Order(f"o-{number}-{change.job}", change.act, change.job, dict(job.spec), change.after)
+        order = Order(f"o-{number}-{change.job}-{self._mark}", change.act, change.job, dict(job.spec), change.after)
         actuator, step_s = self._actuator(job), self._expected(job, change)
         row = _decision_row(change, now_s, why, self._held.name, r.ACT, r.ORDERED, job.step_s, step_s)
         body = {"key": order.key, "decision": number, "job": change.job, "actuator": actuator}

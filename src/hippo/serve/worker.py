@@ -1,11 +1,12 @@
-"""Two threads that talk to one actuator: orders in turn, and now and then what it has. Who hangs holds up no other."""
+"""Threads that talk to one actuator: the orders of each job in turn, and now and then what it has. Who hangs holds up
+nobody else: neither another actuator, nor the orders of other jobs."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
-from threading import Event, Thread
+from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic
 
 from hippo.serve.actuators.base import Actuator
@@ -13,6 +14,8 @@ from hippo.serve.records import Order, Receipt, SeenJob
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Between two tries of an order that its actuator has not answered."""
+MOST_AT_ONCE = 16
+"""Orders of different jobs that are under way at one actuator."""
 
 
 class ActuatorWorker:
@@ -27,38 +30,47 @@ class ActuatorWorker:
         every_s: float = 0.5,
     ) -> None:
         self.actuator, self._answered, self._news, self._every_s = actuator, answered, news, every_s
-        self._queue: SimpleQueue[Order | None] = SimpleQueue()
+        self._orders: dict[str, deque[Order]] = {}  # of each job, as they came
+        self._lock, self._room = Lock(), BoundedSemaphore(MOST_AT_ONCE)
         self.seen: Sequence[SeenJob] | None = None  # None: it has not said yet
         self.seen_s = monotonic()  # when it last said
         self.fault = ""  # why it does not say, where it does not
         self._ends, self._over = False, Event()
         self._due = Event()  # to look before it is time
         name = f"actuator {actuator.name}"
-        self._threads = [Thread(target=each, name=name, daemon=True) for each in (self._order_on, self._look_on)]
-        for each in self._threads:
-            each.start()
+        self._looker = Thread(target=self._look_on, name=name, daemon=True)
+        self._looker.start()
 
     def order(self, order: Order) -> None:
-        """Carry it out when those before are."""
-        self._queue.put(order)
+        """Carry it out when those before of its job are."""
+        with self._lock:
+            before = self._orders.get(order.job)
+            if before is not None:
+                before.append(order)
+                return
+            self._orders[order.job] = deque([order])
+        Thread(target=self._order_on, args=(order.job,), name=f"orders of {order.job}", daemon=True).start()
 
     def close(self) -> None:
         """Take no more; what hangs is left to itself."""
         self._ends = True
         self._over.set()
-        self._queue.put(None)
         self._due.set()
-        for each in self._threads:
-            each.join(timeout=5.0)
+        self._looker.join(timeout=5.0)
         with suppress(Exception):
             self.actuator.close()
 
-    def _order_on(self) -> None:
+    def _order_on(self, job: str) -> None:
+        orders = self._orders[job]
         while not self._ends:
-            order = self._queue.get()
-            if order is not None:
-                self._carry_out(order)
-                self._due.set()
+            with self._room:
+                self._carry_out(orders[0])
+            self._due.set()
+            with self._lock:
+                orders.popleft()
+                if not orders:
+                    del self._orders[job]
+                    return
 
     def _look_on(self) -> None:
         while not self._ends:

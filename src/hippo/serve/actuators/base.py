@@ -1,5 +1,5 @@
-"""What an actuator must do. Orders come from one thread, looks from another; both may take long, and may break: the
-service then asks again with the same key."""
+"""What an actuator must do. Orders of one job come one after another, those of several side by side, looks from another
+thread; all may take long, and may break: the service then asks again with the same key."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,21 +21,14 @@ from typing import Any
 
 from hippo.errors import HippoError, InfeasibleError, InputError
 from hippo.files import json_text, write_whole
-from hippo.front_door.planning import plan
-from hippo.jobs.placement.offer_plans import PLANNED_GBPS
-from hippo.plan.codec import plan_to_document
-from hippo.planners.base import Stop
 from hippo.problem.cluster import Cluster
-from hippo.problem.load import load_cluster, load_model, load_problem
+from hippo.problem.load import load_model
 from hippo.run.checkpoint import last
 from hippo.run.control import RunClient
 from hippo.serve.actuators.base import ActuatorError
+from hippo.serve.actuators.placing import plan_at, runs_cluster, runs_folder, until
 from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, Order, Receipt, SeenJob
-from hippo.units import bytes_per_s_from_gbps
 
-FOLDER, CLUSTER = "HIPPO_RUNS", "HIPPO_RUNS_CLUSTER"
-"""Environment variables: where the folders of runs lie, and the cluster file that their plans are made for."""
-EFFORT = Stop(time_limit_s=1.0, gap=0.02)
 CHECKPOINT_EVERY = 25  # steps
 BEGINS_WITHIN_S, MOVES_WITHIN_S, ENDS_WITHIN_S = 120.0, 120.0, 20.0
 PATIENCE_S = 300
@@ -63,13 +55,8 @@ class Own:
     tells = True
 
     def __init__(self, folder: Path | None = None, cluster: str | Path | None = None) -> None:
-        self.folder = (folder or Path(os.environ.get(FOLDER, "hippo-runs"))).resolve()
-        given = cluster or os.environ.get(CLUSTER, "")
-        if not given:
-            remedy = "name the cluster file that is served"
-            raise InputError("is not set", source=CLUSTER, key="--actuator own", remedy=remedy)
-        self.cluster: Cluster = load_cluster(given)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.cluster: Cluster = runs_cluster(cluster, self.name)
+        self.folder = runs_folder(folder)
         self._lock = Lock()  # of what is kept of jobs
 
     def close(self) -> None:
@@ -101,7 +88,7 @@ class Own:
             return Receipt(True, "had begun before", _plan(home))
         _end(home, _state(home))
         try:
-            document = self._planned(order)
+            document = plan_at(self.cluster, order, precision="fp32")
         except InfeasibleError as error:
             return Receipt(False, f"no plan: {error}")
         except InputError as error:
@@ -127,7 +114,7 @@ class Own:
         _PROCESSES[process.pid] = process
         with self._lock:
             _keep(home, RunState(order.key, order.key, _steps(order), process.pid))
-        if not _until(lambda: (home / "run.token").exists() or process.poll() is not None, BEGINS_WITHIN_S):
+        if not until(lambda: (home / "run.token").exists() or process.poll() is not None, BEGINS_WITHIN_S):
             _end(home, _state(home))
             return Receipt(False, f"did not begin within {BEGINS_WITHIN_S:g} s")
         if process.poll() not in (None, 0):
@@ -136,7 +123,7 @@ class Own:
 
     def _move(self, home: Path, state: RunState, order: Order) -> Receipt:
         try:
-            document = self._planned(order)
+            document = plan_at(self.cluster, order, precision="fp32")
         except HippoError as error:
             return Receipt(False, f"no plan: {error}")
         try:
@@ -155,28 +142,6 @@ class Own:
                 True, f"moved: stopped {stopped or 0.0:.2f} s of {took or 0.0:.2f} s, loss goes on", document
             )
         return Receipt(False, str(told.get("why") or "the move was given up"))
-
-    def _planned(self, order: Order) -> dict[str, Any]:
-        """A plan of the job on the devices of its place."""
-        place, spec = order.place or {}, order.spec
-        held = dict(zip(place["domains"], place["gpus"], strict=True))
-        domains = tuple(
-            replace(each, nodes=1, gpus_per_node=held[each.name])
-            if held[each.name] <= each.gpus_per_node
-            else replace(each, nodes=held[each.name] // each.gpus_per_node)
-            for each in self.cluster.domains
-            if each.name in held
-        )
-        asked = {"model": spec["model"], "global_batch": spec["batch"], "seq": spec["seq"], "precision": "fp32"}
-        links = [each for each in self.cluster.links if each.source in held and each.destination in held]
-        for gbps in (None, *PLANNED_GBPS[::-1]):  # on quicker links, where on these some domain would be left idle
-            rate = None if gbps is None else bytes_per_s_from_gbps(gbps)
-            told = tuple(each if rate is None else replace(each, bandwidth_bytes_per_s=rate) for each in links)
-            there = replace(self.cluster, domains=domains, links=told)
-            found = plan(load_problem(cluster=there, **asked), EFFORT, why=False).plan
-            if found is not None and set(found.domains) == set(held):
-                return plan_to_document(load_problem(cluster=self.cluster, **asked), found)
-        raise InfeasibleError(f"{order.job} cannot use all of {', '.join(held)}")
 
     # --------------------------------------------------------------------------------------------------- what there is
     def seen(self) -> Sequence[SeenJob]:
@@ -224,9 +189,9 @@ def _ask_to_move(run: RunClient, document: Mapping[str, Any], key: str) -> Mappi
         found.update(run.ask({"ask": "status"})["orders"][number - 1])
         return bool(found["state"] != "accepted")
 
-    if not _until(over, MOVES_WITHIN_S):
+    if not until(over, MOVES_WITHIN_S):
         run.ask({"order": "give-up", "number": number, "key": f"{key}-up"})
-        _until(over, ENDS_WITHIN_S)
+        until(over, ENDS_WITHIN_S)
     return found
 
 
@@ -290,7 +255,7 @@ def _end(home: Path, state: RunState | None) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(OSError):
             os.killpg(state.pid, number)
-        if _until(lambda: not _alive(home, state), ENDS_WITHIN_S):
+        if until(lambda: not _alive(home, state), ENDS_WITHIN_S):
             return
 
 
@@ -299,12 +264,3 @@ def _last_words(home: Path) -> str:
         lines = (home / "log.txt").read_bytes().decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else "its processes ended without a word"
     return "its processes ended without a word"
-
-
-def _until(what: Callable[[], bool], most_s: float) -> bool:
-    end_s = time.monotonic() + most_s
-    while not what():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.05)
-    return True

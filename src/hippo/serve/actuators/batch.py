@@ -1,0 +1,241 @@
+"""Engines that somebody else runs (Slurm, Ray): a job is a batch job of theirs, and begins anew from its checkpoint
+when it moves.
+
+The key of an order is the name of the engine's job: what was begun is found again whoever has forgotten it. A job has a
+folder that its nodes see: ``place.json``, ``plan.json`` (of elastic training), what it says of itself in
+``progress.json`` (share_done, step_s, loss), ``log.txt``, its checkpoints, and ``exit-KEY`` once it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from hippo.errors import HippoError
+from hippo.files import json_text, write_whole
+from hippo.problem.cluster import Cluster
+from hippo.serve.actuators.base import ActuatorError
+from hippo.serve.actuators.placing import held_gpus, plan_at, runs_cluster, runs_folder, until
+from hippo.serve.records import DONE, FAILED, RUNNING, STOP, Order, Receipt, SeenJob
+
+ENDS_WITHIN_S, BEGINS_WITHIN_S = 60.0, 120.0
+LOOK_EVERY_S = 0.3
+PENDING = "pending"
+ALIVE = (PENDING, RUNNING)
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+KEPT_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH")
+"""Of the service's environment what jobs get; tokens are not among them."""
+
+
+class RefusedError(HippoError):
+    """The engine will not do it, however often it is asked."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a job holds of a domain."""
+
+    domain: str
+    nodes: int
+    gpus_per_node: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A batch job to be begun."""
+
+    key: str
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    home: Path
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """A batch job as its engine tells it."""
+
+    id: str
+    key: str
+    state: str  # PENDING, RUNNING, DONE, FAILED
+    told: str = ""  # why
+
+
+class Engine(Protocol):
+    """What begins and ends batch jobs."""
+
+    name: str
+
+    def begin(self, launch: Launch) -> None:
+        """``RefusedError``: it will never; anything else: nobody knows whether it did."""
+        ...
+
+    def jobs(self) -> Sequence[BatchJob]:
+        """All that it remembers."""
+        ...
+
+    def end(self, job: BatchJob) -> None:
+        """Let it end."""
+        ...
+
+
+class Batch:
+    """An actuator by way of an engine. ``folder`` and ``cluster``: else as the environment says."""
+
+    tells = True
+
+    def __init__(self, engine: Engine, folder: Path | None = None, cluster: str | Path | None = None) -> None:
+        self.engine, self.name = engine, engine.name
+        self.cluster: Cluster = runs_cluster(cluster, engine.name)
+        self.folder = runs_folder(folder)
+
+    def close(self) -> None:
+        """Jobs go on."""
+
+    def carry_out(self, order: Order) -> Receipt:
+        """Begin, begin anew elsewhere, or end a batch job, once for each key."""
+        home = self.folder / order.job
+        if _last(home) == order.key:
+            return Receipt(True, "was carried out before", _document(home / "plan.json"))
+        mine = [each for each in self.engine.jobs() if _same(each.key, order.key)]
+        if any(each.key == order.key for each in mine):  # the service was killed between the act and its note
+            _note(home, order.key)
+            return Receipt(True, "had begun before", _document(home / "plan.json"))
+        self._end([each for each in mine if each.state in ALIVE], order.key)
+        if order.act == STOP:
+            _note(home, order.key)
+            return Receipt(True, "ended; its checkpoints are kept")
+        try:
+            launch, document = self._launch(order, home)
+            self.engine.begin(launch)
+        except (RefusedError, _UnfitError) as error:
+            return Receipt(False, str(error))
+        except HippoError as error:
+            raise ActuatorError(str(error)) from None
+        _note(home, order.key)
+        return self._began(order, document)
+
+    def _launch(self, order: Order, home: Path) -> tuple[Launch, dict[str, Any] | None]:
+        run, place = order.spec.get("run") or {}, order.place or {}
+        words, more = run.get("command"), run.get("environment") or {}
+        if not isinstance(words, list) or not words or not all(isinstance(each, str) and each for each in words):
+            raise _UnfitError(
+                "job: run.command: is no list of words. To fix: write what is to be started, word by word"
+            )
+        if not isinstance(more, dict) or not all(NAME.fullmatch(name) and isinstance(more[name], str) for name in more):
+            raise _UnfitError("job: run.environment: is no mapping of names to words. To fix: write NAME: text")
+        home.mkdir(parents=True, exist_ok=True)
+        document = None
+        if order.spec.get("tokens"):
+            try:
+                document = plan_at(self.cluster, order)
+            except HippoError as error:
+                raise _UnfitError(f"no plan: {error}") from None
+            write_whole(home / "plan.json", json_text(document))
+        write_whole(home / "place.json", json_text(dict(place)))
+        held = held_gpus(place)
+        per = {each.name: each.gpus_per_node for each in self.cluster.domains}
+        shares = tuple(Share(name, max(1, gpus // per[name]), min(gpus, per[name])) for name, gpus in held.items())
+        told = {"HIPPO_JOB": order.job, "HIPPO_KEY": order.key, "HIPPO_HOME": str(home)}
+        told |= {"HIPPO_DOMAINS": ",".join(held), "HIPPO_GPUS": ",".join(map(str, held.values()))}
+        told |= {"HIPPO_PLAN": str(home / "plan.json")} if document else {}
+        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        return Launch(order.key, tuple(words), {**kept, **more, **told}, home, shares), document
+
+    def _began(self, order: Order, document: dict[str, Any] | None) -> Receipt:
+        """Once its engine runs it; who is not run for too long is taken back."""
+        found: list[BatchJob] = []
+
+        def runs() -> bool:
+            found[:] = [each for each in self.engine.jobs() if each.key == order.key]
+            return bool(found) and all(each.state != PENDING for each in found)
+
+        if until(runs, BEGINS_WITHIN_S, LOOK_EVERY_S):
+            return Receipt(True, f"runs in {self.name} as {found[0].id}", document)
+        why = found[0].told if found else "it has it no more"
+        self._end(found, order.key)
+        return Receipt(False, f"{self.name} has not begun it within {BEGINS_WITHIN_S:g} s: {why}")
+
+    def _end(self, jobs: Sequence[BatchJob], key: str) -> None:
+        for each in jobs:
+            self.engine.end(each)
+        ids = {each.id for each in jobs}
+
+        def gone() -> bool:
+            return not any(each.id in ids and each.state in ALIVE for each in self.engine.jobs())
+
+        if ids and not until(gone, ENDS_WITHIN_S, LOOK_EVERY_S):
+            raise ActuatorError(f"{key}: {', '.join(sorted(ids))} of {self.name} does not end")
+
+    # --------------------------------------------------------------------------------------------------- what there is
+    def seen(self) -> Sequence[SeenJob]:
+        """All jobs, by their folders, their engine and their own words."""
+        keys = {home: key for home in sorted(self.folder.iterdir()) if home.is_dir() and (key := _last(home))}
+        known: dict[str, BatchJob] = {}
+        for each in self.engine.jobs() if keys else ():  # after the keys: what has one is known to the engine
+            if each.key not in known or each.state in ALIVE:
+                known[each.key] = each
+        return tuple(self._seen(home, key, known.get(key)) for home, key in keys.items())
+
+    def _seen(self, home: Path, key: str, job: BatchJob | None) -> SeenJob:
+        told = _document(home / "progress.json") or {}
+        share, step_s, loss = (_number(told.get(name)) for name in ("share_done", "step_s", "loss"))
+        if job is not None and job.state in ALIVE:
+            share = None if share is None else min(0.999, share)
+            return SeenJob(home.name, key, RUNNING, share, step_s, loss, job.told)
+        if job is not None and job.state == FAILED and not job.told.startswith("failed"):  # its engine knows better
+            return SeenJob(home.name, key, FAILED, share, step_s, loss, f"{self.name}: {job.told}")
+        with suppress(OSError, ValueError):
+            code = int((home / f"exit-{key}").read_text())
+            words = "" if code == 0 else f"its command ended with {code}: {_last_words(home)}"
+            return SeenJob(home.name, key, FAILED if code else DONE, 1.0 if code == 0 else share, step_s, loss, words)
+        if job is not None and job.state == DONE:
+            return SeenJob(home.name, key, DONE, 1.0, step_s, loss)
+        why = f"{self.name}: {job.told}" if job is not None else f"{self.name} has it no more"
+        return SeenJob(home.name, key, FAILED, share, step_s, loss, why)
+
+
+class _UnfitError(HippoError):
+    """A submission that this actuator can make nothing of."""
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two keys (``o-NUMBER-JOB-STORE``) are of one job of one store."""
+    return one.split("-")[2:] == other.split("-")[2:]
+
+
+def _last(home: Path) -> str:
+    """Key of the last order that was carried out."""
+    try:
+        return str(json.loads((home / "state.json").read_text())["key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _note(home: Path, key: str) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    write_whole(home / "state.json", json.dumps({"key": key}))
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _last_words(home: Path) -> str:
+    with suppress(OSError):
+        lines = (home / "log.txt").read_bytes()[-4000:].decode(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else "without a word"
+    return "without a word"

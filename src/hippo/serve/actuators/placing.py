@@ -1,0 +1,80 @@
+"""What actuators that run jobs have in common: where folders lie, a plan on the devices of a place, patience."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from hippo.errors import InfeasibleError, InputError
+from hippo.front_door.planning import plan
+from hippo.jobs.placement.offer_plans import PLANNED_GBPS
+from hippo.plan.codec import plan_to_document
+from hippo.planners.base import Stop
+from hippo.problem.cluster import Cluster
+from hippo.problem.load import load_cluster, load_problem
+from hippo.serve.records import Order
+from hippo.units import bytes_per_s_from_gbps
+
+FOLDER, CLUSTER = "HIPPO_RUNS", "HIPPO_RUNS_CLUSTER"
+"""Environment variables: where the folders of runs lie, and the cluster file that their plans are made for."""
+EFFORT = Stop(time_limit_s=1.0, gap=0.02)
+_PLANNING = Lock()
+
+
+def runs_folder(given: Path | None) -> Path:
+    """Where the folders of jobs lie: as given, else as the environment says."""
+    found = (given or Path(os.environ.get(FOLDER, "hippo-runs"))).resolve()
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def runs_cluster(given: str | Path | None, actuator: str) -> Cluster:
+    """The cluster of which domains jobs run; ``InputError``: nobody has said."""
+    name = given or os.environ.get(CLUSTER, "")
+    if not name:
+        remedy = "name the cluster file that is served"
+        raise InputError("is not set", source=CLUSTER, key=f"--actuator {actuator}", remedy=remedy)
+    return load_cluster(name)
+
+
+def held_gpus(place: Mapping[str, Any]) -> dict[str, int]:
+    """GPUs of each domain of a place."""
+    return dict(zip(place["domains"], place["gpus"], strict=True))
+
+
+def plan_at(cluster: Cluster, order: Order, **asked: Any) -> dict[str, Any]:
+    """A plan file's document of an elastic job on the devices of its place. ``InfeasibleError``: it cannot use all."""
+    spec, held = order.spec, held_gpus(order.place or {})
+    domains = tuple(
+        replace(each, nodes=1, gpus_per_node=held[each.name])
+        if held[each.name] <= each.gpus_per_node
+        else replace(each, nodes=held[each.name] // each.gpus_per_node)
+        for each in cluster.domains
+        if each.name in held
+    )
+    asked = {"model": spec["model"], "global_batch": spec["batch"], "seq": spec["seq"], **asked}
+    links = [each for each in cluster.links if each.source in held and each.destination in held]
+    for gbps in (None, *PLANNED_GBPS[::-1]):  # on quicker links, where on these some domain would be left idle
+        rate = None if gbps is None else bytes_per_s_from_gbps(gbps)
+        told = tuple(each if rate is None else replace(each, bandwidth_bytes_per_s=rate) for each in links)
+        there = replace(cluster, domains=domains, links=told)
+        with _PLANNING:
+            found = plan(load_problem(cluster=there, **asked), EFFORT, why=False).plan
+        if found is not None and set(found.domains) == set(held):
+            return plan_to_document(load_problem(cluster=cluster, **asked), found)
+    raise InfeasibleError(f"{order.job} cannot use all of {', '.join(held)}")
+
+
+def until(what: Callable[[], bool], most_s: float, every_s: float = 0.05) -> bool:
+    """Wait for something; False: it has not come about."""
+    end_s = time.monotonic() + most_s
+    while not what():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(every_s)
+    return True

@@ -1,0 +1,86 @@
+"""Ray: a job an order, by the address of its dashboard (``HIPPO_RAY``, http://127.0.0.1:8265).
+
+The command runs as a Ray driver beside the head's resources; where its actors go it says itself, by the domains that it
+is told (``HIPPO_DOMAINS``), which are resources of the cluster's nodes (``ray start --resources '{"oslo": 8}'``).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hippo.errors import MissingExtraError
+from hippo.serve.actuators.base import ActuatorError
+from hippo.serve.actuators.batch import PENDING, Batch, BatchJob, Launch, RefusedError
+from hippo.serve.records import DONE, FAILED, RUNNING
+
+ADDRESS, HERE = "HIPPO_RAY", "http://127.0.0.1:8265"
+WITHIN_S = 30.0
+STATES = {"PENDING": PENDING, "RUNNING": RUNNING, "SUCCEEDED": DONE}
+DRIVER = 0.001
+"""Of a domain's resource that the driver takes: it stands there and takes nothing away."""
+
+
+class RayEngine:
+    """Asks the jobs' address of a cluster."""
+
+    name = "ray"
+
+    def __init__(self, address: str) -> None:
+        try:
+            import httpx
+        except ImportError:
+            raise MissingExtraError("httpx", "service", source="--actuator ray") from None
+        self._http = httpx.Client(base_url=address, timeout=WITHIN_S, trust_env=False)
+        self._error = httpx.HTTPError
+
+    def begin(self, launch: Launch) -> None:
+        """Its id is the order's key, which Ray takes once."""
+        told = {
+            "submission_id": launch.key,
+            "entrypoint": shlex.join(launch.words),
+            "runtime_env": {"env_vars": dict(launch.environment)},
+            "metadata": {"job_submission_id": launch.key},
+            "entrypoint_resources": {launch.shares[0].domain: DRIVER},
+        }
+        self._ask("POST", "/api/jobs/", told)
+
+    def jobs(self) -> Sequence[BatchJob]:
+        """All that the head remembers."""
+        return jobs_of(self._ask("GET", "/api/jobs/"))
+
+    def end(self, job: BatchJob) -> None:
+        """Signals, then kills."""
+        self._ask("POST", f"/api/jobs/{job.id}/stop")
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        try:
+            answer = self._http.request(method, path, json=body)
+            if answer.status_code < 300:
+                return answer.json()
+        except (self._error, ValueError) as error:
+            raise ActuatorError(f"Ray does not answer: {error}"[:300]) from None
+        told = answer.text.strip().splitlines()[-1][:300] if answer.text.strip() else "no reason given"
+        if answer.status_code >= 500 and "already" not in told:
+            raise ActuatorError(f"Ray: {told}")
+        raise RefusedError(f"Ray: {told}")
+
+
+def jobs_of(rows: Any) -> list[BatchJob]:
+    """What the address lists."""
+    found = []
+    for row in rows:
+        if not (key := row.get("submission_id")):
+            continue  # a driver that nobody submitted
+        state = STATES.get(row["status"], FAILED)
+        told = str(row.get("message") or row["status"].lower()).strip()[:300] if state != RUNNING else ""
+        found.append(BatchJob(key, key, state, told))
+    return found
+
+
+def ray(folder: Path | None = None, cluster: str | Path | None = None) -> Batch:
+    """The actuator."""
+    return Batch(RayEngine(os.environ.get(ADDRESS, HERE)), folder, cluster)

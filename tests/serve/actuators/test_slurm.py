@@ -1,0 +1,151 @@
+"""Slurm: what its commands say, and what a node that dies or is drained means; served end to end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.serve.servers import SlurmSite
+from tests.serve.worlds import Clock, Served
+
+from hippo.errors import InputError
+from hippo.problem.load import load_cluster
+from hippo.registry import JOB_SCHEDULERS, load
+from hippo.serve.actuators import batch
+from hippo.serve.actuators.batch import PENDING
+from hippo.serve.actuators.slurm import PARTITIONS, jobs_of, slurm
+from hippo.serve.loop import LoopTerms, ServeLoop
+from hippo.serve.records import BEGIN, DONE, FAILED, RUNNING
+from hippo.serve.site import ServedSite
+from hippo.serve.store import Store
+
+from .sites import ServedBy, by_slurm, cluster_file
+
+# A recorded answer of squeue 22.05: two components of one job, one that waits, one that has ended, one whose node died.
+SAID = """\
+2+1|o-2-j2-18d3|RUNNING|None|lyon1
+2+0|o-2-j2-18d3|RUNNING|None|oslo1
+5|o-9-j4-18d3|PENDING|Resources|
+1|o-1-j1-18d3|COMPLETED|None|oslo1
+4|o-3-j3-18d3|NODE_FAIL|None|oslo[1-2]
+7+0|o-8-j9-18d3|CANCELLED|JobHeldUser|
+7+1|o-8-j9-18d3|PENDING|None|
+"""
+
+
+def test_what_squeue_says():
+    found = {each.id: each for each in jobs_of(SAID)}
+    states = {name: each.state for name, each in found.items()}
+    assert states == {"1": DONE, "2": RUNNING, "4": FAILED, "5": PENDING, "7": FAILED}
+    assert found["4"].told == "node fail (None) on oslo[1-2]"
+    assert found["5"].told == "pending (Resources)"
+    assert found["2"].key == "o-2-j2-18d3"
+
+
+def test_without_slurm_or_with_a_wrong_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(InputError, match="not installed"):
+        slurm(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setenv(PARTITIONS, "oslo:gpu")
+    with pytest.raises(InputError, match="DOMAIN=PARTITION"):
+        slurm(tmp_path, cluster_file(tmp_path))
+
+
+def test_what_is_not_to_be_run(tmp_path: Path):
+    from .sites import in_memory
+
+    with in_memory(tmp_path) as site:
+        for wrong in ({}, {"command": "sleep 5"}, {"command": []}, {"command": ["a"], "environment": {"A B": "c"}}):
+            order = site.order(BEGIN, 1, "oslo")
+            answer = site.actuator.carry_out(
+                batch.Order(order.key, BEGIN, "j1", {**order.spec, "run": wrong}, order.place)
+            )
+            assert not answer.ok
+            assert "To fix:" in answer.told
+    assert site.begun() == 0
+
+
+# ------------------------------------------------------------------------------------------------------- as it is
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[ServedBy]:
+    with by_slurm(tmp_path) as made:
+        yield made
+
+
+def until(what: Callable[[], bool], seconds: float = 90.0) -> None:
+    end_s = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end_s, "it never came about"
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_is_told_and_the_job_begins_elsewhere(site: ServedBy):
+    slurm_site: SlurmSite = site.site  # type: ignore[attr-defined]
+    assert site.actuator.carry_out(site.order(BEGIN, 1, "lyon")).ok
+    slurm_site.lose("lyon1")
+    until(lambda: site.actuator.seen()[0].state == FAILED)
+    assert "lyon1" in site.actuator.seen()[0].told
+    answer = site.actuator.carry_out(site.order(BEGIN, 2, "oslo"))
+    assert answer.ok, answer.told
+    assert site.actuator.seen()[0].state == RUNNING
+
+
+@pytest.mark.slow
+def test_where_all_nodes_are_drained_nothing_begins_and_what_runs_runs_on(
+    site: ServedBy, monkeypatch: pytest.MonkeyPatch
+):
+    slurm_site: SlurmSite = site.site  # type: ignore[attr-defined]
+    monkeypatch.setattr(batch, "BEGINS_WITHIN_S", 4.0)
+    assert site.actuator.carry_out(site.order(BEGIN, 1, "lyon")).ok
+    slurm_site.ask("scontrol", "update", "nodename=lyon1", "state=drain", "reason=repair")
+    time.sleep(1.0)
+    assert site.actuator.seen()[0].state == RUNNING
+    other = site.order(BEGIN, 2, "lyon")
+    answer = site.actuator.carry_out(replace(other, key=other.key.replace("j1", "j2"), job="j2"))
+    assert not answer.ok
+    assert "not begun it within" in answer.told
+    assert not [line for line in slurm_site.ask("squeue", "-h", "-o", "%j").split() if "-j2-" in line]
+
+
+@pytest.mark.slow
+def test_a_service_hands_gangs_to_slurm_and_learns_how_they_end(site: ServedBy, tmp_path: Path):
+    """Submitted, begun, ended; one is killed in Slurm behind the service's back, and begins again; one says how far."""
+    slurm_site: SlurmSite = site.site  # type: ignore[attr-defined]
+    clock = Clock(time.time())
+    rule = load(JOB_SCHEDULERS, "policy", "srpt")
+    cluster = load_cluster(cluster_file(tmp_path))
+    store = Store(f"sqlite:///{tmp_path / 'slurm.db'}")
+    here = ServedSite.of(cluster, load(JOB_SCHEDULERS, "policy", "srpt"), clock())
+    loop = ServeLoop(store, here, [site.actuator], LoopTerms(mode="act", actuator="slurm"), rule=rule, clock=time.time)
+    served = Served(store, loop, clock)
+
+    def submitted(seconds: float, **run: Any) -> str:
+        words = f'echo \'{{"share_done": 0.5, "loss": 2.0}}\' > "$HIPPO_HOME/progress.json"; sleep {seconds}'
+        spec = {"devices": 2, "duration_s": 900.0, "run": {"command": ["sh", "-c", words], **run}}
+        gang = {"model": "", "batch": 0, "seq": 0, "tokens": 0.0, "least": 0, "most": 0}
+        return served.submit(**gang, **spec)
+
+    def state(name: str) -> str:
+        loop.turn()
+        return served.jobs()[name].state
+
+    try:
+        short, long = submitted(2.0), submitted(600.0)
+        until(lambda: state(long) == "running" and bool(slurm_site.ask("squeue", "-h", "-t", "R")))
+        until(lambda: served.jobs()[long].share_done == 0.5 or state(long) != "running")
+        until(lambda: state(short) == "done")
+        first = {each.key for each in site.actuator.seen() if each.job == long}
+        slurm_site.ask("scancel", f"--jobname={next(iter(first))}")
+        until(lambda: bool({each.key for each in site.actuator.seen() if each.job == long} - first) or not state(long))
+        until(lambda: state(long) == "running")
+        assert [each.act for each in served.decisions() if each.job == long] == ["begin", "begin"]
+        assert json.loads((site.folder / long / "place.json").read_text())["gpus"] == [2]
+    finally:
+        served.close()
