@@ -6,13 +6,16 @@ import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sql
+from rich.console import Console
 from starlette.testclient import TestClient
 
 from hippo.errors import InputError
+from hippo.report.service_terminal import service_view
 from hippo.serve import tables as t
 from hippo.serve.access import AGENT, VIEWER, Access, made
 from hippo.serve.api import application
@@ -277,3 +280,18 @@ def test_the_past_of_a_link(asked: Asked):
     assert (minute["gbps"], minute["least_gbps"], minute["most_gbps"]) == (2.0, 1.0, 3.0)
     for wrong, status in (({"from": "nowhere"}, 404), ({"to": first["from"]}, 404), ({"hours": 0}, 422)):
         assert asked.http.get("/v1/links/history", params={**ends, **wrong}).status_code == status
+
+
+def test_it_is_seen_in_a_terminal(asked: Asked):
+    submit(asked)
+    submit(asked, key="two", least=16)
+    asked.served.turn()
+    ask = asked.http.get
+    told = {"service": ask("/v1/state").json(), "jobs": ask("/v1/jobs").json()["jobs"]}
+    told |= {"links": ask("/v1/links").json()["links"], "decisions": ask("/v1/decisions").json()["decisions"]}
+    console = Console(width=120, file=StringIO(), record=True)
+    console.print(service_view(told))
+    text = console.export_text()
+    assert "four_hubs: mode act, srpt decides" in text.replace("-", "_")
+    for word in ("j1", "j2", "running", "begin in", "wuhu -> guian"):
+        assert word in text

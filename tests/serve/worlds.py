@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,16 @@ class Served:
     numbers: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, url: str, clock: Clock, *actuators: Actuator, scheduler: str = "srpt", **terms: Any) -> Served:
+    def of(
+        cls, url: str, clock: Clock, *actuators: Actuator, scheduler: str = "srpt", without: str = "", **terms: Any
+    ) -> Served:
         store = Store(url)
         rule = load(JOB_SCHEDULERS, "policy", "srpt")
         decides = load(JOB_SCHEDULERS, "policy", scheduler)
         cluster = load_cluster("four-hubs")
+        domains = tuple(each for each in cluster.domains if each.name != without)
+        links = tuple(each for each in cluster.links if without not in (each.source, each.destination))
+        cluster = replace(cluster, domains=domains, links=links)
         site = ServedSite.of(cluster, decides, 1_800_000_000.0)
         site.learn(offers())
         told = LoopTerms(**{"mode": "act", **terms})

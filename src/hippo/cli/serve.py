@@ -103,6 +103,7 @@ def serve(choice: Choice) -> None:
         certificate=choice.tls_cert,
         key=choice.tls_key,
         stale_s=choice.stale,
+        cluster_file=choice.cluster if isinstance(_file_or_name(choice.cluster), Path) else "",
         pull=pulled(choice.prometheus, choice.every, choice.rate_query, choice.latency_query),
     )
     service = Service.of(load_cluster(_file_or_name(choice.cluster)), terms, tell=mention)

@@ -99,10 +99,10 @@ class Point(BaseModel):
     latency_ms: Annotated[Number, Field(ge=0, le=1e5)] | None = None
     time_s: Annotated[Number, Field(ge=0, le=1e11)] | None = Field(default=None, description="Since 1970; none: now.")
 
-    def measured(self, now_s: float, by: str) -> LinkPoint:
+    def measured(self, loop: ServeLoop, by: str) -> LinkPoint:
         """As the service keeps it."""
         late = None if self.latency_ms is None else self.latency_ms / 1e3
-        time_s = now_s if self.time_s is None else self.time_s
+        time_s = loop.now_s() if self.time_s is None else loop.of_wall_s(self.time_s)
         return LinkPoint(time_s, self.source, self.destination, bytes_per_s_from_gbps(self.gbps), late, by)
 
 
@@ -317,7 +317,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         """Measurements of links; nonsense is refused, and nothing of the push is taken."""
         now_s = loop.now_s()
         points = [
-            checked(loop.site.live.site, each.measured(now_s, caller.name), f"links.{at}", now_s)
+            checked(loop.site.live.site, each.measured(loop, caller.name), f"links.{at}", now_s)
             for at, each in enumerate(push.links)
         ]
         if points and not dry_run:
@@ -600,6 +600,7 @@ def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, A
         "policy": loop.policy,
         "holds": loop.state.holds,
         "unwritten": loop.state.unwritten,
+        "notice": loop.state.notice,
         "now_s": loop.now_s(),
         "cluster": site.name,
         "domains": domains,

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.serve import tables as t
-from hippo.serve.store import Store, engine_of
+from hippo.serve.store import OWNER, Store, engine_of
 
 MARK = "hippo_store"
 
@@ -60,8 +60,14 @@ def backup(url: str, path: Path) -> dict[str, int]:
 
 def _lines(at: Connection) -> Iterator[tuple[str, dict[str, Any]]]:
     for table in t.METADATA.sorted_tables:
-        for row in at.execute(sql.select(table)):
+        for row in at.execute(_content(table)):
             yield table.name, {name: _told(value) for name, value in row._mapping.items()}
+
+
+def _content(table: sql.Table) -> Any:
+    """All of a table but who owns the store."""
+    asked = sql.select(table)
+    return asked.where(t.KEPT.c.name != OWNER) if table is t.KEPT else asked
 
 
 def _told(value: Any) -> Any:
@@ -86,7 +92,7 @@ def restore(url: str, path: Path) -> dict[str, int]:
                 raise InputError(
                     told, source=str(path), remedy="restore it with the version that wrote it, then upgrade"
                 )
-            full = [each.name for each in t.METADATA.sorted_tables if at.execute(sql.select(each).limit(1)).first()]
+            full = [each.name for each in t.METADATA.sorted_tables if at.execute(_content(each).limit(1)).first()]
             if full:
                 remedy = "name an empty store"
                 raise InputError("holds something already", source="--store", value=full[0], remedy=remedy)

@@ -54,6 +54,7 @@ MOST_FAILURES = 3
 RETRY_S = 1.0
 ROLL_EVERY_S = 30.0
 LOOK_EVERY_S = 1.0
+NOTICE_EVERY_S = 5.0
 LONGEST_REST_S = 0.25
 """After a turn that was as long or longer: who asks the service gets half of the process."""
 SETTLED = 3
@@ -94,6 +95,7 @@ class LoopState:
     turns: int = 0
     last_turn_s: float = 0.0
     holds: str = ""  # why it decides nothing, where it does not
+    notice: str = ""  # what somebody should know
     unwritten: str = ""  # why what was decided cannot be written
     decisions: int = 0
     points: int = 0
@@ -101,7 +103,8 @@ class LoopState:
 
 
 class ServeLoop:
-    """See the top of the file. ``clock``: seconds since 1970."""
+    """See the top of the file. ``clock``: seconds since 1970, never back; ``wall``: what the machine's clock says,
+    as those who measure go by theirs; ``notice``: what somebody should know, where there is something."""
 
     def __init__(
         self,
@@ -112,8 +115,11 @@ class ServeLoop:
         *,
         rule: Scheduler,
         clock: Callable[[], float],
+        wall: Callable[[], float] | None = None,
+        notice: Callable[[], str] = lambda: "",
     ) -> None:
         self.store, self.site, self.terms, self._clock = store, site, terms, clock
+        self._wall, self._notice, self._noticed_s = wall or clock, notice, 0.0
         self.mode, self.state, self.lock = terms.mode, LoopState(), RLock()
         self._held = HeldScheduler(site.scheduler, rule, self._tell)
         self.site.live.scheduler = self._held  # type: ignore[assignment]  # which names, summaries have no part in
@@ -206,6 +212,10 @@ class ServeLoop:
     def pace(self) -> dict[str, float]:
         """Measured over predicted step of each job that runs and tells."""
         return {name: ratio for name, ratio in list(self._times.items()) if name in self._jobs}
+
+    def of_wall_s(self, time_s: float) -> float:
+        """A time by the machines' clocks on the service's, which differ where a clock was set back."""
+        return time_s + self._clock() - self._wall()
 
     @property
     def policy(self) -> str:
@@ -322,6 +332,11 @@ class ServeLoop:
 
     def _hold(self) -> None:
         """Decide nothing without telemetry, where there was some."""
+        if monotonic() >= self._noticed_s:
+            self._noticed_s, notice = monotonic() + NOTICE_EVERY_S, self._notice()
+            if notice and notice != self.state.notice:
+                self._tell(notice)
+            self.state.notice = notice
         old = self._heard_s is not None and monotonic() - self._heard_s > self.terms.stale_s
         why = f"no telemetry for {self.terms.stale_s:g} s" if old else ""
         if why != self.state.holds:

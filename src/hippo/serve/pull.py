@@ -62,13 +62,13 @@ class Puller:
         names = {each: each for each in site.domains}
         rate, trip = rate_query(terms.rate), trip_query(terms.trip)
         found = samples_from_server(terms.url, span, names, rate=rate, trip=trip)
-        shift_s = self.loop.now_s() - now_s  # the service's clock is its own
         points = []
         for each in found.samples:
             if each.rate_bytes_per_s is None or each.time_s <= self._last.get(each.pair, 0.0):
                 continue
             self._last[each.pair] = each.time_s
-            points.append(checked(site, _point(each, shift_s), f"{each.source} to {each.destination}", now_s + shift_s))
+            point = _point(each, self.loop.of_wall_s(each.time_s))
+            points.append(checked(site, point, f"{each.source} to {each.destination}", self.loop.now_s()))
         if points:
             self.loop.store.write(written(points)).result()
             self.loop.points(points)
@@ -86,11 +86,11 @@ class Puller:
             self._over.wait(self.terms.every_s)
 
 
-def _point(sample: Sample, shift_s: float) -> LinkPoint:
+def _point(sample: Sample, time_s: float) -> LinkPoint:
     rate, trip_s = sample.rate_bytes_per_s, sample.round_trip_s
     assert rate is not None
     late_s = None if trip_s is None else trip_s / 2.0
-    return LinkPoint(sample.time_s + shift_s, sample.source, sample.destination, rate, late_s, "prometheus")
+    return LinkPoint(time_s, sample.source, sample.destination, rate, late_s, "prometheus")
 
 
 def pulled(url: str, every_s: float, rate: str = "", trip: str = "") -> PullTerms | None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 import uvicorn
@@ -49,6 +50,7 @@ class ServiceTerms:
     key: str = ""
     stale_s: float = 60.0
     restart_s: float = 30.0  # that a job loses when it is moved
+    cluster_file: str = ""  # that is looked at now and then
     pull: PullTerms | None = None  # a Prometheus that knows the links
 
     def __post_init__(self) -> None:
@@ -140,7 +142,8 @@ class Service:
             made = [load(ACTUATORS, "actuator", name)() for name in terms.actuators] if actuators is None else actuators
             told = LoopTerms(mode=terms.mode, actuator=made[0].name, stale_s=terms.stale_s)
             tell("standing as the store says")
-            loop = ServeLoop(store, site, made, told, rule=rule, clock=clock)
+            notice = _changed(terms.cluster_file)
+            loop = ServeLoop(store, site, made, told, rule=rule, clock=clock, wall=time.time, notice=notice)
             puller = None if terms.pull is None else Puller(loop, terms.pull)
             return cls(terms, store, loop, Access(store), listening, token_file, puller)
         except BaseException:
@@ -203,6 +206,20 @@ def _listening(terms: ServiceTerms) -> socket.socket:
         value = f"{terms.host}:{terms.port}"
         raise InputError(told, source="--port", value=value, remedy="name another one, or 0 for any") from None
     return found
+
+
+def _changed(cluster_file: str) -> Callable[[], str]:
+    """Says that the cluster file is another one than was read."""
+
+    def digest() -> bytes | None:
+        try:
+            return sha256(Path(cluster_file).read_bytes()).digest()
+        except OSError:
+            return None
+
+    began = digest() if cluster_file else None
+    words = f"{cluster_file} has changed since it was read: start the service again to serve it"
+    return lambda: words if cluster_file and digest() != began else ""
 
 
 def _token_file(store: Store) -> Path:

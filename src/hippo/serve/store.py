@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -37,6 +38,8 @@ OWNER_LOCK = 0x6869707030
 """PostgreSQL's number of the lock that a service holds."""
 DRIVERS = ("sqlite", "postgresql")
 NOTED = sql.insert(t.EVENTS)
+OWNER = "owner"
+OWNED = sql.select(t.KEPT.c.content).where(t.KEPT.c.name == OWNER).with_for_update()
 
 
 class StoreError(HippoError):
@@ -56,9 +59,12 @@ class Store:
         self.url = url
         self.engine = engine_of(url)
         self._lock: Any = None
+        self._mark = os.urandom(16)  # of this owner, in the store: who has been succeeded writes no more
         try:
             self._own()
             self._migrate()
+            with self.engine.begin() as at:
+                keep(at, OWNER, self._mark, time.time())
         except (SQLAlchemyError, OSError) as error:
             self.close()
             raise InputError(
@@ -112,6 +118,8 @@ class Store:
         answers: list[tuple[Future[Any], Any, BaseException | None]] = []
         try:
             with self.engine.begin() as connection:
+                if connection.execute(OWNED).scalar() != self._mark:
+                    raise StoreError("another service owns the store now; this one writes no more")
                 for function, future in asked:
                     try:
                         with connection.begin_nested():
@@ -122,6 +130,8 @@ class Store:
                         answers.append((future, None, wrong))
                     except Exception as wrong:  # of the function that asked, not of the store
                         answers.append((future, None, wrong))
+        except StoreError as error:
+            answers = [(future, None, error) for _, future in asked]
         except (SQLAlchemyError, OSError) as error:
             told = StoreError(f"the store cannot write: {_first_line(error)}")
             answers = [(future, None, told) for _, future in asked]

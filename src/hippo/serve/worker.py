@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from math import inf, isfinite
 from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic
 
 from hippo.serve.actuators.base import Actuator
-from hippo.serve.records import Order, Receipt, SeenJob
+from hippo.serve.records import DONE, FAILED, RUNNING, Order, Receipt, SeenJob
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Between two tries of an order that its actuator has not answered."""
@@ -80,7 +82,7 @@ class ActuatorWorker:
 
     def _look(self) -> None:
         try:
-            found = tuple(self.actuator.seen())
+            found = tuple(_sane(each) for each in self.actuator.seen())
         except Exception as error:  # whatever breaks there must not end the service
             self.fault = f"{type(error).__name__}: {error}"[:200]
             return
@@ -102,3 +104,15 @@ class ActuatorWorker:
             else:
                 self._answered(order, receipt)
                 return
+
+
+def _sane(seen: SeenJob) -> SeenJob:
+    """What can be; ``ValueError`` for what cannot: an actuator that says so is not to be believed."""
+    share, step_s = seen.share_done, seen.step_s
+    if seen.state not in (RUNNING, DONE, FAILED):
+        raise ValueError(f"{seen.job} is said to be {seen.state!r}"[:100])
+    if share is not None and not 0.0 <= share <= 1.0:
+        raise ValueError(f"{seen.job} is said to be done by {share}"[:100])
+    if step_s is not None and not 0.0 <= step_s < inf:
+        raise ValueError(f"a step of {seen.job} is said to take {step_s} s"[:100])
+    return seen if seen.loss is None or isfinite(seen.loss) else replace(seen, loss=None)

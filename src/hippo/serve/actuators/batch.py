@@ -185,7 +185,8 @@ class Batch:
 
     def _seen(self, home: Path, key: str, job: BatchJob | None) -> SeenJob:
         told = _document(home / "progress.json") or {}
-        share, step_s, loss = (_number(told.get(name)) for name in ("share_done", "step_s", "loss"))
+        share, step_s = _number(told.get("share_done"), 1.0), _number(told.get("step_s"), 1e9)
+        loss = _number(told.get("loss"), 1e9)
         if job is not None and job.state in ALIVE:
             share = None if share is None else min(0.999, share)
             return SeenJob(home.name, key, RUNNING, share, step_s, loss, job.told)
@@ -230,8 +231,10 @@ def _document(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _number(value: object, most: float) -> float | None:
+    """What a job says of itself, if it can be."""
+    given = isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= most
+    return float(value) if given else None  # type: ignore[arg-type]
 
 
 def _last_words(home: Path) -> str:

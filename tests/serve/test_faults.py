@@ -1,0 +1,261 @@
+"""What goes wrong around a service: a full disk, clocks that jump, actuators that lie or hang, another owner, a site
+that has changed; and ten thousand jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import sqlalchemy as sql
+
+from hippo.problem.load import load_cluster
+from hippo.serve import server
+from hippo.serve import tables as t
+from hippo.serve.actuators.paper import Paper
+from hippo.serve.jobs import take_in
+from hippo.serve.records import DONE, RUNNING, LinkPoint, Order, Receipt, SeenJob
+from hippo.serve.server import ServiceClock
+from hippo.serve.store import OWNER, Store, StoreError, keep
+from hippo.serve.telemetry import checked
+
+from .worlds import Clock, Served, url
+
+GANG = {"model": "", "batch": 0, "seq": 0, "tokens": 0.0, "least": 0, "most": 0, "duration_s": 600.0}
+
+
+def until(served: Served, what: Callable[[], Any], seconds: float = 10.0) -> None:
+    end_s = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end_s, "it never came about"
+        served.turn(0.1)
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    found = Served.of(url(tmp_path), Clock())
+    yield found
+    found.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ the store
+def test_a_disk_that_is_full_holds_everything_and_nothing_is_lost(tmp_path: Path):
+    """SQLite's own limit on its pages stands for the disk's: the same error, in the same places."""
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+
+    def limit(pages: int) -> None:
+        store.write(lambda at: at.exec_driver_sql(f"PRAGMA max_page_count={pages}").all()).result()
+
+    store.engine.pool.dispose()
+    limit(1)  # as many as it has
+    taken = list[int]()
+
+    def fill() -> None:
+        for number in range(10_000):
+            taken.append(store.write(take_in({"devices": 8}, f"k{number}", "me", 0.0)).result()[0].number)
+
+    with pytest.raises(StoreError, match="full"):
+        fill()
+    for row in store.read(lambda at: at.execute(sql.select(t.JOBS.c.number).order_by("number")).scalars().all()):
+        assert row == taken.pop(0)
+    assert not taken  # what was acknowledged is there, what was refused is not
+    limit(100_000)
+    assert store.write(take_in({"devices": 8}, "later", "me", 0.0)).result()[1]
+    store.close()
+
+
+def test_who_has_been_succeeded_writes_no_more(served: Served):
+    """As where PostgreSQL lost the session that held the lock, and another service began."""
+    name = served.submit()
+    with served.store.engine.begin() as at:
+        keep(at, OWNER, b"somebody else", 0.0)
+    served.turn()
+    assert "another service owns" in served.loop.state.unwritten
+    assert served.jobs()[name].state == "queued"
+    assert not served.decisions()
+    with pytest.raises(StoreError, match="another service owns"):
+        served.submit()
+
+
+def test_a_slow_store_delays_and_orders_nothing_before_it_has_written(tmp_path: Path):
+    told: list[float] = []
+
+    class Times(Paper):
+        def carry_out(self, order: Order) -> Receipt:
+            told.append(time.monotonic())
+            return super().carry_out(order)
+
+    served = Served.of(url(tmp_path), Clock(), Times())
+    write, written = served.store._write_together, list[float]()
+
+    def slow(asked: list[Any]) -> None:
+        time.sleep(0.3)
+        write(asked)
+        written.append(time.monotonic())
+
+    served.submit()
+    served.store._write_together = slow  # type: ignore[method-assign]
+    served.turn()
+    until(served, lambda: told)
+    assert told[0] >= written[0]
+    served.close()
+
+
+# --------------------------------------------------------------------------------------------------------------- clocks
+def test_the_clock_neither_goes_back_nor_jumps(monkeypatch: pytest.MonkeyPatch):
+    clock = ServiceClock(1000.0)
+    before = clock()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert before <= clock() < before + 5.0
+    monkeypatch.setattr(time, "time", lambda: 1e10)
+    assert clock() < before + 5.0
+
+
+def test_who_measures_goes_by_the_machines_clock(tmp_path: Path):
+    """The machine's was set back by a day, the service's was not."""
+    served = Served.of(url(tmp_path), Clock())
+    served.loop._wall = lambda: served.clock() - 86_400.0
+    site, day_ago = served.loop.site.live.site, served.clock() - 86_400.0
+    point = LinkPoint(served.loop.of_wall_s(day_ago), "wuhu", "guian", 1e6, None, "me")
+    assert checked(site, point, "links.0", served.clock()).time_s == served.clock()
+    served.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ actuators
+class Told(Paper):
+    """Says what it is told to say."""
+
+    tells = True
+
+    def __init__(self) -> None:
+        self.says: Sequence[Any] = ()
+        self.orders: list[Order] = []
+
+    def carry_out(self, order: Order) -> Receipt:
+        self.orders.append(order)
+        return Receipt(True, "done")
+
+    def seen(self) -> Sequence[SeenJob]:
+        return self.says
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        SeenJob("j1", "", "flying"),
+        SeenJob("j1", "", RUNNING, float("nan")),
+        SeenJob("j1", "", RUNNING, 7.0),
+        SeenJob("j1", "", RUNNING, 0.5, float("inf")),
+        SeenJob("j1", "", RUNNING, 0.5, -1.0),
+        "nothing of the kind",
+    ],
+)
+def test_an_actuator_that_says_nonsense_is_not_believed(tmp_path: Path, lie: Any):
+    liar = Told()
+    served = Served.of(url(tmp_path), Clock(), liar)
+    name = served.submit()
+    served.turn()
+    until(served, lambda: liar.orders)
+    liar.says = [lie]
+    until(served, lambda: served.loop.workers["paper"].fault)
+    served.turn(100.0)
+    assert served.jobs()[name].state == "running"  # nobody knows: it goes on
+    liar.says = [SeenJob(name, liar.orders[0].key, DONE, 1.0)]
+    until(served, lambda: served.jobs()[name].state == "done")
+    assert len(liar.orders) == 1
+    served.close()
+
+
+def test_an_actuator_that_denies_what_it_was_told_is_told_anew_and_given_up_at_last(tmp_path: Path):
+    liar = Told()
+    served = Served.of(url(tmp_path), Clock(), liar, gone_after_s=0.0)
+    name = served.submit()
+    until(served, lambda: served.jobs()[name].state == "failed", 30.0)
+    assert "has it no more" in served.jobs()[name].why
+    assert len({each.key for each in liar.orders}) == 3
+    served.close()
+
+
+def test_an_order_that_hangs_holds_up_no_other_job(tmp_path: Path):
+    hangs, done = Event(), list[str]()
+
+    class Hangs(Paper):
+        def carry_out(self, order: Order) -> Receipt:
+            if order.job == "j1":
+                hangs.wait(30.0)
+            done.append(order.job)
+            return super().carry_out(order)
+
+    served = Served.of(url(tmp_path), Clock(), Hangs())
+    first, second = (served.submit(**{**GANG, "devices": 8}) for _ in range(2))
+    served.turn()
+    until(served, lambda: second in done)
+    assert first not in done
+    hangs.set()
+    until(served, lambda: first in done)
+    served.close()
+
+
+# ------------------------------------------------------------------------------------------------------------- the site
+def test_a_site_that_has_lost_a_domain_begins_its_jobs_elsewhere(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock())
+    names = [served.submit(**{**GANG, "devices": 8}) for _ in range(3)]
+    served.turn()
+    assert {served.jobs()[name].state for name in names} == {"running"}
+    lost = (served.jobs()[names[0]].place or {})["domains"][0]
+    served.close()
+    whole = load_cluster("four-hubs")
+    again = Served.of(url(tmp_path), served.clock, without=lost)
+    again.turn(1.0)
+    for name in names:
+        job = again.jobs()[name]
+        assert job.state == "running"
+        assert lost not in (job.place or {})["domains"]
+    assert len(whole.domains) == 1 + len(again.loop.site.live.site.domains)
+    again.close()
+
+
+def test_a_cluster_file_that_changes_is_told(tmp_path: Path):
+    path = tmp_path / "site.yaml"
+    path.write_text("one")
+    changed = server._changed(str(path))
+    assert not changed()
+    path.write_text("other")
+    assert "start the service again" in changed()
+    path.unlink()
+    assert changed()
+    assert not server._changed("")()
+
+
+def test_a_job_that_breaks_the_queue_is_refused_alone(served: Served, monkeypatch: pytest.MonkeyPatch):
+    whole = served.loop.site.submit
+
+    def submit(jobs: Any) -> Any:
+        told = list(jobs)
+        if any(each.name == "j2" for each in told):
+            raise ZeroDivisionError("of the queue")
+        return whole(told)
+
+    monkeypatch.setattr(served.loop.site, "submit", submit)
+    names = [served.submit(**{**GANG, "devices": 8}) for _ in range(3)]
+    served.turn()
+    assert [served.jobs()[name].state for name in names] == ["running", "refused", "running"]
+    assert "of the queue" in served.jobs()[names[1]].why
+
+
+@pytest.mark.slow
+def test_ten_thousand_jobs_queued(served: Served):
+    spec = {"devices": 64, "duration_s": 6e3}
+    for number in range(10_000):
+        served.loop.come(*served.store.write(take_in(spec, f"k{number}", "me", 0.0)).result())
+    served.turn()
+    states = [each.state for each in served.jobs().values()]
+    assert states.count("running") + states.count("waiting") == 10_000
+    assert states.count("waiting") > 9_900
+    name = served.submit(**{**GANG, "devices": 8})
+    served.turn(1.0)
+    assert served.jobs()[name].state in ("running", "waiting")
