@@ -48,6 +48,19 @@ def test_what_does_not_count_is_told_by_cause() -> None:
     assert answer.rejected == {"batch": 1, "memory": 1}
 
 
+def test_of_many_domains_that_no_ring_joins_the_plan_is_left_out_and_the_others_stay() -> None:
+    """A star of fourteen: ``check`` looks for rings of twelve at most, so the player finds out."""
+    names = [f"d{at:02d}" for at in range(14)]
+    apart = {(one, two): 0.0 for one in names[1:] for two in names[1:] if one < two}
+    where = cluster(*(domain(name, 1, 1) for name in names), others=apart)
+    short = ShortList(problem(where, batch=28), Effort(10.0, 0.0))
+    sketches = [PipelineSketch((StageSketch(name, (0, 10), 1, 1),), 2) for name in names]
+    plans = [Recipe(1, "none").plan(short.problem, place(where, sketches[:many])) for many in (14, 1)]
+    short.try_all([plans[0]])
+    assert dict(short.rejected) == {"links": 1}
+    assert short.best is None
+
+
 def test_the_limit_ends_the_search_once_a_plan_was_scored_and_that_is_told() -> None:
     late = shortlist(spent_s=11.0)
     late.try_all([plan(8, batch=8), plan(2), plan(8)])

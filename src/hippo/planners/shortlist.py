@@ -17,6 +17,7 @@ from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, fits, judge, memory
 from hippo.score.score import Score, objective_value
 from hippo.simulate.costs import cost_model
+from hippo.simulate.ring import NoRingError
 from hippo.units import gb_from_bytes
 
 
@@ -58,7 +59,11 @@ class ShortList:
             self.reject_memory(missing_memory(self.problem, plan))
             return None
         self.effort.spend(play_s(plan))
-        found = judge(self.problem, plan)
+        try:
+            found = judge(self.problem, plan)
+        except NoRingError:
+            self.rejected["links"] += 1
+            return None
         self.judged += 1
         self._first = self._first or found.score
         if self.best is None or self.value(found.score) < self.value(self.best.score):

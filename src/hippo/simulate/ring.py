@@ -21,10 +21,14 @@ from hippo.simulate.routes import Routes
 _ALL_ORDERS_UP_TO = 9
 
 
+class NoRingError(InputError):
+    """No ring of links joins domains that have to agree; of more than twelve ``plan.check`` does not look for one."""
+
+
 def ring(routes: Routes, domains: Sequence[str], num_bytes: float) -> tuple[tuple[int, ...], ...]:
     """Links of each pair of neighbours on the best ring, (n pairs); nothing for one domain.
 
-    Raises ``InputError`` when no ring joins the domains.
+    Raises ``NoRingError`` when none joins the domains, or none of many is found.
     """
     names = sorted(domains, key=routes.cluster.domain_index.__getitem__)
     if len(names) < 2:
@@ -35,8 +39,9 @@ def ring(routes: Routes, domains: Sequence[str], num_bytes: float) -> tuple[tupl
     order = _best_order(seconds * num_bytes * rounds / len(names), latency * rounds)
     neighbours = [(names[a], names[b]) for a, b in zip(order, (*order[1:], order[0]), strict=True)]
     if any(pairs[pair] is None for pair in neighbours):
-        raise InputError(
-            f"the replicas in {', '.join(names)} cannot agree: no ring of links joins these domains",
+        shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+        raise NoRingError(
+            f"the replicas in {shown} cannot agree: no ring of links joins these domains",
             source=routes.cluster.source or None,
             key="links",
             remedy="add the missing links, or relays for the pairs that have none",
