@@ -324,7 +324,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(store_points(points), lambda _: loop.points(points))
         return JSONResponse({"taken": 0 if dry_run else len(points)}, 202)
 
-    @app.post("/v1/alerts", status_code=202, responses=_told(401, 403, 413, 422))
+    @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413, 422))
     async def alerts(push: Alerts, caller: Teller) -> Response:
         """An Alertmanager's webhook: alerts stand among the events, and on the page."""
         now_s = loop.now_s()

@@ -34,6 +34,8 @@ BEGINS_WITHIN_S, MOVES_WITHIN_S, ENDS_WITHIN_S = 120.0, 120.0, 20.0
 PATIENCE_S = 300
 """A run in which nothing moves for so long ends."""
 SEED = 0
+GIVES_WAY = ("nice", "-n", "5")
+"""Where cores are few, who trains gives way to who watches."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Own:
         (home / "out" / "run.json").unlink(missing_ok=True)
         with open(home / "log.txt", "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "hippo", "run", str(home / "plan.json"), *words],
+                [*GIVES_WAY, sys.executable, "-m", "hippo", "run", str(home / "plan.json"), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
