@@ -9,7 +9,7 @@ DEV := .venv/.dev
 MODEL ?= llama-3-70b
 CLUSTER ?= four-hubs
 
-.PHONY: help run compare test test-all check format bench demo docs clean
+.PHONY: help run compare test test-all check format bench demo audit docs clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,6 +42,9 @@ bench: $(DEV) ## print the figures of results/figures.md, one table each
 
 demo: $(DEV) ## a service in an emulated WAN with real training jobs: a link collapses, layers move; opens its page
 	@$(BIN)/hippo serve --demo out/demo
+
+audit: $(DEV) ## what is dangerous: own code by rule, packages among known vulnerabilities
+	@bash tools/audit.sh
 
 docs: $(DEV) ## build the site with search: out/site/index.html
 	@$(BIN)/mkdocs build --quiet

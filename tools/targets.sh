@@ -31,3 +31,9 @@ for extra in targets targets-sky; do
     [ "$extra" = targets ] && { schema "$folder/$extra" || echo "targets.sh: no Chakra schema; its tests are skipped" >&2; }
     "$folder/$extra/bin/python" -m pytest -q tests/export tests/simulate/astra
 done
+
+# Ray as `hippo serve` hands jobs to it, by the tests of this environment.
+ray=$folder/targets/bin/ray
+if [ -x "$ray" ]; then
+    HIPPO_TEST_RAY=$ray .venv/bin/python -m pytest -q tests/serve/actuators/test_contract.py -k ray
+fi
