@@ -17,6 +17,7 @@ from hippo.serve import server
 from hippo.serve import tables as t
 from hippo.serve.actuators.paper import Paper
 from hippo.serve.jobs import take_in
+from hippo.serve.loop import QUEUE
 from hippo.serve.records import DONE, RUNNING, LinkPoint, Order, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
 from hippo.serve.store import OWNER, Store, StoreError, keep
@@ -245,6 +246,20 @@ def test_a_job_that_breaks_the_queue_is_refused_alone(served: Served, monkeypatc
     served.turn()
     assert [served.jobs()[name].state for name in names] == ["running", "refused", "running"]
     assert "of the queue" in served.jobs()[names[1]].why
+
+
+def test_a_queue_that_another_version_packed_is_begun_anew(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock())
+    names = [served.submit(), served.submit(**{**GANG, "devices": 8})]
+    served.turn()
+    served.store.write(lambda at: keep(at, QUEUE, b"PK: of long ago", 0.0)).result()
+    served.close()
+    again = Served.of(url(tmp_path), served.clock)
+    again.turn(1.0)
+    assert [again.jobs()[name].state for name in names] == ["running", "running"]
+    told = again.store.read(lambda at: at.execute(sql.select(t.EVENTS.c.told)).scalars().all())
+    assert any("begun anew" in each for each in told)
+    again.close()
 
 
 @pytest.mark.slow

@@ -246,24 +246,25 @@ class ServeLoop:
         return found
 
     def _restore(self, content: bytes) -> None:
-        names = LiveWorld.names_in(content)
-        rows = self.store.read(
-            lambda at: at.execute(
-                sql.select(t.JOBS).where(t.JOBS.c.number.in_([int(each[1:]) for each in names]))
-            ).all()
-        )
-        stored = {each.name: each for each in map(job_of_row, rows)}
-        jobs = [self._job(stored[name]) for name in names]
-        for each in jobs:
-            self._learn(each)
+        """The queue as it was packed; where it cannot be, all who were in it come anew."""
         try:
+            names = LiveWorld.names_in(content)
+            stored = {each.name: each for each in self._stored_as(names)}
+            jobs = [self._job(stored[name]) for name in names]
+            for each in jobs:
+                self._learn(each)
             self.site.live.restore(content, self.site.timed(jobs))
         except InputError as error:
             self._tell(f"the queue is begun anew: {error}")
             self.site.live.jobs, self.site.live.moment = [], None
-            back = [each for each in self._jobs.values() if each.state in (r.WAITING, r.RUNNING)]
-            now_s = self._clock() - self.site.epoch_s
-            self.site.submit(replace(self._job(each), arrival_s=now_s) for each in back)
+            back = {name: job for name, job in self._jobs.items() if job.state in (r.WAITING, r.RUNNING)}
+            self._jobs |= {name: replace(job, state=r.QUEUED) for name, job in back.items()}
+
+    def _stored_as(self, names: Sequence[str]) -> list[StoredJob]:
+        numbers = [int(each[1:]) for each in names]
+        some = [numbers[at : at + MOST_NAMES] for at in range(0, len(numbers), MOST_NAMES)]
+        asked = [sql.select(t.JOBS).where(t.JOBS.c.number.in_(each)) for each in some]
+        return self.store.read(lambda at: [job_of_row(row) for each in asked for row in at.execute(each).all()])
 
     def _learn(self, job: Job) -> None:
         if job.least > 0 and self.site.lacks(kind := TrainingKind(job.model, job.batch, job.seq)):
