@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hippo.errors import MissingExtraError
+from hippo.errors import InputError, MissingExtraError
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.batch import PENDING, Batch, BatchJob, Launch, RefusedError
 from hippo.serve.records import DONE, FAILED, RUNNING
@@ -82,5 +82,8 @@ def jobs_of(rows: Any) -> list[BatchJob]:
 
 
 def ray(folder: Path | None = None, cluster: str | Path | None = None) -> Batch:
-    """The actuator."""
-    return Batch(RayEngine(os.environ.get(ADDRESS, HERE)), folder, cluster)
+    """The actuator. ``InputError``: what should be an address is none."""
+    address = os.environ.get(ADDRESS, HERE)
+    if not address.startswith(("http://", "https://")):
+        raise InputError("is no address", source=ADDRESS, value=address[:100], remedy="write http://HOST:8265")
+    return Batch(RayEngine(address), folder, cluster)
