@@ -17,11 +17,12 @@ from starlette.testclient import TestClient
 from hippo.errors import InputError
 from hippo.report.service_terminal import service_view
 from hippo.serve import tables as t
-from hippo.serve.access import AGENT, VIEWER, Access, made
+from hippo.serve.access import AGENT, OPERATOR, VIEWER, Access, made
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
 from hippo.serve.store import Store
 
+from .actuators.sites import in_memory
 from .worlds import JOB, Clock, Served, url
 
 
@@ -295,3 +296,19 @@ def test_it_is_seen_in_a_terminal(asked: Asked):
     assert "four_hubs: mode act, srpt decides" in text.replace("-", "_")
     for word in ("j1", "j2", "running", "begin in", "wuhu -> guian"):
         assert word in text
+
+
+def test_a_job_that_its_actuator_can_make_nothing_of_is_not_taken_in(tmp_path: Path):
+    with in_memory(tmp_path) as site:
+        served = Served.of(url(tmp_path), Clock(), site.actuator, actuator="memory")
+        token = made(served.store, "me", OPERATOR, served.clock())
+        app = application(served.store, served.loop, Access(served.store))
+        with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as http:
+            gang = {"devices": 8, "duration_s": 60.0}
+            answer = http.post("/v1/jobs", json=gang, headers={"Idempotency-Key": "one"})
+            assert answer.status_code == 400
+            assert "run.command" in answer.json()["detail"]
+            assert answer.json()["remedy"]
+            right = {**gang, "run": {"command": ["train", "5", "0"]}}
+            assert http.post("/v1/jobs", json=right, headers={"Idempotency-Key": "one"}).status_code == 201
+        served.close()

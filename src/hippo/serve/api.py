@@ -190,6 +190,9 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         if spec.get("actuator") and spec["actuator"] not in loop.workers:
             known = ", ".join(loop.workers)
             raise Problem(400, "no such actuator", f"job: actuator (got {spec['actuator']!r})", remedy=f"name {known}")
+        if why := loop.lacks(spec):
+            detail, _, remedy = why.partition(". To fix: ")
+            raise Problem(400, "not for its actuator", detail, remedy=remedy)
         if dry_run:
             return JSONResponse({"dry_run": True, "job": spec})
         taken, new = await written(take_in(spec, idempotency_key, caller.name, now_s), lambda told: loop.come(*told))

@@ -196,6 +196,11 @@ class ServeLoop:
             self._come.put(job)
             self.wake()
 
+    def lacks(self, spec: Mapping[str, Any]) -> str:
+        """What a submission lacks for its actuator, in a sentence; empty: nothing."""
+        worker = self.workers.get(str(spec.get("actuator") or self.terms.actuator))
+        return "" if worker is None else worker.actuator.lacks(spec)
+
     def cancel(self, name: str) -> None:
         """A job is wanted no more, which is on the disk."""
         self._cancels.put(name)

@@ -3,8 +3,8 @@ thread; all may take long, and may break: the service then asks again with the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from hippo.errors import HippoError
 from hippo.serve.records import Order, Receipt, SeenJob
@@ -20,6 +20,10 @@ class Actuator(Protocol):
     name: str
     tells: bool
     """Whether it can say how far jobs are; else the queue's own clock says when they end."""
+
+    def lacks(self, spec: Mapping[str, Any]) -> str:
+        """What a submission lacks to be carried out by it, in a sentence; empty: nothing."""
+        ...
 
     def carry_out(self, order: Order) -> Receipt:
         """Do it, once for each key; the same answer however often it is told. Raises ``ActuatorError``, or anything."""

@@ -98,6 +98,16 @@ class Batch:
     def close(self) -> None:
         """Jobs go on."""
 
+    def lacks(self, spec: Mapping[str, Any]) -> str:
+        """A command to start."""
+        run = spec.get("run") or {}
+        words, more = run.get("command"), run.get("environment") or {}
+        if not isinstance(words, list) or not words or not all(isinstance(each, str) and each for each in words):
+            return "job: run.command: is no list of words. To fix: write what is to be started, word by word"
+        if not isinstance(more, dict) or not all(NAME.fullmatch(name) and isinstance(more[name], str) for name in more):
+            return "job: run.environment: is no mapping of names to words. To fix: write NAME: text"
+        return ""
+
     def carry_out(self, order: Order) -> Receipt:
         """Begin, begin anew elsewhere, or end a batch job, once for each key."""
         home = self.folder / order.job
@@ -122,14 +132,10 @@ class Batch:
         return self._began(order, document)
 
     def _launch(self, order: Order, home: Path) -> tuple[Launch, dict[str, Any] | None]:
-        run, place = order.spec.get("run") or {}, order.place or {}
-        words, more = run.get("command"), run.get("environment") or {}
-        if not isinstance(words, list) or not words or not all(isinstance(each, str) and each for each in words):
-            raise _UnfitError(
-                "job: run.command: is no list of words. To fix: write what is to be started, word by word"
-            )
-        if not isinstance(more, dict) or not all(NAME.fullmatch(name) and isinstance(more[name], str) for name in more):
-            raise _UnfitError("job: run.environment: is no mapping of names to words. To fix: write NAME: text")
+        if why := self.lacks(order.spec):
+            raise _UnfitError(why)
+        run, place = order.spec["run"], order.place or {}
+        words, more = run["command"], run.get("environment") or {}
         home.mkdir(parents=True, exist_ok=True)
         document = None
         if order.spec.get("tokens"):

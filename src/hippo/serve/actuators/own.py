@@ -64,6 +64,12 @@ class Own:
     def close(self) -> None:
         """Runs go on."""
 
+    def lacks(self, spec: Mapping[str, Any]) -> str:
+        """A model to train."""
+        return (
+            "" if spec.get("tokens") else "job: tokens: is missing. To fix: name model and tokens, or another actuator"
+        )
+
     # ------------------------------------------------------------------------------------------------------- orders
     def carry_out(self, order: Order) -> Receipt:
         """Begin, move or end a run, once for each key."""

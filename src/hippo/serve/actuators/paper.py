@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hippo.serve.records import Order, Receipt, SeenJob
 
@@ -12,6 +13,10 @@ class Paper:
 
     name = "paper"
     tells = False
+
+    def lacks(self, spec: Mapping[str, Any]) -> str:
+        """Nothing: it does nothing."""
+        return ""
 
     def carry_out(self, order: Order) -> Receipt:
         """Nothing happens."""
