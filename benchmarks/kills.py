@@ -307,7 +307,10 @@ def batch(store: str, folder: Path, steps: Sequence[str], seed: int, client: Cli
             left = [name for name in client.jobs if name not in client.over]
             client.wrong.append(f"jobs that do not end: {left}")
         time.sleep(1.0)
-        client.look()
+        try:
+            client.look()
+        except (OSError, HTTPException) as error:
+            client.wrong.append(f"it does not answer at the end: {error}")
     client.wrong += reckoned(store, folder)
     return hit
 
