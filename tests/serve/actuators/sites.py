@@ -44,6 +44,7 @@ class ServedBy:
 
     def again(self) -> None:
         """As after kill -9."""
+        self.actuator.close()
         self.actuator = self.make()
 
     def order(self, act: str, number: int, *domains: str, lasts_s: float = 600.0, code: int = 0) -> Order:

@@ -21,6 +21,7 @@ from .sites import SITES, LosesAnswers, ServedBy
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBy]:
     with SITES[request.param](tmp_path_factory.mktemp(request.param)) as made:
         yield made
+        made.actuator.close()
 
 
 @pytest.fixture

@@ -97,6 +97,9 @@ class Batch:
 
     def close(self) -> None:
         """Jobs go on."""
+        leave = getattr(self.engine, "close", None)
+        if leave is not None:
+            leave()
 
     def lacks(self, spec: Mapping[str, Any]) -> str:
         """A command to start."""

@@ -37,6 +37,10 @@ class RayEngine:
         self._http = httpx.Client(base_url=address, timeout=WITHIN_S, trust_env=False)
         self._error = httpx.HTTPError
 
+    def close(self) -> None:
+        """Leave its connections."""
+        self._http.close()
+
     def begin(self, launch: Launch) -> None:
         """Its id is the order's key, which Ray takes once."""
         told = {
