@@ -1,7 +1,7 @@
 """The service under requests that nobody would send: schemathesis on its OpenAPI document, with jobs and decisions that
 are there, and no answer of the service's own fault.
 
-    hippo bench fuzz [--examples N] [--schemathesis PROGRAM]
+    python -m benchmarks.fuzz [--examples N] [--schemathesis PROGRAM]
 
 schemathesis is installed apart (`pipx install schemathesis`): it brings a plugin for pytest that this project's tests
 cannot have. The stream of events is left out, as it does not end.
@@ -23,6 +23,9 @@ from benchmarks.service import SITE
 
 JOB = {"devices": 64, "duration_s": 6000.0}
 PORT = 8477
+ENOUGH = 1200
+"""Examples of each address that make the requests that were asked for."""
+ODD = (r'"\ud800"', "NaN", "-Infinity", "1e999", r'"\u0000"', "[" * 90_000 + "]" * 90_000)
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance"
 KNOWN = """
 [[operations]]
@@ -50,7 +53,7 @@ def fuzzed(program: str, folder: Path, token: str, examples: int, known: bool) -
 def main() -> int:
     """Prints what was found; 1: something was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--examples", type=int, default=750, help="of each address, twice")
+    parser.add_argument("--examples", type=int, default=1200, help="of each address, twice")
     parser.add_argument("--schemathesis", default="schemathesis")
     asked = parser.parse_args()
     program = shutil.which(asked.schemathesis)
@@ -58,7 +61,7 @@ def main() -> int:
         sys.stderr.write("fuzz: schemathesis is not installed. To fix: pipx install schemathesis\n")
         return 2
     with TemporaryDirectory(prefix="hippo-fuzz-") as name:
-        folder, sent, wrong = Path(name), 0, ""
+        folder, sent, wrong, bare = Path(name), 0, "", False
         words = ["--cluster", str(SITE), "--store", f"sqlite:///{folder / 'store.db'}", "--mode", "advise"]
         words += ["--policy", "srpt", "--port", str(PORT), "-q"]
         log = open(folder / "log", "w")  # noqa: SIM115 - as long as the process
@@ -74,6 +77,9 @@ def main() -> int:
                 for known in (False, True):
                     count, told = fuzzed(program, folder, token, asked.examples, known)
                     sent, wrong = sent + count, wrong + told
+                    bare = bare or not count
+                odd = [_odd(http, token, text) for text in ODD]
+                pages = http.get("/v1/jobs", headers={"Authorization": f"Bearer {token}"}).status_code
                 lives = http.get("/readyz").status_code == 200
         finally:
             process.terminate()
@@ -82,7 +88,16 @@ def main() -> int:
         broken = [line for line in (folder / "log").read_text().splitlines() if "Traceback" in line]
     sys.stdout.write(wrong)
     sys.stdout.write(f"{sent} requests; ready afterwards: {lives}; tracebacks in its log: {len(broken)}\n")
-    return int("FAILURES" in wrong or not lives or bool(broken))
+    sys.stdout.write(f"what no generator makes: {odd}; a page of jobs after it: {pages}\n")
+    few = bare or (asked.examples >= ENOUGH and sent < 20_000)
+    return int("FAILURES" in wrong or not lives or bool(broken) or few or max(odd) >= 500 or pages != 200)
+
+
+def _odd(http: httpx.Client, token: str, text: str) -> int:
+    """How a submission with this in it is answered."""
+    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "odd", "Content-Type": "application/json"}
+    body = f'{{"devices": 8, "duration_s": 60, "run": {{"x": {text}}}}}'
+    return http.post("/v1/jobs", content=body, headers=headers).status_code
 
 
 def _answers(http: httpx.Client) -> bool:

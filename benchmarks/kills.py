@@ -1,13 +1,15 @@
 """What is left when `hippo serve` is killed with -9 again and again: at each step of its loop, and at any instant.
 
-    hippo bench kills [--kills N] [--out FILE]
+    python -m benchmarks.kills [--kills N] [--out FILE]
 
-A client submits, cancels and measures all the while, sends again under the same key what was not answered, and notes
-what was: after every kill the jobs and decisions that were told must be there, as they were told. An actuator writes
-down what it does in a file that outlives the service, once for each key, as an engine does; now and then its answer is
-lost, or late. At the end of a batch nothing may have begun twice or been stopped twice, no order may be open, and what
-the store says was carried out must be what the file says was. Batches go to SQLite and PostgreSQL in turns, and are
-counted in a file, from which the next call goes on.
+A client submits, cancels, approves and measures all the while, sends again under the same key what was not answered,
+and notes what was: after every kill the jobs, decisions and outcomes that were told must be there, as they were told,
+cancels and approvals that were acknowledged must have been taken up at the end. An actuator writes down what it does in
+a file that outlives the service, once for each key, as an engine must; it refuses some orders, some of its jobs fail,
+and now and then its answer is lost, or late. At the end of a batch nothing may have begun or been stopped twice, nor
+have been sent where it was, no order may be open, and what the store says was carried out must be what the file says
+was. That a key is told twice is allowed: taking it once is the actuator's side. Batches go to SQLite and PostgreSQL in
+turns, every third in the mode advise, and are counted in a file, from which the next call goes on.
 
 The service is this process, forked, with the patches of ``STEPS`` that kill it from within; so it starts in tenths of a
 second. What is killed between is real: sockets, files and threads.
@@ -42,16 +44,35 @@ from hippo.serve import store as store_module
 from hippo.serve import tables as t
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.loop import OPEN, ServeLoop
-from hippo.serve.records import BEGIN, DONE, OVER, RESIZE, RUNNING, STOP, Order, Receipt, SeenJob
+from hippo.serve.records import (
+    ACT,
+    ADVISE,
+    BEGIN,
+    CARRIED_OUT,
+    DONE,
+    FAILED,
+    GIVEN_UP,
+    OVER,
+    RESIZE,
+    RUNNING,
+    STOP,
+    JobOrder,
+    Receipt,
+    SeenJob,
+)
 from hippo.serve.server import Service, ServiceTerms
 from hippo.serve.site import ServedSite
 from hippo.serve.store import Store
 from hippo.serve.worker import ActuatorWorker
 
+ENDED = (CARRIED_OUT, GIVEN_UP)
 BATCH = 40
 LIMIT_S = 4.0
 """A step that has not come by then is not hit; the service is killed where it is."""
 JOBS_AT_ONCE = 12
+REFUSED, FAILING = 0.05, 0.1
+LEAST_HITS = 20
+"""Of each step, in a thousand kills."""
 INSTANT = "at any instant"
 BEFORE, AFTER = "before", "after"
 STEPS: dict[str, tuple[Any, str, str]] = {
@@ -145,14 +166,16 @@ class Ledger:
         """Nothing."""
         return ""
 
-    def carry_out(self, order: Order) -> Receipt:
+    def carry_out(self, order: JobOrder) -> Receipt:
         """Do it once."""
         with self._lock:
             if any(each["key"] == order.key for each in self.done()):
                 return Receipt(True, "was carried out before")
             self.fuse.passes("told, not carried out")
-            row = {"key": order.key, "act": order.act, "job": order.job, "time_s": time.time()}
-            row["lasts_s"] = self._draw.uniform(0.1, 1.5)
+            if order.act != STOP and self._draw.random() < REFUSED:
+                return Receipt(False, "no room there")
+            row = {"key": order.key, "act": order.act, "job": order.job, "place": order.place, "time_s": time.time()}
+            row |= {"lasts_s": self._draw.uniform(0.1, 1.5), "fails": self._draw.random() < FAILING}
             with open(self.path, "a") as out:
                 out.write(json.dumps(row) + "\n")
             self.fuse.passes("carried out, not answered")
@@ -170,19 +193,20 @@ class Ledger:
         for job, row in last.items():
             if row["act"] != STOP:
                 share = min(1.0, (time.time() - row["time_s"]) / row["lasts_s"])
-                found.append(SeenJob(job, row["key"], DONE if share >= 1.0 else RUNNING, share, 1.0))
+                ended = FAILED if row["fails"] else DONE
+                found.append(SeenJob(job, row["key"], ended if share >= 1.0 else RUNNING, share, 1.0))
         return tuple(found)
 
     def close(self) -> None:
         """Nothing to do."""
 
 
-def serve(store: str, folder: Path, listening: socket.socket, fuse: Fuse, seed: int) -> NoReturn:
+def serve(store: str, folder: Path, listening: socket.socket, fuse: Fuse, seed: int, mode: str) -> NoReturn:
     """The service, in a process that was forked for it."""
     try:
         fuse.laid()
         ledger = Ledger(folder / "ledger", fuse, seed)
-        terms = ServiceTerms(store=store, mode="act", policy="srpt")
+        terms = ServiceTerms(store=store, mode=mode, policy="srpt")
         cluster = load_cluster("four-hubs")
         ServedSite.planned = lambda *_, **__: offers()  # type: ignore[method-assign]
         Service.of(cluster, terms, actuators=[ledger], listening=listening).run()
@@ -196,13 +220,15 @@ def serve(store: str, folder: Path, listening: socket.socket, fuse: Fuse, seed: 
 class Client:
     """Asks, notes what was answered, and asks again under the same key what was not."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, mode: str = ACT) -> None:
+        self.mode = mode
         self.draw, self.token, self.port = random.Random(seed), "", 0
         self.count = 0
         self.pending: list[tuple[str, dict[str, Any]]] = []  # submissions that nobody has answered
         self.jobs: dict[str, tuple[str, dict[str, Any]]] = {}  # acknowledged: key and body
         self.over: dict[str, str] = {}  # how jobs were told to have ended
         self.cancelled: set[str] = set()  # acknowledged
+        self.approved: set[str] = set()  # acknowledged
         self.decisions: dict[str, dict[str, Any]] = {}  # as they were told
         self.wrong: list[str] = []
 
@@ -247,12 +273,24 @@ class Client:
                 self.cancelled.add(name)
             elif status not in (409, 503):
                 self.wrong.append(f"a cancel was answered {status}: {told}")
-        elif luck < 0.7:
+        elif luck < 0.75 and self.mode == ADVISE:
+            self.approve()
+        elif luck < 0.8:
             gbps = self.draw.choice([0.05, 1.0, 5.0])
             links = [{"from": one, "to": two, "gbps": gbps} for one, two in self.pairs]
             self.ask("POST", "/v1/telemetry", {"links": links})
         else:
             self.look()
+
+    def approve(self) -> None:
+        """Say yes to what is proposed."""
+        _, told = self.ask("GET", "/v1/decisions?state=proposed")
+        for each in told["decisions"][:3]:
+            status, answer = self.ask("POST", f"/v1/decisions/{each['id']}/approve")
+            if status == 200:
+                self.approved.add(each["id"])
+            elif status not in (409, 503):
+                self.wrong.append(f"an approval was answered {status}: {answer}")
 
     pairs: Sequence[tuple[str, str]] = ()
 
@@ -265,7 +303,9 @@ class Client:
             before = self.decisions.get(name)
             if before is not None:
                 same = all(each[key] == before[key] for key in ("job", "act", "after", "time_s"))
-                if not same or (before["state"] == "carried out" and each["state"] != "carried out"):
+                ended = before["state"] in ENDED and (each["state"], each["told"]) != (before["state"], before["told"])
+                unsaid = before["measured_after_s"] is not None and each["measured_after_s"] is None
+                if not same or ended or unsaid:
                     self.wrong.append(f"decision {name} was told as {before}, now {each}")
             self.decisions[name] = each
         for name in list(self.jobs)[-60:]:
@@ -277,7 +317,7 @@ class Client:
         if status != 200:
             self.wrong.append(f"job {name} is gone ({status})")
             return
-        if told["job"] != self.jobs[name][1]:
+        if told["job"] != {"actuator": "ledger", **self.jobs[name][1]}:
             self.wrong.append(f"job {name} is another one")
         if name in self.over and told["state"] != self.over[name]:
             self.wrong.append(f"job {name} was {self.over[name]}, is {told['state']}")
@@ -294,6 +334,7 @@ def batch(store: str, folder: Path, steps: Sequence[str], seed: int, client: Cli
             end_s = time.monotonic() + (client.draw.uniform(0.02, 1.0) if step == INSTANT else LIMIT_S)
             hit[step] += lives_until(child, end_s, client) == (step != INSTANT)
     with served(store, folder, client, Fuse(INSTANT, 0), seed - 1) as child:
+        settled(client)
         for _ in range(200):
             with suppress(OSError, HTTPException):
                 for name in client.jobs:
@@ -315,6 +356,23 @@ def batch(store: str, folder: Path, steps: Sequence[str], seed: int, client: Cli
     return hit
 
 
+def settled(client: Client) -> None:
+    """Before anything more is asked for: cancels and approvals that were acknowledged are taken up by themselves."""
+    left = set(client.cancelled)
+    for _ in range(100):
+        with suppress(OSError, HTTPException):
+            for name in sorted(left):
+                client.hold(name)
+            left = {name for name in left if name not in client.over}
+            client.look()
+            waits = {name for name in client.approved if client.decisions[name]["state"] in ("proposed", "approved")}
+            if not left and not waits:
+                return
+        time.sleep(0.1)
+    client.wrong += [f"the cancel of {name} was acknowledged and lost" for name in sorted(left)]
+    client.wrong += [f"the approval of {name} was acknowledged and lost" for name in sorted(waits)]
+
+
 @contextmanager
 def served(store: str, folder: Path, client: Client, fuse: Fuse, seed: int) -> Iterator[int]:
     """A service, of which the client knows; killed at the end, if it has not been."""
@@ -324,7 +382,7 @@ def served(store: str, folder: Path, client: Client, fuse: Fuse, seed: int) -> I
         client.port = listening.getsockname()[1]
         child = os.fork()
         if child == 0:
-            serve(store, folder, listening, fuse, seed)
+            serve(store, folder, listening, fuse, seed, client.mode)
     try:
         yield child
     finally:
@@ -363,11 +421,27 @@ def reckoned(store: str, folder: Path) -> list[str]:
     wrong += [f"{key} was done, and the store does not say so" for key in sorted(did - said)]
     wrong += [f"{key} was not done, and the store says so" for key in sorted(said - did)]
     wrong += [f"{each.key} is open" for each in orders if each.state == OPEN]
-    runs: set[str] = set()
+    last: dict[str, dict[str, Any]] = {}  # of each job, what was done with it, stopping left out
     for each in done:
-        if (each["act"] == BEGIN) == (each["job"] in runs) and each["act"] != RESIZE:
-            wrong.append(f"{each['key']}: {each['act']} of {each['job']}, which {'runs' if runs else 'does not run'}")
-        (runs.discard if each["act"] == STOP else runs.add)(each["job"])
+        job, act = each["job"], each["act"]
+        before = last.get(job)
+        failed = before is not None and before["fails"] and before["time_s"] + before["lasts_s"] <= each["time_s"]
+        if act == BEGIN and before is not None and not failed:
+            wrong.append(f"{each['key']}: {act} of {job}, which runs or has run to its end")
+        if act == RESIZE and before is None:
+            wrong.append(f"{each['key']}: {act} of {job}, which was not begun or was stopped")
+        if act == RESIZE and before is not None and before["place"] == each["place"]:
+            wrong.append(f"{each['key']}: {job} is sent where it is")
+        if act == STOP:
+            last.pop(job, None)
+        else:
+            last[job] = each
+    asked: dict[str, str] = {}  # of each job, the act of its last order: one that was refused may be stopped, unheard
+    for order in sorted(orders, key=lambda each: each.decision):
+        act = json.loads(order.body)["act"]
+        if act == STOP and asked.get(order.job, STOP) == STOP:
+            wrong.append(f"{order.key}: {act} of {order.job}, of which nothing was asked")
+        asked[order.job] = act
     wrong += [json.loads(each.told)["told"] for each in events if "a turn broke" in each.told]
     return wrong
 
@@ -389,8 +463,8 @@ def warmed() -> None:
         made.close()
 
 
-def main() -> None:
-    """Prints a table."""
+def main() -> int:
+    """Prints a table; 1: something was lost or done twice, or a step was hit too seldom."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("out/kills.json"))
@@ -404,7 +478,7 @@ def main() -> None:
             kind, number = kinds[found["batches"] % len(kinds)], found["batches"]
             with TemporaryDirectory(prefix="hippo-kills-") as name:
                 folder = Path(name)
-                client = Client(number)
+                client = Client(number, ADVISE if number % 3 == 2 else ACT)
                 store = url(folder) if kind == "postgresql" else f"sqlite:///{folder / 'store.db'}"
                 client.token = first(store, folder)
                 client.pairs = [(each.source, each.destination) for each in load_cluster("four-hubs").links]
@@ -425,6 +499,9 @@ def main() -> None:
         row = "  ".join(f"{kind} {hit.get(step, 0):4d}" for kind, hit in found["hit"].items())
         sys.stdout.write(f"{step:34} {row}\n")
     sys.stdout.write(f"wrong: {len(found['wrong'])}\n" + "".join(f"  {each}\n" for each in found["wrong"][:40]))
+    rarest = min(sum(hit.get(step, 0) for hit in found["hit"].values()) for step in STEPS)
+    rare = asked.kills >= 1000 and rarest < LEAST_HITS
+    return int(bool(found["wrong"]) or rare)
 
 
 def first(store: str, folder: Path) -> str:
@@ -450,4 +527,4 @@ def _servers() -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

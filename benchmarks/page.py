@@ -1,7 +1,7 @@
 """The service's page under load, in Chromium's own trace: 500 jobs, 64 domains, ten events a second; the longest task
 of its main thread, and when something is painted first.
 
-    hippo bench page [--seconds S] [--jobs N] [--domains K]
+    python -m benchmarks.page [--seconds S] [--jobs N] [--domains K]
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from typing import Any
 
 import httpx
 import yaml
+from benchmarks.service import started
 
 PORT = 8476
+PAINT_S, LONGEST_MS = 1.0, 100.0
+"""First paint, and the longest task."""
 CATEGORIES = "toplevel,loading,devtools.timeline,blink.user_timing,rail"
 
 
@@ -100,8 +103,8 @@ def figures(events: list[dict[str, Any]], url: str) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Prints figures."""
+def main() -> int:
+    """Prints figures; 1: it is slower than it may be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=25.0)
     parser.add_argument("--jobs", type=int, default=500)
@@ -109,19 +112,11 @@ def main() -> None:
     asked = parser.parse_args()
     with TemporaryDirectory(prefix="hippo-page-") as name:
         folder = Path(name)
-        words = ["--cluster", str(site(folder, asked.domains)), "--store", f"sqlite:///{folder / 's.db'}", "-q"]
-        words += ["--mode", "act", "--policy", "srpt", "--port", str(PORT)]
-        process = subprocess.Popen([sys.executable, "-m", "hippo", "serve", *words])
+        process, _ = started(folder, PORT, cluster=site(folder, asked.domains))
         base = f"http://127.0.0.1:{PORT}"
         try:
             with httpx.Client(base_url=base, trust_env=False, timeout=30.0) as http:
-                for _ in range(300):
-                    try:
-                        if http.get("/readyz").status_code == 200:
-                            break
-                    except httpx.HTTPError:
-                        time.sleep(0.1)
-                token = (folder / "s.db.token").read_text().strip()
+                token = (folder / "store.db.token").read_text().strip()
                 http.headers["Authorization"] = f"Bearer {token}"
                 for number in range(asked.jobs):
                     job = {"devices": 8, "duration_s": 36_000.0}
@@ -135,7 +130,8 @@ def main() -> None:
         f"first paint after {found['paint_s']:.2f} s; longest task {found['longest_ms']:.0f} ms of {found['tasks']:.0f}"
     )
     sys.stdout.write(f"{told}, {found['above_50_ms']:.0f} above 50 ms\n")
+    return int(not (found["paint_s"] <= PAINT_S and found["longest_ms"] <= LONGEST_MS))  # nothing painted is slow, too
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

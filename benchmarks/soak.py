@@ -1,7 +1,7 @@
 """Whether `hippo serve` keeps its memory while it serves: jobs that come and end, links that move, reads, a stream of
 events, what-ifs, for half an hour; the mean of the last third against that of minutes 5 to 15 (of thirty).
 
-    hippo bench soak [--minutes M]
+    python -m benchmarks.soak [--minutes M]
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from benchmarks.service import SITE, Request, load, started, wire
 
 JOB = {"devices": 8, "duration_s": 20.0}
 LOOKS = ("/v1/jobs?limit=50", "/v1/decisions?limit=50", "/v1/links", "/v1/state", "/metrics")
+MOST = 0.05
+"""By so much memory may differ."""
 SIDES = ("north", "east", "south", "west")
 
 
@@ -84,8 +86,8 @@ async def soaked(
     return memory, {what: await each for what, each in tasks.items()}, await came
 
 
-def main() -> None:
-    """Prints what was kept."""
+def main() -> int:
+    """Prints what was kept; 1: memory grew by more than ``MOST``, or something was answered wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--port", type=int, default=8478)
@@ -114,7 +116,8 @@ def main() -> None:
     sys.stdout.write(
         f"minutes 5 to 15 {early:.1f} MB, the last third {late:.1f} MB: {100 * (late / early - 1):+.1f} %\n"
     )
+    return int(abs(late / early - 1.0) > MOST or any(row["wrong"] for row in told.values()) or not came)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,3 +179,11 @@ def ray_cluster() -> Iterator[str]:
             yield f"http://127.0.0.1:{dashboard}"
         finally:
             subprocess.run([program, "stop", "--force"], env=environment, capture_output=True, check=False, timeout=60)
+
+
+def until(what: Callable[[], object], seconds: float = 120.0) -> None:
+    """Wait until something holds."""
+    end_s = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end_s, "it never came about"
+        time.sleep(0.1)

@@ -215,15 +215,74 @@ def test_a_backup_is_restored_whole(asked: Asked, tmp_path: Path):
     assert counts["jobs"] == counts["decisions"] == counts["orders"] == 1
     other = f"sqlite:///{tmp_path / 'other.db'}"
     assert restore(other, tmp_path / "backup.gz") == counts
-    assert backup(other, tmp_path / "again.gz") == counts
+    more = {**counts, "jobs": 2, "kept": counts["kept"] + 1}  # numbers that may have been given away are taken
+    assert backup(other, tmp_path / "again.gz") == more
     first, second = (gzip.decompress((tmp_path / name).read_bytes()) for name in ("backup.gz", "again.gz"))
-    assert first == second
+    rows, again = (each.splitlines()[1:] for each in (first, second))
+    assert [row for row in again if row in rows] == rows
+    assert sorted(json.loads(row)[0] for row in again if row not in rows) == ["jobs", "kept"]
     with pytest.raises(InputError, match="holds something already"):
         restore(other, tmp_path / "backup.gz")
     lines = first.splitlines(keepends=True)
     (tmp_path / "torn.gz").write_bytes(gzip.compress(b"".join(lines[:-1])))
     with pytest.raises(InputError, match="is not whole"):
         restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "torn.gz")
+
+
+def test_what_was_given_away_after_a_backup_is_not_given_again(asked: Asked, tmp_path: Path):
+    """Actuators know keys of orders and folders of jobs that the restored store has never heard of."""
+    served = asked.served
+    served.submit()
+    served.turn()
+    backup(served.store.url, tmp_path / "backup.gz")
+    lost = served.submit()
+    served.turn()
+
+    def keys(of: Served) -> set[str]:
+        return set(of.store.read(lambda at: at.execute(sql.select(t.ORDERS.c.key)).scalars().all()))
+
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    restore(other, tmp_path / "backup.gz")
+    again = Served.of(other, served.clock)
+    known = keys(again)
+    served.clock.now_s += 1.0  # of which the helper makes its idempotency keys
+    name = again.submit(tokens=2e9)
+    again.turn(1.0)
+    assert name != lost
+    assert known < keys(served)
+    assert len(keys(again)) == len(known) + 1
+    assert not (keys(again) - known) & keys(served)
+    again.close()
+
+
+def test_what_no_answer_can_hold_is_not_taken_in(asked: Asked):
+    """A lone surrogate made every page of jobs fail, for everybody."""
+    for text in (r'"\ud800"', "NaN", "Infinity"):
+        body = f'{{"devices": 8, "duration_s": 60, "run": {{"x": {text}}}}}'
+        headers = {"Idempotency-Key": text, "Content-Type": "application/json"}
+        answer = asked.http.post("/v1/jobs", content=body, headers=headers)
+        assert answer.status_code in (400, 422), text
+        assert answer.json()["remedy"]
+    asked.served.submit(model="", batch=0, seq=0, tokens=0.0, least=0, most=0, devices=8, duration_s=60.0, data_at="")
+    row = sql.update(t.JOBS).values(spec=r'{"devices": 8, "run": {"x": "\ud800"}}')
+    asked.served.store.write(lambda at: at.execute(row)).result()  # as an older version took it in
+    assert asked.http.get("/v1/jobs").json()["jobs"][0]["job"]["run"] == {"x": "\ud800"}
+
+
+def test_nothing_is_approved_where_nothing_is_carried_out(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock(), mode="observe")
+    name = served.submit()
+    served.turn()
+    token = made(served.store, "me", OPERATOR, served.clock())
+    app = application(served.store, served.loop, Access(served.store))
+    with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as http:
+        (decision,) = http.get("/v1/decisions").json()["decisions"]
+        answer = http.post(f"/v1/decisions/{decision['id']}/approve")
+        assert answer.status_code == 409
+        assert "--mode advise" in answer.json()["remedy"]
+    served.turn(1.0)
+    assert served.jobs()[name].state == "waiting"
+    served.close()
 
 
 def test_stores_that_cannot_be_served(tmp_path: Path):

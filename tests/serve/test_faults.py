@@ -16,9 +16,9 @@ from hippo.problem.load import load_cluster
 from hippo.serve import server
 from hippo.serve import tables as t
 from hippo.serve.actuators.paper import Paper
-from hippo.serve.jobs import take_in
+from hippo.serve.jobs import answer, let_go, take_in
 from hippo.serve.loop import QUEUE
-from hippo.serve.records import DONE, RUNNING, LinkPoint, Order, Receipt, SeenJob
+from hippo.serve.records import DONE, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
 from hippo.serve.store import OWNER, Store, StoreError, keep
 from hippo.serve.telemetry import checked
@@ -86,7 +86,7 @@ def test_a_slow_store_delays_and_orders_nothing_before_it_has_written(tmp_path: 
     told: list[float] = []
 
     class Times(Paper):
-        def carry_out(self, order: Order) -> Receipt:
+        def carry_out(self, order: JobOrder) -> Receipt:
             told.append(time.monotonic())
             return super().carry_out(order)
 
@@ -134,9 +134,9 @@ class Told(Paper):
 
     def __init__(self) -> None:
         self.says: Sequence[Any] = ()
-        self.orders: list[Order] = []
+        self.orders: list[JobOrder] = []
 
-    def carry_out(self, order: Order) -> Receipt:
+    def carry_out(self, order: JobOrder) -> Receipt:
         self.orders.append(order)
         return Receipt(True, "done")
 
@@ -185,7 +185,7 @@ def test_an_order_that_hangs_holds_up_no_other_job(tmp_path: Path):
     hangs, done = Event(), list[str]()
 
     class Hangs(Paper):
-        def carry_out(self, order: Order) -> Receipt:
+        def carry_out(self, order: JobOrder) -> Receipt:
             if order.job == "j1":
                 hangs.wait(30.0)
             done.append(order.job)
@@ -218,6 +218,123 @@ def test_a_site_that_has_lost_a_domain_begins_its_jobs_elsewhere(tmp_path: Path)
         assert lost not in (job.place or {})["domains"]
     assert len(whole.domains) == 1 + len(again.loop.site.live.site.domains)
     again.close()
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_site_whose_domains_have_other_names_is_another_site(tmp_path: Path, measured: bool):
+    """Of equal shape: the packed queue would fit, and lead to places that are not there."""
+    served = Served.of(url(tmp_path), Clock())
+    name = served.submit(**{**GANG, "devices": 8})
+    if measured:
+        served.loop.points([LinkPoint(served.clock(), "wuhu", "guian", 1e6, 0.02, "me")])
+    served.turn()
+    place = served.jobs()[name].place or {}
+    other = place["domains"][0]
+    served.close()
+    again = Served.of(url(tmp_path), served.clock, renamed=(other, "elsewhere"))
+    again.turn(1.0)
+    assert again.jobs()[name].state == "running"
+    assert other not in (again.jobs()[name].place or {})["domains"]
+    told = again.store.read(lambda at: at.execute(sql.select(t.EVENTS.c.told)).scalars().all())
+    assert any("packed for another site" in each for each in told)
+    again.close()
+
+
+def test_a_domain_that_is_gone_after_links_were_measured(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock())
+    name = served.submit(**{**GANG, "devices": 8})
+    served.loop.points([LinkPoint(served.clock(), "wuhu", "guian", 1e6, 0.02, "me")])
+    served.turn()
+    lost = (served.jobs()[name].place or {})["domains"][0]
+    served.close()
+    again = Served.of(url(tmp_path), served.clock, without=lost)
+    again.turn(1.0)
+    assert again.jobs()[name].state == "running"
+    assert lost not in (again.jobs()[name].place or {})["domains"]
+    again.close()
+
+
+def test_a_yes_before_a_change_of_mode_is_carried_out_and_what_was_proposed_is_not(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    names = [served.submit(**{**GANG, "devices": 8}) for _ in range(2)]
+    served.turn()
+    first = next(each for each in served.decisions() if each.job == names[0])
+    served.store.write(answer(first.name, "boss", served.clock(), yes=True)).result()
+    served.close()
+    again = Served.of(url(tmp_path), served.clock, mode="act")
+    again.turn(1.0)
+    states = {each.number: each.state for each in again.decisions()}
+    assert states[first.number] == "carried out"
+    assert not {"approved", "proposed"} & set(states.values())
+    assert {again.jobs()[name].state for name in names} == {"running"}  # looked at, though nothing was due
+    again.close()
+
+
+def test_a_restart_does_not_forget_that_somebody_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    served = Served.of(url(tmp_path), Clock(), stale_s=60.0)
+    served.submit()
+    served.loop.points([LinkPoint(served.clock(), "wuhu", "guian", 1e8, 0.02, "me")])
+    served.turn()
+    served.close()
+    again = Served.of(url(tmp_path), served.clock, stale_s=60.0)
+    again.turn(1.0)
+    assert not again.loop.state.holds
+    assert again.loop._heard_s is not None
+    again.loop._heard_s -= 61.0
+    again.turn(1.0)
+    assert "no telemetry" in again.loop.state.holds
+    again.close()
+
+
+def test_a_measurement_of_long_ago_says_nothing_of_now(served: Served):
+    served.loop.points([LinkPoint(0.0, "wuhu", "guian", 1e6, None, "me")])
+    assert not served.loop.measured
+    assert served.loop._heard_s is None
+    assert served.loop.state.points == 1
+
+
+def test_jobs_of_an_actuator_that_is_not_served_now_are_left_as_they_are(tmp_path: Path):
+    """Served again with paper alone, a real run is no run on paper."""
+
+    class Real(Told):
+        name = "real"
+
+    real = Real()
+    served = Served.of(url(tmp_path), Clock(), real, actuator="real")
+    taken = served.store.write(take_in({"devices": 8, "duration_s": 60.0}, "k", "me", served.clock(), "real")).result()
+    served.loop.come(*taken)
+    served.turn()
+    until(served, lambda: real.orders)
+    served.close()
+    again = Served.of(url(tmp_path), served.clock)
+    again.turn(10_000.0)
+    assert again.jobs()["j1"].state == "running"
+    assert "jobs of real" in again.loop.state.notice
+    again.store.write(let_go("j1", "me", again.clock())).result()
+    again.loop.cancel("j1")
+    again.turn(1.0)
+    again.close()
+    back = Served.of(url(tmp_path), again.clock, real, actuator="real")
+    until(back, lambda: real.orders[-1].act == "stop")
+    back.close()
+
+
+def test_a_policy_that_breaks_is_held_while_it_only_proposes(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock(), mode="observe")
+
+    class Breaks:
+        name = "breaks"
+
+        def decide(self, moment: Any) -> None:
+            raise ZeroDivisionError
+
+    served.loop._held.scheduler = Breaks()
+    served.submit()
+    served.turn()
+    (decision,) = served.decisions()
+    assert (decision.state, decision.policy) == ("proposed", "srpt")
+    assert served.loop._held.broken
+    served.close()
 
 
 def test_a_cluster_file_that_changes_is_told(tmp_path: Path):

@@ -7,9 +7,11 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sql
 
+from hippo.serve import tables as t
 from hippo.serve.jobs import answer, let_go
-from hippo.serve.records import LinkPoint, Order, Receipt, SeenJob
+from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.store import StoreError
 
 from .worlds import Clock, Served, url
@@ -105,10 +107,10 @@ class Scripted:
     name, tells = "scripted", True
 
     def __init__(self) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[JobOrder] = []
         self.jobs: dict[str, SeenJob] = {}
 
-    def carry_out(self, order: Order) -> Receipt:
+    def carry_out(self, order: JobOrder) -> Receipt:
         self.orders.append(order)
         if order.act == "stop":
             self.jobs.pop(order.job, None)
@@ -171,7 +173,7 @@ def test_a_job_that_fails_begins_again_and_is_given_up_at_last(tmp_path: Path, c
 
 def test_an_order_that_was_not_answered_is_told_again_with_its_key(tmp_path: Path, clock: Clock):
     class Hangs(Scripted):
-        def carry_out(self, order: Order) -> Receipt:
+        def carry_out(self, order: JobOrder) -> Receipt:
             self.orders.append(order)
             raise OSError("the answer was lost")
 
@@ -192,7 +194,7 @@ def test_an_order_that_was_not_answered_is_told_again_with_its_key(tmp_path: Pat
 
 def test_an_order_whose_answers_are_lost_is_never_given_up_for_another(tmp_path: Path, clock: Clock):
     class Forgets(Scripted):
-        def carry_out(self, order: Order) -> Receipt:
+        def carry_out(self, order: JobOrder) -> Receipt:
             receipt = super().carry_out(order)
             if len(self.orders) < 8:
                 raise OSError("the answer was lost")
@@ -225,6 +227,27 @@ def test_a_gang_begins_where_it_was_approved(tmp_path: Path):
     assert second.after is not None
     assert job.place["domains"] == second.after["domains"]
     assert [each.job for each in served.decisions() if each.state == "proposed"] == [names[0]]
+    served.close()
+
+
+def test_a_second_yes_to_the_same_job_changes_nothing(tmp_path: Path):
+    """Its first proposal is approved, and before anybody looks another one, too."""
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    name = served.submit()
+    served.turn()
+    (first,) = served.decisions()
+    served.store.write(lambda at: at.execute(sql.update(t.DECISIONS).values(state="approved"))).result()
+    served.loop._propose(served.clock())  # the turn in which the first yes came had read approvals already
+    served.loop._written()
+    second = served.decisions()[-1]
+    assert second.number > first.number
+    served.store.write(lambda at: at.execute(sql.update(t.DECISIONS).values(state="approved"))).result()
+    served.turn(1.0)
+    states = {each.number: (each.state, each.told) for each in served.decisions()}
+    assert states[first.number] == ("carried out", "became an order")
+    assert states[second.number] == ("superseded", "the job has changed since")
+    assert [each.act for each in served.decisions() if each.number > second.number] == ["begin"]
+    assert served.jobs()[name].state == "running"
     served.close()
 
 

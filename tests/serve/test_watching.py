@@ -7,8 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -17,7 +15,7 @@ import yaml
 
 from hippo.serve.watching import metrics_text
 
-from .servers import free_ports
+from .servers import free_ports, until
 from .worlds import Clock, Served, url
 
 SERVICE = Path(__file__).parents[2] / "examples" / "service"
@@ -72,13 +70,6 @@ def test_promtool_reads_the_rules():
     for words in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]):
         ran = subprocess.run([promtool, *words], cwd=SERVICE, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-def until(what: Callable[[], bool], seconds: float = 60.0) -> None:
-    end_s = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end_s, "it never came about"
-        time.sleep(0.2)
 
 
 @pytest.mark.slow

@@ -73,7 +73,14 @@ class Served:
 
     @classmethod
     def of(
-        cls, url: str, clock: Clock, *actuators: Actuator, scheduler: str = "srpt", without: str = "", **terms: Any
+        cls,
+        url: str,
+        clock: Clock,
+        *actuators: Actuator,
+        scheduler: str = "srpt",
+        without: str = "",
+        renamed: tuple[str, str] = ("", ""),
+        **terms: Any,
     ) -> Served:
         store = Store(url)
         rule = load(JOB_SCHEDULERS, "policy", "srpt")
@@ -81,6 +88,13 @@ class Served:
         cluster = load_cluster("four-hubs")
         domains = tuple(each for each in cluster.domains if each.name != without)
         links = tuple(each for each in cluster.links if without not in (each.source, each.destination))
+
+        def named(name: str) -> str:
+            return renamed[1] if name == renamed[0] else name
+
+        domains = tuple(replace(each, name=named(each.name)) for each in domains)
+        ends = [(named(each.source), named(each.destination)) for each in links]
+        links = tuple(replace(each, source=a, destination=b) for each, (a, b) in zip(links, ends, strict=True))
         cluster = replace(cluster, domains=domains, links=links)
         site = ServedSite.of(cluster, decides, 1_800_000_000.0)
         site.learn(offers())

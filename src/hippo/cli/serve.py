@@ -71,6 +71,7 @@ def serve(choice: Choice) -> None:
         from hippo.serve.store import Store
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "serve", source="hippo serve") from None
+    import sys
     import time
 
     from hippo.problem.load import load_cluster
@@ -115,7 +116,7 @@ def serve(choice: Choice) -> None:
             print_document({**found, "mode": terms.mode, "store": choice.store.split("@")[-1]})
             return
         page = service.address + "/"
-        if token_file is not None:
+        if token_file is not None and sys.stderr.isatty():  # a journal is read by others
             page += f"#token={token_file.read_text().strip()}"
         say(f"serves {choice.cluster} in mode {terms.mode}; the page: {page}")
         if token_file is not None:

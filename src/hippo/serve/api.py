@@ -30,7 +30,7 @@ from hippo.serve.ahead import expected_wait
 from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in
 from hippo.serve.loop import ServeLoop
 from hippo.serve.pull import Puller
-from hippo.serve.records import LinkPoint, StoredDecision, StoredJob
+from hippo.serve.records import OBSERVE, LinkPoint, StoredDecision, StoredJob
 from hippo.serve.site import job_of
 from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, note, number_of
 from hippo.serve.telemetry import checked, history
@@ -67,7 +67,7 @@ class Submission(BaseModel):
     least: Whole = 0
     most: Whole = 0
     devices: Whole | None = None
-    duration_s: Number | None = None
+    duration_s: Annotated[Number, Field(le=1e9)] | None = None
     estimate_s: Number | None = None
     kind: Literal["train", "preprocess", "predict", "deploy"] = "train"
     priority: Annotated[int, Field(strict=True, ge=-(10**6), le=10**6)] = 0
@@ -133,7 +133,15 @@ class Alerts(BaseModel):
     alerts: Annotated[list[Alert], Field(max_length=1000)]
 
 
-class Problem(Exception):
+class Answer(JSONResponse):
+    """JSON in ASCII: what cannot be encoded otherwise is told, too."""
+
+    def render(self, content: Any) -> bytes:
+        """As bytes."""
+        return json.dumps(content, separators=(",", ":")).encode("ascii")
+
+
+class Refusal(Exception):
     """Ends a request."""
 
     def __init__(self, status: int, title: str, detail: str = "", **more: Any) -> None:
@@ -147,7 +155,7 @@ def _may(act: str) -> Any:
         caller: Caller = request.scope["caller"]
         if not caller.may(act):
             remedy = "use a token of another role: hippo serve --new-token NAME --role ROLE"
-            raise Problem(403, "not allowed", f"the role {caller.role} may not {act}", remedy=remedy)
+            raise Refusal(403, "not allowed", f"the role {caller.role} may not {act}", remedy=remedy)
         return caller
 
     return Depends(check)
@@ -159,9 +167,9 @@ Submitter = Annotated[Caller, _may("submit")]
 Decider = Annotated[Caller, _may("decide")]
 
 
-def problem_response(status: int, document: Mapping[str, Any]) -> JSONResponse:
+def problem_response(status: int, document: Mapping[str, Any]) -> Answer:
     """A problem document."""
-    return JSONResponse(dict(document), status, media_type="application/problem+json")
+    return Answer(dict(document), status, media_type="application/problem+json")
 
 
 def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | None = None) -> FastAPI:
@@ -187,17 +195,23 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         """Take a job in; it is on the disk when this is answered."""
         spec, now_s = job.told(), loop.now_s()
         job_of(spec, "job", caller.name, 0.0)
+        try:
+            json.dumps(spec, allow_nan=False, ensure_ascii=False).encode()
+        except ValueError:
+            detail, remedy = "job: run: holds what is no text, or no number", "leave out lone surrogates and NaN"
+            raise Refusal(400, "wrong", detail, remedy=remedy) from None
         if spec.get("actuator") and spec["actuator"] not in loop.workers:
             known = ", ".join(loop.workers)
-            raise Problem(400, "no such actuator", f"job: actuator (got {spec['actuator']!r})", remedy=f"name {known}")
+            raise Refusal(400, "no such actuator", f"job: actuator (got {spec['actuator']!r})", remedy=f"name {known}")
         if why := loop.lacks(spec):
             detail, _, remedy = why.partition(". To fix: ")
-            raise Problem(400, "not for its actuator", detail, remedy=remedy)
+            raise Refusal(400, "not for its actuator", detail, remedy=remedy)
         if dry_run:
-            return JSONResponse({"dry_run": True, "job": spec})
-        taken, new = await written(take_in(spec, idempotency_key, caller.name, now_s), lambda told: loop.come(*told))
+            return Answer({"dry_run": True, "job": spec})
+        write = take_in(spec, idempotency_key, caller.name, now_s, loop.terms.actuator)
+        taken, new = await written(write, lambda told: loop.come(*told))
         found = job_document(taken)
-        return JSONResponse(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
+        return Answer(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
 
     @app.get("/v1/jobs", responses=_told(400, 401, 403, 422))
     async def jobs(
@@ -213,12 +227,12 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         if state is not None:
             asked = asked.where(t.JOBS.c.state == state)
         rows = [job_document(job_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
-        return JSONResponse({"jobs": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
+        return Answer({"jobs": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
 
     @app.get("/v1/jobs/{name}", responses=_told(400, 401, 403, 404))
     async def job(name: str, caller: Reader) -> Response:
         """One job."""
-        return JSONResponse(job_document(_job(name)))
+        return Answer(job_document(_job(name)))
 
     @app.get("/v1/jobs/{name}/history", responses=_told(400, 401, 403, 404))
     async def job_history(name: str, caller: Reader) -> Response:
@@ -229,13 +243,13 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         found, rows = store.read(lambda at: (at.execute(looks).all(), at.execute(asked).all()))
         steps = [{key: value for key, value in row._mapping.items() if key != "job"} for row in found]
         told = [decision_document(decision_of_row(each)) for each in rows]
-        return JSONResponse({"id": name, "steps": steps, "decisions": told})
+        return Answer({"id": name, "steps": steps, "decisions": told})
 
     def _job(name: str) -> StoredJob:
         asked = sql.select(t.JOBS).where(t.JOBS.c.number == number_of(name))
         row = store.read(lambda at: at.execute(asked).first())
         if row is None or not name.startswith("j"):
-            raise Problem(404, "no such job", f"jobs: no job (got {name[:40]!r})", remedy="see GET /v1/jobs")
+            raise Refusal(404, "no such job", f"jobs: no job (got {name[:40]!r})", remedy="see GET /v1/jobs")
         return job_of_row(row)
 
     @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(400, 401, 403, 404, 409, 422))
@@ -245,7 +259,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         if not dry_run:
             await written(let_go(name, caller.name, loop.now_s()), lambda _: loop.cancel(name))
             found = _job(name)
-        return JSONResponse({**job_document(found), "dry_run": dry_run}, 202)
+        return Answer({**job_document(found), "dry_run": dry_run}, 202)
 
     # ----------------------------------------------------------------------------------------------------- decisions
     @app.get("/v1/decisions", responses=_told(400, 401, 403, 422))
@@ -266,20 +280,23 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             asked = asked if value is None else asked.where(column == value)
         rows = [decision_document(decision_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
         cursor = rows[-1]["id"] if since is not None and len(rows) == limit else None
-        return JSONResponse({"decisions": rows, "next": cursor})
+        return Answer({"decisions": rows, "next": cursor})
 
     @app.post("/v1/decisions/{name}/{verdict}", responses=_told(400, 401, 403, 404, 409, 422))
     async def decide(
         name: str, verdict: Literal["approve", "deny"], caller: Decider, dry_run: bool = False
     ) -> Response:
         """Say yes or no to a proposal."""
+        if verdict == "approve" and loop.mode == OBSERVE:
+            remedy = "serve it with --mode advise"
+            raise Refusal(409, "not now", "in the mode observe nothing is carried out", remedy=remedy)
         if not dry_run:
             await written(answer(name, caller.name, loop.now_s(), yes=verdict == "approve"))
         asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.number == number_of(name))
         row = store.read(lambda at: at.execute(asked).first())
         if row is None or not name.startswith("d"):
-            raise Problem(404, "no such decision", remedy="see GET /v1/decisions")
-        return JSONResponse({**decision_document(decision_of_row(row)), "dry_run": dry_run})
+            raise Refusal(404, "no such decision", remedy="see GET /v1/decisions")
+        return Answer({**decision_document(decision_of_row(row)), "dry_run": dry_run})
 
     @app.get("/v1/plans/{name}", responses=_told(304, 400, 401, 403, 404))
     async def plan(name: str, caller: Reader, if_none_match: Annotated[str | None, Header()] = None) -> Response:
@@ -287,7 +304,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         asked = sql.select(t.PLANS.c.document).where(t.PLANS.c.id == name)
         document = store.read(lambda at: at.execute(asked).scalar())
         if document is None:
-            raise Problem(404, "no such plan", remedy="a job's place names its plan, where it has one")
+            raise Refusal(404, "no such plan", remedy="a job's place names its plan, where it has one")
         tag = f'"{hashlib.sha256(document.encode()).hexdigest()[:32]}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
@@ -297,7 +314,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/v1/links", responses=_told(400, 401, 403))
     async def links(caller: Reader) -> Response:
         """What every link carries now, of what it is bought as, and in the mean of the last quarter of an hour."""
-        return JSONResponse({"links": links_document(loop), "holds": loop.state.holds})
+        return Answer({"links": links_document(loop), "holds": loop.state.holds})
 
     @app.get("/v1/links/history", responses=_told(400, 401, 403, 404, 422))
     async def link_history(
@@ -308,12 +325,12 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     ) -> Response:
         """Minutes of a link: what it carried in the mean, at least and at most."""
         if source == destination or not {source, destination} <= set(loop.site.live.site.domains):
-            raise Problem(404, "no such link", remedy="see GET /v1/links")
+            raise Refusal(404, "no such link", remedy="see GET /v1/links")
         since_s = loop.now_s() - 3600.0 * hours
         rows = store.read(lambda at: history(at, source, destination, since_s))
         names = ("time_s", "gbps", "least_gbps", "most_gbps")
         found = [dict(zip(names, (each[0], *map(gbps_from_bytes_per_s, each[1:])), strict=True)) for each in rows]
-        return JSONResponse({"from": source, "to": destination, "minutes": found})
+        return Answer({"from": source, "to": destination, "minutes": found})
 
     @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413, 422))
     async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
@@ -325,7 +342,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         ]
         if points and not dry_run:
             await written(store_points(points), lambda _: loop.points(points))
-        return JSONResponse({"taken": 0 if dry_run else len(points)}, 202)
+        return Answer({"taken": 0 if dry_run else len(points)}, 202)
 
     @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413, 422))
     async def alerts(push: Alerts, caller: Teller) -> Response:
@@ -340,7 +357,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
 
         if push.alerts:
             await written(write)
-        return JSONResponse({"taken": len(push.alerts)}, 202)
+        return Answer({"taken": len(push.alerts)}, 202)
 
     @app.post("/v1/whatif", responses=_told(400, 401, 403, 409, 422))
     async def whatif(job: Submission, caller: Reader) -> Response:
@@ -348,7 +365,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         spec = job.told()
         checked_job = job_of(spec, "whatif", caller.name, 0.0)
         found = await asyncio.to_thread(expected_wait, loop, checked_job)
-        return JSONResponse(found)
+        return Answer(found)
 
     # ------------------------------------------------------------------------------------------------------- watching
     @app.get("/v1/events", responses=_told(400, 401, 403))
@@ -367,7 +384,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/v1/state", responses=_told(400, 401, 403))
     async def state(caller: Reader) -> Response:
         """What the page shows beside jobs, decisions and links."""
-        return JSONResponse(state_document(loop, puller))
+        return Answer(state_document(loop, puller))
 
     @app.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> Response:
@@ -377,7 +394,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/readyz", response_class=PlainTextResponse, responses=_told(503))
     async def readyz() -> Response:
         """The store answers, what was decided is written, and the loop goes round."""
-        late_s = loop.now_s() - loop.state.last_turn_s
+        late_s = loop.age_s()
         why = loop.state.unwritten or ("" if late_s < 30.0 else f"the loop has not gone round for {late_s:.0f} s")
         if not why:
             try:
@@ -385,7 +402,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             except StoreError as error:
                 why = str(error)
         if why:
-            raise Problem(503, "not ready", why, remedy="see the runbook in docs/service.md")
+            raise Refusal(503, "not ready", why, remedy="see the runbook in docs/service.md")
         return PlainTextResponse("ready\n")
 
     @app.get("/metrics", response_class=PlainTextResponse)
@@ -467,8 +484,8 @@ class Admission:
 def _problems(app: FastAPI) -> None:
     """Errors as problem documents."""
 
-    @app.exception_handler(Problem)
-    async def of_problem(request: Request, error: Problem) -> Response:
+    @app.exception_handler(Refusal)
+    async def of_problem(request: Request, error: Refusal) -> Response:
         return problem_response(error.status, error.document)
 
     @app.exception_handler(HippoError)

@@ -20,7 +20,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.serve import tables as t
-from hippo.serve.store import OWNER, Store, engine_of
+from hippo.serve.records import CANCELLED
+from hippo.serve.store import BEYOND, OWNER, Store, engine_of, keep
 
 MARK = "hippo_store"
 
@@ -110,9 +111,27 @@ def restore(url: str, path: Path) -> dict[str, int]:
                     )
 
         store.write(write).result()
+        store.write(_beyond).result()
     finally:
         store.close()
     return dict(head["rows"])
+
+
+def _beyond(at: Connection) -> None:
+    """Numbers go on far beyond those of the backup: the store that was lost may have given the next ones away, and
+    actuators know what was done under them."""
+    jobs, decisions = (int(at.execute(sql.select(sql.func.max(each.c.number))).scalar() or 0) for each in _NUMBERED)
+    keep(at, BEYOND, str(decisions + LEAP).encode(), 0.0)
+    why = "not a job: numbers up to here may have been given away by the store that was restored"
+    row = {"number": jobs + LEAP, "key": f"restored-{jobs}", "body_sha256": "", "spec": "{}", "owner": "hippo"}
+    row |= {"state": CANCELLED, "submitted_s": 0.0, "why": why, "share_done": 0.0, "cancels": False}
+    at.execute(sql.insert(t.JOBS), row)
+    if at.dialect.name == "postgresql":
+        at.execute(sql.text("SELECT setval(pg_get_serial_sequence('jobs', 'number'), :most)"), {"most": jobs + LEAP})
+
+
+LEAP = 1_000_000
+_NUMBERED = (t.JOBS, t.DECISIONS)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:

@@ -34,9 +34,20 @@ from hippo.serve import records as r
 from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.guard import HeldScheduler
-from hippo.serve.records import LinkPoint, Order, Receipt, SeenJob, StoredJob
+from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob, StoredDecision, StoredJob
 from hippo.serve.site import JobChange, ServedSite, job_of
-from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, keep, kept, note, plan_kept, set_job
+from hippo.serve.store import (
+    BEYOND,
+    Store,
+    StoreError,
+    decision_of_row,
+    job_of_row,
+    keep,
+    kept,
+    note,
+    plan_kept,
+    set_job,
+)
 from hippo.serve.telemetry import lately, looked, rolled
 from hippo.serve.why import reasons
 from hippo.serve.worker import ActuatorWorker
@@ -64,7 +75,7 @@ FORECAST_S = 900.0
 
 
 @dataclass(frozen=True)
-class Forecast:
+class LinkForecast:
     """Of a link: when it was last measured, and what to expect of it, bytes/s."""
 
     time_s: float
@@ -123,17 +134,18 @@ class ServeLoop:
         self.mode, self.state, self.lock = terms.mode, LoopState(), RLock()
         self._held = HeldScheduler(site.scheduler, rule, self._tell)
         self.site.live.scheduler = self._held  # type: ignore[assignment]  # which names, summaries have no part in
-        self._mark = f"{round(1e3 * site.epoch_s):x}"  # of the store: keys of two stores are never equal
+        self._mark = f"{round(1e3 * site.epoch_s):x}"  # of the store, and of what was restored from it
         self._woken, self._ends = Event(), False
         self._told: list[str] = []  # sentences to be written down
-        self._answers: SimpleQueue[tuple[Order, Receipt]] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[JobOrder, Receipt]] = SimpleQueue()
         self._come: SimpleQueue[StoredJob] = SimpleQueue()  # taken in since the last turn
         self._cancels: SimpleQueue[str] = SimpleQueue()  # names of jobs that are to go
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._planning: dict[TrainingKind, Future[Any]] = {}
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
-        self.measured: dict[tuple[str, str], Forecast] = {}
+        self.measured: dict[tuple[str, str], LinkForecast] = {}
         self._heard_s: float | None = None  # monotonic time of the last points
+        self._looks = False  # the queue was restored, and nobody has looked at it since
         self._moved = False
         self._jobs: dict[str, StoredJob] = {}  # who is not over
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
@@ -145,7 +157,7 @@ class ServeLoop:
         self._rolling: Future[int] | None = None
         self._roll_s = 0.0  # when next
         self._unwritten: list[Callable[[Connection], Any]] = []
-        self._due: list[tuple[Order, str]] = []  # orders that are handed on once they are written
+        self._due: list[tuple[JobOrder, str]] = []  # orders that are handed on once they are written
         self._begin()
         self.workers = {
             each.name: ActuatorWorker(each, answered=lambda *pair: self._answered(*pair), news=self.wake)
@@ -175,8 +187,12 @@ class ServeLoop:
         self._woken.set()
 
     def points(self, points: Sequence[LinkPoint]) -> None:
-        """What links were measured to carry; already checked."""
-        for each in points:
+        """What links were measured to carry; already checked. What is old is history, and says nothing of now."""
+        young = [each for each in points if each.time_s >= self._clock() - self.terms.stale_s]
+        self.state.points += len(points)
+        if not young:
+            return
+        for each in young:
             pair = each.source, each.destination
             known = self.measured.get(pair)
             if known is None or each.time_s >= known.time_s:
@@ -185,9 +201,8 @@ class ServeLoop:
                 if known is not None:
                     kept = exp((known.time_s - each.time_s) / FORECAST_S)
                     forecast += kept * (known.forecast - forecast)
-                self.measured[pair] = Forecast(each.time_s, forecast)
+                self.measured[pair] = LinkForecast(each.time_s, forecast)
         self._heard_s, self._moved = monotonic(), True
-        self.state.points += len(points)
         self.wake()
 
     def come(self, job: StoredJob, new: bool = True) -> None:
@@ -234,10 +249,13 @@ class ServeLoop:
             self._jobs = {each.name: each for each in self._stored()}
             since_s = self._clock() - FORECAST_S
             for each in self.store.read(lambda at: lately(at, since_s)):
-                self.measured[each.source, each.destination] = Forecast(each.time_s, each.bytes_per_s)
+                self.measured[each.source, each.destination] = LinkForecast(each.time_s, each.bytes_per_s)
             content = self.store.read(lambda at: kept(at, QUEUE))
             if content is not None:
                 self._restore(content)
+            self._looks = self.site.live.moment is not None
+            if self.measured or self.site.live.told_links is not None:
+                self._heard_s = monotonic()  # who measured before is expected to go on
 
     def _stored(self) -> list[StoredJob]:
         """Jobs that are not over, and word of those that are to go."""
@@ -261,7 +279,7 @@ class ServeLoop:
             self.site.live.restore(content, self.site.timed(jobs))
         except InputError as error:
             self._tell(f"the queue is begun anew: {error}")
-            self.site.live.jobs, self.site.live.moment = [], None
+            self.site.live.clear()
             back = {name: job for name, job in self._jobs.items() if job.state in (r.WAITING, r.RUNNING)}
             self._jobs |= {name: replace(job, state=r.QUEUED) for name, job in back.items()}
 
@@ -285,7 +303,7 @@ class ServeLoop:
             if row.state == ANSWERED and row.job in self._jobs:
                 self._keys[row.job] = row.key, monotonic()
             if row.state == OPEN:
-                self._hand(Order(**json.loads(row.body)), row.actuator)
+                self._hand(JobOrder(**json.loads(row.body)), row.actuator)
 
     def _orders(self, which: Any) -> Sequence[Any]:
         return self.store.read(lambda at: at.execute(sql.select(t.ORDERS).where(which)).all())
@@ -328,10 +346,17 @@ class ServeLoop:
             self._take_cancels(gone, now_s)
             looks = self._take_truth(now_s)
             looks |= self._take_links(now_s)
-            self._pass(now_s, looks=looks)
-            if self.mode != r.ACT:
+            looks |= self._looks
+            self._pass(now_s)
+            if self.mode != r.ACT or not self.state.turns:  # at first those of before, whatever the mode is now
                 self._take_approved(now_s)
+            if looks:
+                self._look(now_s)
+            self._looks = False
+            if self.mode != r.ACT:
                 self._propose(now_s)
+            elif not self.state.turns:
+                self._supersede(self._proposals())
             self._written()
             self._roll(now_s)
             self.state.turns, self.state.last_turn_s = self.state.turns + 1, now_s
@@ -340,6 +365,10 @@ class ServeLoop:
         """Decide nothing without telemetry, where there was some."""
         if monotonic() >= self._noticed_s:
             self._noticed_s, notice = monotonic() + NOTICE_EVERY_S, self._notice()
+            missing = sorted({self._unserved(each) for each in self._jobs.values()} - {""})
+            if missing:
+                words = f"jobs of {', '.join(missing)} are left as they are: start the service with --actuator too"
+                notice = f"{notice}; {words}" if notice else words
             if notice and notice != self.state.notice:
                 self._tell(notice)
             self.state.notice = notice
@@ -354,7 +383,7 @@ class ServeLoop:
         for order, receipt in _all(self._answers):
             self._took_answer(order, receipt, now_s)
 
-    def _took_answer(self, order: Order, receipt: Receipt, now_s: float) -> None:
+    def _took_answer(self, order: JobOrder, receipt: Receipt, now_s: float) -> None:
         self._open.discard(order.job)
         state = ANSWERED if receipt.ok else NOT_DONE
         decision = int(order.key.split("-")[1])
@@ -501,6 +530,8 @@ class ServeLoop:
         """What actuators say of the jobs that they have; whether something is to be decided."""
         looks, at_s = False, now_s - self.site.epoch_s
         runs = set(self.site.standing())
+        for name in [each for each in runs if each in self._jobs and self._unserved(self._jobs[each])]:
+            self.site.live.outlast(name, at_s + 10.0, at_s)  # nobody here knows
         for worker in self.workers.values():
             if not worker.actuator.tells:
                 continue
@@ -592,12 +623,16 @@ class ServeLoop:
             return live.told_links.bandwidth_bytes_per_s, live.told_links.latency_s
         return np.array(live.site.bandwidth_bytes_per_s), np.array(live.site.latency_s)
 
-    def _pass(self, now_s: float, *, looks: bool) -> None:
+    def _pass(self, now_s: float) -> None:
         """Let time pass, moment by moment, and order what is decided."""
         before, places = self.site.standing(), self.site.places()
         for moment in self.site.until(now_s):
             before, places = self._decided(moment, before, places)
-        if looks and (here := self.site.live.decide(now_s - self.site.epoch_s)) is not None:
+
+    def _look(self, now_s: float) -> None:
+        """Ask once more, as things stand: something has changed without a moment of its own."""
+        before, places = self.site.standing(), self.site.places()
+        if (here := self.site.live.decide(now_s - self.site.epoch_s)) is not None:
             self._decided(here, before, places)
 
     def _decided(self, moment: Moment, before: Any, places: Any) -> tuple[Any, Any]:
@@ -614,7 +649,7 @@ class ServeLoop:
     def _order(self, change: JobChange, now_s: float, why: Mapping[str, Any], moment: Moment | None) -> None:
         """Write a decision and its order, which is carried out once they are on the disk."""
         job, number = self._jobs[change.job], self._next_decision()
-        order = Order(f"o-{number}-{change.job}-{self._mark}", change.act, change.job, dict(job.spec), change.after)
+        order = JobOrder(f"o-{number}-{change.job}-{self._mark}", change.act, change.job, dict(job.spec), change.after)
         actuator, step_s = self._actuator(job), self._expected(job, change)
         row = _decision_row(change, now_s, why, self._held.name, r.ACT, r.ORDERED, job.step_s, step_s)
         body = {"key": order.key, "decision": number, "job": change.job, "actuator": actuator}
@@ -651,8 +686,9 @@ class ServeLoop:
 
     def _next_decision(self) -> int:
         if not hasattr(self, "_last_decision"):
-            found = self.store.read(lambda at: at.execute(sql.select(sql.func.max(t.DECISIONS.c.number))).scalar())
-            self._last_decision = int(found or 0)
+            most = sql.select(sql.func.max(t.DECISIONS.c.number))
+            known = self.store.read(lambda at: (at.execute(most).scalar(), kept(at, BEYOND)))
+            self._last_decision = max(int(each or 0) for each in known)
         self._last_decision += 1
         return self._last_decision
 
@@ -661,22 +697,21 @@ class ServeLoop:
         """Say what would be done; what is said already stands, what is said no more is superseded."""
         if self.state.holds:
             return
-        said = {self._said(each): each for each in self.site.proposals(self._held.scheduler)}
-        rows = self.store.read(
-            lambda at: at.execute(sql.select(t.DECISIONS).where(t.DECISIONS.c.state == r.PROPOSED)).all()
-        )
+        self._held.holds = False  # it is held where it breaks or is late, but asked
+        try:
+            said = {self._said(each): each for each in self.site.proposals(self._held)}  # type: ignore[arg-type]
+        finally:
+            self._held.holds = True
         stands = {
-            self._said(JobChange(each.job, each.act, each.before, each.after)): each
-            for each in map(decision_of_row, rows)
+            self._said(JobChange(each.job, each.act, each.before, each.after)): each for each in self._proposals()
         }
-        for old in [each for key, each in stands.items() if key not in said]:
-            self._set_decision(old.number, state=r.SUPERSEDED)
+        self._supersede([each for key, each in stands.items() if key not in said])
         moment = self.site.live.moment
         for key, change in said.items():
             if key in stands or change.job not in self._jobs or moment is None:
                 continue
             number, why = self._next_decision(), reasons(self.site, moment, change)
-            job, policy = self._jobs[change.job], self._held.scheduler.name
+            job, policy = self._jobs[change.job], self._held.name
             expected_s = self._expected(job, change)
             row = _decision_row(change, now_s, why, policy, self.mode, r.PROPOSED, job.step_s, expected_s)
 
@@ -686,10 +721,17 @@ class ServeLoop:
 
             self._unwritten.append(write)
 
+    def _proposals(self) -> list[StoredDecision]:
+        asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.state == r.PROPOSED)
+        return self.store.read(lambda at: [decision_of_row(each) for each in at.execute(asked).all()])
+
+    def _supersede(self, decisions: Sequence[StoredDecision]) -> None:
+        for each in decisions:
+            self._set_decision(each.number, state=r.SUPERSEDED)
+
     @staticmethod
     def _said(change: JobChange) -> str:
-        place = {key: (change.after or {}).get(key) for key in ("offer", "domains", "gpus")}
-        return f"{change.job} {change.act} {json.dumps(place)}"
+        return f"{change.job} {change.act} {_place(change.after)}"
 
     def _take_approved(self, now_s: float) -> None:
         rows = self.store.read(
@@ -699,13 +741,16 @@ class ServeLoop:
         )
         for each in map(decision_of_row, rows):
             change, places = JobChange(each.job, each.act, each.before, each.after), self.site.places()
-            if each.job in self._jobs and self.site.live.moment is not None:
+            told = (
+                "" if each.job in self._jobs and self.site.live.moment is not None else "the job is not there any more"
+            )
+            if not told and _place(places.get(each.job)) != _place(each.before):
+                told = "the job has changed since"  # by another that was approved
+            if not told:
                 self.site.live.pass_to(now_s - self.site.epoch_s)
-                done = self.site.carry_out(change)
-            else:
-                done = False
-            state = r.SUPERSEDED if not done else r.CARRIED_OUT
-            told = "became an order" if done else "there is no room for it any more"
+                told = "" if self.site.carry_out(change) else "there is no room for it any more"
+            done, state = not told, r.SUPERSEDED if told else r.CARRIED_OUT
+            told = told or "became an order"
             self._set_decision(each.number, state=state, told=told)
             if done:
                 again = replace(change, before=places.get(each.job), after=self.site.places().get(each.job))
@@ -751,17 +796,20 @@ class ServeLoop:
             self._hand(order, actuator)
         return True
 
-    def _hand(self, order: Order, actuator: str) -> None:
+    def _hand(self, order: JobOrder, actuator: str) -> None:
         self._open.add(order.job)
         worker = self.workers.get(actuator)
-        if worker is None:
-            self._answers.put((order, Receipt(False, f"no actuator {actuator} serves here")))
-            return
-        worker.order(order)
+        if worker is not None:  # else it stays open, and is told when its actuator is served again
+            worker.order(order)
 
-    def _answered(self, order: Order, receipt: Receipt) -> None:
+    def _answered(self, order: JobOrder, receipt: Receipt) -> None:
         self._answers.put((order, receipt))
         self.wake()
+
+    def _unserved(self, job: StoredJob) -> str:
+        """The actuator of a job, if it is not served now."""
+        name = self._actuator(job)
+        return "" if name in self.workers else name
 
     def _actuator(self, job: StoredJob) -> str:
         return str(job.spec.get("actuator") or self.terms.actuator)
@@ -777,6 +825,11 @@ def _all(queue: SimpleQueue[T]) -> list[T]:
         while True:
             found.append(queue.get_nowait())
     return found
+
+
+def _place(place: Mapping[str, Any] | None) -> str:
+    """What tells two places of a job apart."""
+    return json.dumps({key: (place or {}).get(key) for key in ("offer", "domains", "gpus")})
 
 
 def _decision_row(

@@ -80,7 +80,7 @@ class StoredDecision:
 
 
 @dataclass(frozen=True)
-class Order:
+class JobOrder:
     """What an actuator is to do for a job. Two of one key are one order."""
 
     key: str

@@ -171,6 +171,8 @@ class ServedSite:
         for job in sorted(before.keys() | after.keys(), key=lambda name: (name not in before, row.get(name, -1))):
             if before.get(job) == after.get(job) or job not in row:
                 continue
+            if job in before and job in after and before[job][1:] == after[job][1:]:
+                continue  # stopped and begun again where it was, at one moment: for who runs it nothing has changed
             there = self.place(moment, row[job])
             act = STOP if there is None else (RESIZE if job in before else BEGIN)
             found.append(JobChange(job, act, places.get(job), there))

@@ -38,7 +38,8 @@ OWNER_LOCK = 0x6869707030
 """PostgreSQL's number of the lock that a service holds."""
 DRIVERS = ("sqlite", "postgresql")
 NOTED = sql.insert(t.EVENTS)
-OWNER = "owner"
+OWNER, BEYOND = "owner", "beyond"
+"""Names of what the store keeps: who owns it, and a number beyond which decisions are numbered."""
 OWNED = sql.select(t.KEPT.c.content).where(t.KEPT.c.name == OWNER).with_for_update()
 
 

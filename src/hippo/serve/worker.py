@@ -12,7 +12,7 @@ from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic
 
 from hippo.serve.actuators.base import Actuator
-from hippo.serve.records import DONE, FAILED, RUNNING, Order, Receipt, SeenJob
+from hippo.serve.records import DONE, FAILED, RUNNING, JobOrder, Receipt, SeenJob
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Between two tries of an order that its actuator has not answered."""
@@ -27,12 +27,12 @@ class ActuatorWorker:
         self,
         actuator: Actuator,
         *,
-        answered: Callable[[Order, Receipt], None],
+        answered: Callable[[JobOrder, Receipt], None],
         news: Callable[[], None],
         every_s: float = 0.5,
     ) -> None:
         self.actuator, self._answered, self._news, self._every_s = actuator, answered, news, every_s
-        self._orders: dict[str, deque[Order]] = {}  # of each job, as they came
+        self._orders: dict[str, deque[JobOrder]] = {}  # of each job, as they came
         self._lock, self._room = Lock(), BoundedSemaphore(MOST_AT_ONCE)
         self.seen: Sequence[SeenJob] | None = None  # None: it has not said yet
         self.seen_s = monotonic()  # when it last said
@@ -43,7 +43,7 @@ class ActuatorWorker:
         self._looker = Thread(target=self._look_on, name=name, daemon=True)
         self._looker.start()
 
-    def order(self, order: Order) -> None:
+    def order(self, order: JobOrder) -> None:
         """Carry it out when those before of its job are."""
         with self._lock:
             before = self._orders.get(order.job)
@@ -91,7 +91,7 @@ class ActuatorWorker:
         if changed:
             self._news()
 
-    def _carry_out(self, order: Order) -> None:
+    def _carry_out(self, order: JobOrder) -> None:
         """Tell it until it is answered: it may have been carried out, so nobody may decide otherwise meanwhile."""
         pause_s = FIRST_PAUSE_S
         while not self._ends:  # at the end it is left open, and told again when the service comes back

@@ -18,11 +18,11 @@ from tests.serve import servers
 from hippo.files import write_files
 from hippo.serve import demo
 from hippo.serve.actuators.base import Actuator, ActuatorError
-from hippo.serve.actuators.batch import Batch, BatchJob, Launch
+from hippo.serve.actuators.batch import BatchActuator, BatchJob, BatchLaunch
 from hippo.serve.actuators.own import _PROCESSES, Own
 from hippo.serve.actuators.ray_jobs import RayEngine
 from hippo.serve.actuators.slurm import SlurmEngine
-from hippo.serve.records import DONE, FAILED, RUNNING, Order
+from hippo.serve.records import DONE, FAILED, RUNNING, JobOrder
 
 MARK = "18d3f0a1"
 """Of a store."""
@@ -47,9 +47,9 @@ class ServedBy:
         self.actuator.close()
         self.actuator = self.make()
 
-    def order(self, act: str, number: int, *domains: str, lasts_s: float = 600.0, code: int = 0) -> Order:
+    def order(self, act: str, number: int, *domains: str, lasts_s: float = 600.0, code: int = 0) -> JobOrder:
         place = {"domains": list(domains), "gpus": [2, 1][: len(domains)]} if domains else None
-        return Order(f"o-{number}-j1-{MARK}", act, "j1", self.spec(lasts_s, code), place)
+        return JobOrder(f"o-{number}-j1-{MARK}", act, "j1", self.spec(lasts_s, code), place)
 
 
 class MemoryEngine:
@@ -61,7 +61,7 @@ class MemoryEngine:
         self.known: dict[str, BatchJob] = {}
         self.begins = 0
 
-    def begin(self, launch: Launch) -> None:
+    def begin(self, launch: BatchLaunch) -> None:
         self.begins += 1
         with open(launch.home / "begun", "a") as out:
             out.write("begun\n")
@@ -74,6 +74,9 @@ class MemoryEngine:
 
     def end(self, job: BatchJob) -> None:
         self.known[job.key] = BatchJob(job.id, job.key, FAILED, "ended")
+
+    def close(self) -> None:
+        pass
 
 
 def command(seconds: float, code: int) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def in_memory(folder: Path) -> Iterator[ServedBy]:
         return {"devices": 3, "duration_s": 1e4, "run": {"command": ["run", str(seconds), str(code)]}}
 
     runs = folder / "runs"
-    yield ServedBy(lambda: Batch(engine, runs, cluster_file(folder)), runs, spec, lambda: noted(runs / "j1"))
+    yield ServedBy(lambda: BatchActuator(engine, runs, cluster_file(folder)), runs, spec, lambda: noted(runs / "j1"))
 
 
 @contextmanager
@@ -134,7 +137,7 @@ def by_slurm(folder: Path) -> Iterator[ServedBy]:
         for name, value in site.environment.items():
             patch.setenv(name, value)
         made = ServedBy(
-            lambda: Batch(SlurmEngine({}), folder / "runs", cluster_file(folder)),
+            lambda: BatchActuator(SlurmEngine({}), folder / "runs", cluster_file(folder)),
             folder / "runs",
             command,
             lambda: noted(folder / "runs" / "j1"),
@@ -149,7 +152,7 @@ def by_ray(folder: Path) -> Iterator[ServedBy]:
         pytest.skip("ray is not installed (extra 'targets', or HIPPO_TEST_RAY=PROGRAM)")
     with servers.ray_cluster() as address:
         yield ServedBy(
-            lambda: Batch(RayEngine(address), folder / "runs", cluster_file(folder)),
+            lambda: BatchActuator(RayEngine(address), folder / "runs", cluster_file(folder)),
             folder / "runs",
             command,
             lambda: noted(folder / "runs" / "j1"),
@@ -170,7 +173,7 @@ class LosesAnswers:
     def __init__(self, actuator: Actuator) -> None:
         self.actuator = actuator
 
-    def carry_out(self, order: Order) -> None:
+    def carry_out(self, order: JobOrder) -> None:
         self.actuator.carry_out(order)
         raise ActuatorError("the answer was lost")
 

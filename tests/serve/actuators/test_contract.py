@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.serve.servers import until
 
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, STOP, SeenJob
@@ -44,13 +45,6 @@ def number(at: int) -> int:
 
 def seen(site: ServedBy) -> SeenJob | None:
     return next((each for each in site.actuator.seen() if each.job == "j1"), None)
-
-
-def until(what: Callable[[], bool], seconds: float = 120.0) -> None:
-    end_s = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end_s, "it never came about"
-        time.sleep(0.1)
 
 
 def test_a_job_begins_once_however_often_it_is_ordered(site: ServedBy):

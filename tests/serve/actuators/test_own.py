@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.serve.servers import until
 
 from hippo.errors import InputError
 from hippo.files import write_files
 from hippo.serve import demo
 from hippo.serve.actuators.own import _PROCESSES, Own
-from hippo.serve.records import Order
+from hippo.serve.records import JobOrder
 
 pytestmark = pytest.mark.slow
 
@@ -31,18 +31,11 @@ def own(tmp_path: Path) -> Iterator[Own]:
             os.killpg(pid, signal.SIGKILL)
 
 
-def order(own: Own, act: str, key: str, *domains: str, steps: int = 4000) -> Order:
+def order(own: Own, act: str, key: str, *domains: str, steps: int = 4000) -> JobOrder:
     model = str(own.folder.parent / "small.json")
     spec = {"model": model, "batch": 32, "seq": 64, "tokens": 32.0 * 64 * steps}
     place = {"domains": list(domains), "gpus": [2] * len(domains)} if domains else None
-    return Order(key, act, "j1", spec, place)
-
-
-def until(what: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 120.0
-    while not what():
-        assert time.monotonic() < end_s, "it never came about"
-        time.sleep(0.1)
+    return JobOrder(key, act, "j1", spec, place)
 
 
 def step_of(own: Own) -> float | None:
@@ -88,7 +81,9 @@ def test_a_run_that_ends_is_seen_as_done(own: Own):
 
 def test_a_place_that_cannot_train_it_is_refused(own: Own):
     wrong = order(own, "begin", "o-1-j1", "oslo")
-    found = own.carry_out(Order(wrong.key, wrong.act, wrong.job, {**wrong.spec, "model": "/no/such.json"}, wrong.place))
+    found = own.carry_out(
+        JobOrder(wrong.key, wrong.act, wrong.job, {**wrong.spec, "model": "/no/such.json"}, wrong.place)
+    )
     assert not found.ok
     assert "no" in found.told
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.serve.servers import SlurmSite
+from tests.serve.servers import SlurmSite, until
 from tests.serve.worlds import Clock, Served
 
 from hippo.errors import InputError
@@ -63,9 +63,7 @@ def test_what_is_not_to_be_run(tmp_path: Path):
     with in_memory(tmp_path) as site:
         for wrong in ({}, {"command": "sleep 5"}, {"command": []}, {"command": ["a"], "environment": {"A B": "c"}}):
             order = site.order(BEGIN, 1, "oslo")
-            answer = site.actuator.carry_out(
-                batch.Order(order.key, BEGIN, "j1", {**order.spec, "run": wrong}, order.place)
-            )
+            answer = site.actuator.carry_out(replace(order, spec={**order.spec, "run": wrong}))
             assert not answer.ok
             assert "To fix:" in answer.told
     assert site.begun() == 0
@@ -76,13 +74,6 @@ def test_what_is_not_to_be_run(tmp_path: Path):
 def site(tmp_path: Path) -> Iterator[ServedBy]:
     with by_slurm(tmp_path) as made:
         yield made
-
-
-def until(what: Callable[[], bool], seconds: float = 90.0) -> None:
-    end_s = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end_s, "it never came about"
-        time.sleep(0.2)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from io import BytesIO
 from typing import Any
 from zlib import compress, decompress
@@ -193,6 +194,7 @@ class LiveWorld:
         """All that ``restore`` needs beside what this was made from and its jobs."""
         assert self.moment is not None
         told = {
+            "site": self._site_mark(),
             "jobs": [each.name for each in self.jobs],
             "links": [
                 [each.time_s, each.bandwidth_bytes_per_s.tolist(), each.latency_s.tolist()] for each in self._links
@@ -221,6 +223,8 @@ class LiveWorld:
         remedy = "let the service ask its actuators what runs"
         with np.load(_unpacked(content), allow_pickle=False) as found:
             told = json.loads(found["told"].tobytes())
+            if told.get("site") != self._site_mark():
+                raise InputError("was packed for another site", remedy=remedy)
             self._links = [LinksNow(at, np.array(rate), np.array(late)) for at, rate, late in told["links"]]
             self._tenants = [TenantNow(*each) for each in told["tenants"]]
             self.jobs, self.moment = list(jobs), self._opened(list(jobs))
@@ -230,6 +234,16 @@ class LiveWorld:
             for name, array in mine.items():
                 array[...] = found[name]
             self.moment.rounds.extend(told["rounds"])
+
+    def clear(self) -> None:
+        """Nobody is there, and nothing was told."""
+        self.jobs, self.moment, self._links, self._tenants = [], None, [], []
+
+    def _site_mark(self) -> str:
+        """Of domains, pools and links as they were bought: a world of another site is another world."""
+        site = self.site
+        told = (site.domains, site.pools, np.array(site.bandwidth_bytes_per_s).tolist())
+        return sha256(repr((*told, np.array(site.latency_s).tolist())).encode()).hexdigest()[:16]
 
     @property
     def told_links(self) -> LinksNow | None:

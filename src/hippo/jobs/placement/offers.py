@@ -150,7 +150,7 @@ class OfferTable:
         """(n,) what a second of each job in the system costs: 1 + its priority (negative ones as 0), as its work counts
         in goodput; of mean 1. So priced time is priority-weighted completion."""
         found = 1.0 + np.maximum(workload.priority, 0)
-        result: Floats = found / found.mean()
+        result: Floats = found / found.mean() if len(found) else found
         return result
 
     def device_s(self, workload: JobWorkload) -> Floats:

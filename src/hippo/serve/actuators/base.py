@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from hippo.errors import HippoError
-from hippo.serve.records import Order, Receipt, SeenJob
+from hippo.serve.records import JobOrder, Receipt, SeenJob
 
 
 class ActuatorError(HippoError):
@@ -25,7 +25,7 @@ class Actuator(Protocol):
         """What a submission lacks to be carried out by it, in a sentence; empty: nothing."""
         ...
 
-    def carry_out(self, order: Order) -> Receipt:
+    def carry_out(self, order: JobOrder) -> Receipt:
         """Do it, once for each key; the same answer however often it is told. Raises ``ActuatorError``, or anything."""
         ...
 

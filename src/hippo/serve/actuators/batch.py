@@ -22,7 +22,7 @@ from hippo.files import json_text, write_whole
 from hippo.problem.cluster import Cluster
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.placing import held_gpus, plan_at, runs_cluster, runs_folder, until
-from hippo.serve.records import DONE, FAILED, RUNNING, STOP, Order, Receipt, SeenJob
+from hippo.serve.records import DONE, FAILED, RUNNING, STOP, JobOrder, Receipt, SeenJob
 
 ENDS_WITHIN_S, BEGINS_WITHIN_S = 60.0, 120.0
 LOOK_EVERY_S = 0.3
@@ -38,7 +38,7 @@ class RefusedError(HippoError):
 
 
 @dataclass(frozen=True)
-class Share:
+class DomainShare:
     """What a job holds of a domain."""
 
     domain: str
@@ -47,14 +47,14 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Launch:
+class BatchLaunch:
     """A batch job to be begun."""
 
     key: str
     words: tuple[str, ...]
     environment: Mapping[str, str]
     home: Path
-    shares: tuple[Share, ...]
+    shares: tuple[DomainShare, ...]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Engine(Protocol):
 
     name: str
 
-    def begin(self, launch: Launch) -> None:
+    def begin(self, launch: BatchLaunch) -> None:
         """``RefusedError``: it will never; anything else: nobody knows whether it did."""
         ...
 
@@ -84,8 +84,12 @@ class Engine(Protocol):
         """Let it end."""
         ...
 
+    def close(self) -> None:
+        """Leave what was held open to ask it."""
+        ...
 
-class Batch:
+
+class BatchActuator:
     """An actuator by way of an engine. ``folder`` and ``cluster``: else as the environment says."""
 
     tells = True
@@ -97,21 +101,19 @@ class Batch:
 
     def close(self) -> None:
         """Jobs go on."""
-        leave = getattr(self.engine, "close", None)
-        if leave is not None:
-            leave()
+        self.engine.close()
 
     def lacks(self, spec: Mapping[str, Any]) -> str:
         """A command to start."""
         run = spec.get("run") or {}
         words, more = run.get("command"), run.get("environment") or {}
-        if not isinstance(words, list) or not words or not all(isinstance(each, str) and each for each in words):
+        if not isinstance(words, list) or not words or not all(map(_is_word, words)):
             return "job: run.command: is no list of words. To fix: write what is to be started, word by word"
-        if not isinstance(more, dict) or not all(NAME.fullmatch(name) and isinstance(more[name], str) for name in more):
+        if not isinstance(more, dict) or not all(NAME.fullmatch(name) and _is_word(more[name]) for name in more):
             return "job: run.environment: is no mapping of names to words. To fix: write NAME: text"
         return ""
 
-    def carry_out(self, order: Order) -> Receipt:
+    def carry_out(self, order: JobOrder) -> Receipt:
         """Begin, begin anew elsewhere, or end a batch job, once for each key."""
         home = self.folder / order.job
         if _last(home) == order.key:
@@ -134,7 +136,7 @@ class Batch:
         _note(home, order.key)
         return self._began(order, document)
 
-    def _launch(self, order: Order, home: Path) -> tuple[Launch, dict[str, Any] | None]:
+    def _launch(self, order: JobOrder, home: Path) -> tuple[BatchLaunch, dict[str, Any] | None]:
         if why := self.lacks(order.spec):
             raise _UnfitError(why)
         run, place = order.spec["run"], order.place or {}
@@ -150,14 +152,16 @@ class Batch:
         write_whole(home / "place.json", json_text(dict(place)))
         held = held_gpus(place)
         per = {each.name: each.gpus_per_node for each in self.cluster.domains}
-        shares = tuple(Share(name, max(1, gpus // per[name]), min(gpus, per[name])) for name, gpus in held.items())
+        shares = tuple(
+            DomainShare(name, max(1, gpus // per[name]), min(gpus, per[name])) for name, gpus in held.items()
+        )
         told = {"HIPPO_JOB": order.job, "HIPPO_KEY": order.key, "HIPPO_HOME": str(home)}
         told |= {"HIPPO_DOMAINS": ",".join(held), "HIPPO_GPUS": ",".join(map(str, held.values()))}
         told |= {"HIPPO_PLAN": str(home / "plan.json")} if document else {}
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        return Launch(order.key, tuple(words), {**kept, **more, **told}, home, shares), document
+        return BatchLaunch(order.key, tuple(words), {**kept, **more, **told}, home, shares), document
 
-    def _began(self, order: Order, document: dict[str, Any] | None) -> Receipt:
+    def _began(self, order: JobOrder, document: dict[str, Any] | None) -> Receipt:
         """Once its engine runs it; who is not run for too long is taken back."""
         found: list[BatchJob] = []
 
@@ -209,6 +213,11 @@ class Batch:
             return SeenJob(home.name, key, DONE, 1.0, step_s, loss)
         why = f"{self.name}: {job.told}" if job is not None else f"{self.name} has it no more"
         return SeenJob(home.name, key, FAILED, share, step_s, loss, why)
+
+
+def _is_word(value: object) -> bool:
+    """Whether a program can be told it."""
+    return isinstance(value, str) and bool(value) and "\0" not in value and (value.isascii() or value.isprintable())
 
 
 class _UnfitError(HippoError):

@@ -27,7 +27,7 @@ from hippo.run.checkpoint import last
 from hippo.run.control import RunClient
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.placing import plan_at, runs_cluster, runs_folder, until
-from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, Order, Receipt, SeenJob
+from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, JobOrder, Receipt, SeenJob
 
 CHECKPOINT_EVERY = 25  # steps
 BEGINS_WITHIN_S, MOVES_WITHIN_S, ENDS_WITHIN_S = 120.0, 120.0, 20.0
@@ -39,7 +39,7 @@ GIVES_WAY = ("nice", "-n", "5")
 
 
 @dataclass(frozen=True)
-class RunState:
+class KeptRun:
     """What is kept of a job."""
 
     key: str
@@ -71,7 +71,7 @@ class Own:
         )
 
     # ------------------------------------------------------------------------------------------------------- orders
-    def carry_out(self, order: Order) -> Receipt:
+    def carry_out(self, order: JobOrder) -> Receipt:
         """Begin, move or end a run, once for each key."""
         home = self.folder / order.job
         state = _state(home)
@@ -88,11 +88,11 @@ class Own:
                 _keep(home, replace(state, key=order.key))
         return Receipt(True, "ended; its checkpoint is kept")
 
-    def _begin(self, home: Path, order: Order) -> Receipt:
+    def _begin(self, home: Path, order: JobOrder) -> Receipt:
         home.mkdir(parents=True, exist_ok=True)
         if (pid := _process(home, order.key)) is not None:  # the service was killed between the act and its note
             with self._lock:
-                _keep(home, RunState(order.key, order.key, _steps(order), pid))
+                _keep(home, KeptRun(order.key, order.key, _steps(order), pid))
             return Receipt(True, "had begun before", _plan(home))
         _end(home, _state(home))
         try:
@@ -121,7 +121,7 @@ class Own:
             )
         _PROCESSES[process.pid] = process
         with self._lock:
-            _keep(home, RunState(order.key, order.key, _steps(order), process.pid))
+            _keep(home, KeptRun(order.key, order.key, _steps(order), process.pid))
         if not until(lambda: (home / "run.token").exists() or process.poll() is not None, BEGINS_WITHIN_S):
             _end(home, _state(home))
             return Receipt(False, f"did not begin within {BEGINS_WITHIN_S:g} s")
@@ -129,7 +129,7 @@ class Own:
             return Receipt(False, _last_words(home))
         return Receipt(True, f"goes on from step {done}" if done else "began", document)
 
-    def _move(self, home: Path, state: RunState, order: Order) -> Receipt:
+    def _move(self, home: Path, state: KeptRun, order: JobOrder) -> Receipt:
         try:
             document = plan_at(self.cluster, order, precision="fp32")
         except HippoError as error:
@@ -203,14 +203,14 @@ def _ask_to_move(run: RunClient, document: Mapping[str, Any], key: str) -> Mappi
     return found
 
 
-def _steps(order: Order) -> int:
+def _steps(order: JobOrder) -> int:
     """Steps of a job in all."""
     return max(1, round(float(order.spec["tokens"]) / (int(order.spec["batch"]) * int(order.spec["seq"]))))
 
 
-def _state(home: Path) -> RunState | None:
+def _state(home: Path) -> KeptRun | None:
     try:
-        return RunState(**json.loads((home / "state.json").read_text()))
+        return KeptRun(**json.loads((home / "state.json").read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -223,11 +223,11 @@ def _plan(home: Path) -> dict[str, Any] | None:
         return None
 
 
-def _keep(home: Path, state: RunState) -> None:
+def _keep(home: Path, state: KeptRun) -> None:
     write_whole(home / "state.json", json.dumps(state.__dict__))
 
 
-def _alive(home: Path, state: RunState | None) -> bool:
+def _alive(home: Path, state: KeptRun | None) -> bool:
     if state is None:
         return False
     known = _PROCESSES.get(state.pid)
@@ -256,7 +256,7 @@ def _process(home: Path, key: str) -> int | None:
     return None
 
 
-def _end(home: Path, state: RunState | None) -> None:
+def _end(home: Path, state: KeptRun | None) -> None:
     """End the processes of a run, if it has any."""
     if state is None or not _alive(home, state):
         return

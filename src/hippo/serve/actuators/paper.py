@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hippo.serve.records import Order, Receipt, SeenJob
+from hippo.serve.records import JobOrder, Receipt, SeenJob
 
 
 class Paper:
@@ -18,7 +18,7 @@ class Paper:
         """Nothing: it does nothing."""
         return ""
 
-    def carry_out(self, order: Order) -> Receipt:
+    def carry_out(self, order: JobOrder) -> Receipt:
         """Nothing happens."""
         return Receipt(True, "on paper only")
 

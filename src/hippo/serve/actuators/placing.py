@@ -17,7 +17,7 @@ from hippo.plan.codec import plan_to_document
 from hippo.planners.base import Stop
 from hippo.problem.cluster import Cluster
 from hippo.problem.load import load_cluster, load_problem
-from hippo.serve.records import Order
+from hippo.serve.records import JobOrder
 from hippo.units import bytes_per_s_from_gbps
 
 FOLDER, CLUSTER = "HIPPO_RUNS", "HIPPO_RUNS_CLUSTER"
@@ -47,7 +47,7 @@ def held_gpus(place: Mapping[str, Any]) -> dict[str, int]:
     return dict(zip(place["domains"], place["gpus"], strict=True))
 
 
-def plan_at(cluster: Cluster, order: Order, **asked: Any) -> dict[str, Any]:
+def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
     """A plan file's document of an elastic job on the devices of its place. ``InfeasibleError``: it cannot use all."""
     spec, held = order.spec, held_gpus(order.place or {})
     domains = tuple(

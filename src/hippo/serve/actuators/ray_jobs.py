@@ -14,7 +14,7 @@ from typing import Any
 
 from hippo.errors import InputError, MissingExtraError
 from hippo.serve.actuators.base import ActuatorError
-from hippo.serve.actuators.batch import PENDING, Batch, BatchJob, Launch, RefusedError
+from hippo.serve.actuators.batch import PENDING, BatchActuator, BatchJob, BatchLaunch, RefusedError
 from hippo.serve.records import DONE, FAILED, RUNNING
 
 ADDRESS, HERE = "HIPPO_RAY", "http://127.0.0.1:8265"
@@ -41,7 +41,7 @@ class RayEngine:
         """Leave its connections."""
         self._http.close()
 
-    def begin(self, launch: Launch) -> None:
+    def begin(self, launch: BatchLaunch) -> None:
         """Its id is the order's key, which Ray takes once."""
         told = {
             "submission_id": launch.key,
@@ -85,9 +85,9 @@ def jobs_of(rows: Any) -> list[BatchJob]:
     return found
 
 
-def ray(folder: Path | None = None, cluster: str | Path | None = None) -> Batch:
+def ray(folder: Path | None = None, cluster: str | Path | None = None) -> BatchActuator:
     """The actuator. ``InputError``: what should be an address is none."""
     address = os.environ.get(ADDRESS, HERE)
     if not address.startswith(("http://", "https://")):
         raise InputError("is no address", source=ADDRESS, value=address[:100], remedy="write http://HOST:8265")
-    return Batch(RayEngine(address), folder, cluster)
+    return BatchActuator(RayEngine(address), folder, cluster)

@@ -15,7 +15,7 @@ from pathlib import Path
 from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.serve.actuators.base import ActuatorError
-from hippo.serve.actuators.batch import PENDING, Batch, BatchJob, Launch, RefusedError
+from hippo.serve.actuators.batch import PENDING, BatchActuator, BatchJob, BatchLaunch, RefusedError
 from hippo.serve.records import DONE, FAILED, RUNNING
 
 PARTITIONS = "HIPPO_SLURM_PARTITIONS"
@@ -55,7 +55,7 @@ class SlurmEngine:
     def __init__(self, partitions: Mapping[str, str]) -> None:
         self.partitions = partitions
 
-    def begin(self, launch: Launch) -> None:
+    def begin(self, launch: BatchLaunch) -> None:
         """One component a domain; all begin together."""
         script = launch.home / "hippo.sh"
         write_whole(script, SCRIPT)
@@ -75,6 +75,9 @@ class SlurmEngine:
     def end(self, job: BatchJob) -> None:
         """Signals, then kills."""
         _told(["scancel", job.id])
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
 
 def jobs_of(text: str) -> list[BatchJob]:
@@ -97,7 +100,7 @@ def jobs_of(text: str) -> list[BatchJob]:
 _RANK = {DONE: 0, RUNNING: 1, PENDING: 2, FAILED: 3}
 
 
-def slurm(folder: Path | None = None, cluster: str | Path | None = None) -> Batch:
+def slurm(folder: Path | None = None, cluster: str | Path | None = None) -> BatchActuator:
     """The actuator. ``InputError``: Slurm's commands are not here, or partitions are no list."""
     if shutil.which("sbatch") is None:
         remedy = "install Slurm's client where the service runs (Debian: slurm-client)"
@@ -106,7 +109,7 @@ def slurm(folder: Path | None = None, cluster: str | Path | None = None) -> Batc
     if not all(each.count("=") == 1 for each in given):
         value = os.environ[PARTITIONS]
         raise InputError("is no list", source=PARTITIONS, value=value, remedy="write DOMAIN=PARTITION,DOMAIN=PARTITION")
-    return Batch(SlurmEngine(dict(each.split("=") for each in given)), folder, cluster)
+    return BatchActuator(SlurmEngine(dict(each.split("=") for each in given)), folder, cluster)
 
 
 def _told(words: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
