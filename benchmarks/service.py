@@ -34,7 +34,7 @@ from hippo.serve.store import Store
 
 ABREAST = 32
 SITE = Path(__file__).parents[1] / "examples" / "four-by-eighty.yaml"
-TOO_LARGE = {"devices": 4096, "duration_s": 60.0}  # of a site of 320: the loop refuses it
+NOWHERE = {"devices": 8, "duration_s": 60.0, "runs_on": ["B200"]}  # of a site without any: the loop refuses it
 JOB = {"devices": 64, "duration_s": 6000.0}  # five of them run, the others wait
 BOUNDS = {
     "reads": ("per_s", 1000.0),
@@ -54,7 +54,7 @@ Request = tuple[str] | tuple[str, object] | tuple[str, object, str]
 def filled(url: str, jobs: int) -> None:
     """A store with so many jobs that are over."""
     store = Store(url)
-    body = json.dumps(TOO_LARGE)
+    body = json.dumps(NOWHERE)
     for begin in range(0, jobs, 5000):
         rows = [
             {"key": f"old-{at}", "body_sha256": "", "spec": body, "owner": "old", "state": "done", "submitted_s": 1.0}
@@ -145,7 +145,7 @@ async def measured(port: int, token: str, jobs: int, seconds: float) -> dict[str
         return (f"/v1/jobs?after=j{at}&limit=20" if kind == 3 else "/v1/decisions?limit=20",)
 
     def refused(number: int) -> Request:
-        return "/v1/jobs", TOO_LARGE, f"large-{os.getpid()}-{number}"
+        return "/v1/jobs", NOWHERE, f"large-{os.getpid()}-{number}"
 
     def waits(number: int) -> Request:
         return "/v1/jobs", JOB, f"new-{os.getpid()}-{number}"

@@ -20,6 +20,7 @@ from hippo.serve import tables as t
 from hippo.serve.access import AGENT, OPERATOR, VIEWER, Access, made
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
+from hippo.serve.jobs import AnotherBodyError, take_in
 from hippo.serve.store import Store
 
 from .actuators.sites import in_memory
@@ -91,6 +92,7 @@ def test_pages_of_jobs(asked: Asked):
         ({"least": 32, "most": 8}, 400, "more than its most"),
         ({"actuator": "pigeon"}, 400, "name paper"),
         ({"kind": "deploy"}, 400, "only training has tokens"),
+        ({"least": 4096, "most": 8192}, 400, "wants 4096 GPUs of the site's"),
     ],
 )
 def test_a_job_that_is_none_is_refused_with_the_remedy(asked: Asked, spec: dict, status: int, said: str):
@@ -100,6 +102,24 @@ def test_a_job_that_is_none_is_refused_with_the_remedy(asked: Asked, spec: dict,
     assert said in json.dumps(found)
     assert found["remedy"]
     assert asked.http.get("/v1/jobs").json()["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/jobs?state=runing", "/v1/jobs?after=d7", "/v1/decisions?state=open", "/v1/decisions?since=7"]
+)
+def test_a_filter_that_means_nothing_is_no_empty_page(asked: Asked, path: str):
+    answer = asked.http.get(path)
+    assert answer.status_code == 422
+    assert answer.json()["remedy"]
+
+
+def test_the_key_of_another_owner_is_not_ones_own(asked: Asked):
+    spec = {"devices": 8, "duration_s": 60.0}
+    write = asked.served.store.write
+    assert write(take_in(spec, "k", "one", 0.0)).result()[1]
+    assert not write(take_in(spec, "k", "one", 0.0)).result()[1]
+    with pytest.raises(AnotherBodyError):
+        write(take_in(spec, "k", "two", 0.0)).result()
 
 
 def test_without_a_key_a_body_or_a_token(asked: Asked):

@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sql
 
 from hippo.problem.load import load_cluster
+from hippo.serve import loop as loop_module
 from hippo.serve import server
 from hippo.serve import tables as t
 from hippo.serve.actuators.paper import Paper
@@ -21,7 +22,7 @@ from hippo.serve.loop import QUEUE
 from hippo.serve.records import DONE, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
 from hippo.serve.store import OWNER, Store, StoreError, keep
-from hippo.serve.telemetry import checked
+from hippo.serve.telemetry import checked, rolled
 
 from .worlds import Clock, Served, url
 
@@ -391,3 +392,97 @@ def test_ten_thousand_jobs_queued(served: Served):
     name = served.submit(**{**GANG, "devices": 8})
     served.turn(1.0)
     assert served.jobs()[name].state in ("running", "waiting")
+
+
+# ------------------------------------------------------------------------------------------------------- what is left
+class Stubborn:
+    """Refuses the first stops that it is told of."""
+
+    name, tells = "stubborn", True
+
+    def __init__(self, refusals: int) -> None:
+        self.left, self.acts = refusals, list[str]()
+        self.jobs: dict[str, SeenJob] = {}
+
+    def lacks(self, spec: Any) -> str:
+        return ""
+
+    def carry_out(self, order: JobOrder) -> Receipt:
+        self.acts.append(order.act)
+        if order.act != "stop":
+            self.jobs[order.job] = SeenJob(order.job, order.key, RUNNING, 0.0)
+        elif self.left:
+            self.left -= 1
+            return Receipt(False, "a node does not answer")
+        else:
+            self.jobs.pop(order.job, None)
+        return Receipt(True, "as told")
+
+    def seen(self) -> Sequence[SeenJob]:
+        return tuple(self.jobs.values())
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_stop_that_was_refused_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(loop_module, "STOP_AGAIN_S", 0.05)
+    stubborn = Stubborn(2)
+    served = Served.of(url(tmp_path), Clock(), stubborn, actuator="stubborn")
+    name = served.submit()
+    until(served, lambda: stubborn.jobs)
+    served.store.write(let_go(name, "me", served.clock())).result()
+    served.loop.cancel(name)
+    until(served, lambda: not stubborn.jobs)
+    assert stubborn.acts == ["begin", "stop", "stop", "stop"]
+    assert served.jobs()[name].state == "cancelled"
+    assert [each.why["cause"] for each in served.decisions()][1:] == [
+        "cancelled",
+        *2 * ["it runs still, and should not"],
+    ]
+    assert not served.loop._keys
+    served.close()
+
+
+def test_a_run_of_another_store_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(loop_module, "STOP_AGAIN_S", 0.0)
+    stubborn = Stubborn(0)
+    stubborn.jobs["j7"] = SeenJob("j7", "o-1-j7-another", RUNNING, 0.0)
+    served = Served.of(url(tmp_path), Clock(), stubborn, actuator="stubborn")
+    name = served.submit()
+    until(served, lambda: name in stubborn.jobs)
+    for _ in range(20):
+        served.turn(1.0)
+    assert stubborn.acts == ["begin"]
+    served.close()
+
+
+# ------------------------------------------------------------------------------------------------------ what is asked
+def test_failures_of_long_ago_are_forgotten(served: Served):
+    name = served.submit(tokens=1e12)
+    served.turn()
+    for _ in range(5):
+        served.loop._lost(name, "a node went", served.clock())
+        served.turn(1.0)
+        served.clock.now_s += loop_module.FADED_S
+        assert served.jobs()[name].state == "running"
+    for _ in range(loop_module.MOST_FAILURES):
+        served.loop._lost(name, "a node went", served.clock())
+    served.turn(1.0)
+    assert served.jobs()[name].state == "failed"
+
+
+def test_what_is_very_old_is_forgotten_and_who_runs_keeps_its_orders(served: Served):
+    names = [served.submit(tokens=1e12), served.submit()]
+    served.turn()
+    until(served, lambda: {each.state for each in served.decisions()} == {"carried out"})
+    served.turn(2e4)
+    assert [served.jobs()[name].state for name in names] == ["running", "done"]
+    count = sql.select(sql.func.count()).select_from(t.EVENTS)
+    before = served.store.read(lambda at: at.execute(count).scalar())
+    served.store.write(rolled(served.clock() + 367 * 86_400.0)).result()
+    asked = sql.select(t.ORDERS.c.job)
+    assert served.store.read(lambda at: at.execute(asked).scalars().all()) == names[:1]
+    assert [each.job for each in served.decisions()] == names[:1]
+    assert before
+    assert served.store.read(lambda at: at.execute(count).scalar()) == 0

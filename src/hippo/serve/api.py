@@ -30,7 +30,7 @@ from hippo.serve.ahead import expected_wait
 from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in
 from hippo.serve.loop import ServeLoop
 from hippo.serve.pull import Puller
-from hippo.serve.records import OBSERVE, LinkPoint, StoredDecision, StoredJob
+from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, LinkPoint, StoredDecision, StoredJob
 from hippo.serve.site import job_of
 from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, note, number_of
 from hippo.serve.telemetry import checked, history
@@ -49,7 +49,9 @@ EVENTS_EVERY_S = 0.25
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
 Word = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
-
+JobName = Annotated[str, Query(pattern=r"^j\d{1,16}$")]
+JobState = Annotated[str, Query(pattern=f"^({'|'.join(JOB_STATES)})$")]
+DecisionState = Annotated[str, Query(pattern=f"^({'|'.join(DECISION_STATES)})$")]
 
 ELASTIC: Any = {"model": "llama-3-8b", "tokens": 1e10, "least": 8, "most": 32, "priority": 1}
 GANG: Any = {"devices": 8, "duration_s": 3600.0, "deadline_s": 7200.0}
@@ -194,7 +196,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     ) -> Response:
         """Take a job in; it is on the disk when this is answered."""
         spec, now_s = job.told(), loop.now_s()
-        job_of(spec, "job", caller.name, 0.0)
+        least = asked.devices if (asked := job_of(spec, "job", caller.name, 0.0)).least == 0 else asked.least
         try:
             json.dumps(spec, allow_nan=False, ensure_ascii=False).encode()
         except ValueError:
@@ -203,6 +205,9 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         if spec.get("actuator") and spec["actuator"] not in loop.workers:
             known = ", ".join(loop.workers)
             raise Refusal(400, "no such actuator", f"job: actuator (got {spec['actuator']!r})", remedy=f"name {known}")
+        if least > loop.site.devices:
+            detail, remedy = f"job: wants {least} GPUs of the site's {loop.site.devices}", "ask for fewer"
+            raise Refusal(400, "larger than the site", detail, remedy=remedy)
         if why := loop.lacks(spec):
             detail, _, remedy = why.partition(". To fix: ")
             raise Refusal(400, "not for its actuator", detail, remedy=remedy)
@@ -216,9 +221,9 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/v1/jobs", responses=_told(400, 401, 403, 422))
     async def jobs(
         caller: Reader,
-        after: Annotated[str | None, Query(max_length=20)] = None,
+        after: JobName | None = None,
         limit: Annotated[int, Query(ge=1, le=MOST_PAGE)] = PAGE,
-        state: Annotated[str | None, Query(max_length=16)] = None,
+        state: JobState | None = None,
     ) -> Response:
         """A page of jobs, in order of submission."""
         asked = sql.select(t.JOBS).order_by(t.JOBS.c.number).limit(limit)
@@ -265,9 +270,9 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/v1/decisions", responses=_told(400, 401, 403, 422))
     async def decisions(
         caller: Reader,
-        since: Annotated[str | None, Query(max_length=20)] = None,
-        job: Annotated[str | None, Query(max_length=20)] = None,
-        state: Annotated[str | None, Query(max_length=16)] = None,
+        since: Annotated[str, Query(pattern=r"^d\d{1,16}$")] | None = None,
+        job: JobName | None = None,
+        state: DecisionState | None = None,
         limit: Annotated[int, Query(ge=1, le=MOST_PAGE)] = PAGE,
     ) -> Response:
         """A page of decisions: those after ``since`` in order, without it the newest first."""

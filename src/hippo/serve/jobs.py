@@ -44,7 +44,7 @@ def take_in(
     def write(at: Connection) -> tuple[StoredJob, bool]:
         known = at.execute(KNOWN, {"of": key}).first()
         if known is not None:
-            if known.body_sha256 != digest:
+            if known.body_sha256 != digest or known.owner != owner:
                 remedy = "send the job as it was first, or another key"
                 raise AnotherBodyError(
                     "came before with another job", source="Idempotency-Key", value=key, remedy=remedy

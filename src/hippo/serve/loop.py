@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from math import exp
+from math import exp, inf
 from queue import Empty, SimpleQueue
 from threading import Event, RLock, Thread
 from time import monotonic, sleep
@@ -62,6 +62,10 @@ MOST_NAMES = 500
 """In one question to the store."""
 MOST_FAILURES = 3
 """Of a job, before it is given up."""
+FADED_S = 3600.0
+"""A failure is forgotten when the job has not failed again for so long."""
+STOP_AGAIN_S, MOST_STOPPED = 10.0, 1000
+"""Between two tries to stop what runs and should not; so many are remembered."""
 RETRY_S = 1.0
 ROLL_EVERY_S = 30.0
 LOOK_EVERY_S = 1.0
@@ -145,12 +149,13 @@ class ServeLoop:
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
         self.measured: dict[tuple[str, str], LinkForecast] = {}
         self._heard_s: float | None = None  # monotonic time of the last points
-        self._looks = False  # the queue was restored, and nobody has looked at it since
+        self._looks = False  # the queue was restored, or somebody lost what it ran on, and nobody has looked since
         self._moved = False
         self._jobs: dict[str, StoredJob] = {}  # who is not over
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
         self._open: set[str] = set()  # jobs with orders that are not answered
-        self._failures: Counter[str] = Counter()
+        self._failures: dict[str, tuple[int, float]] = {}  # of each job, and when it last failed
+        self._stopped: dict[str, float] = {}  # when it was last tried to stop what an actuator has and should not
         self._looked: dict[str, float] = {}  # when it was last written down how a job goes on
         self._times: dict[str, float] = {}  # measured over predicted step, of each job
         self._measured: dict[str, tuple[int, list[float]]] = {}  # jobs whose last decision's outcome is being measured
@@ -405,7 +410,9 @@ class ServeLoop:
             name, plan = plan_kept(receipt.plan, now_s)
             self._unwritten.append(plan)
             self._set(order.job, now_s, place={**(self._jobs[order.job].place or {}), "plan": name})
-        if receipt.ok:
+        if order.act == r.STOP:
+            self._stopped[order.job] = monotonic()
+        if receipt.ok and order.job in self._jobs:
             self._keys[order.job] = order.key, monotonic()
             self._measured[order.job] = decision, []
         elif order.job in self._jobs and order.act != r.STOP:
@@ -413,9 +420,11 @@ class ServeLoop:
 
     def _lost(self, name: str, why: str, now_s: float) -> None:
         """A job does not run as it was thought to: it waits again, or is given up."""
-        self._failures[name] += 1
+        count, last_s = self._failures.get(name, (0, now_s))
+        count = count + 1 if now_s - last_s <= FADED_S else 1
+        self._failures[name], self._looks = (count, now_s), True
         self.site.live.fail(name, now_s - self.site.epoch_s)
-        if self._failures[name] >= MOST_FAILURES:
+        if count >= MOST_FAILURES:
             self._end(name, r.FAILED, f"failed {MOST_FAILURES} times, last: {why}", now_s)
             return
         self._set(name, now_s, "job waits again", state=r.WAITING, why=why)
@@ -425,9 +434,12 @@ class ServeLoop:
         if name in self._names():
             self.site.live.cancel(name, now_s - self.site.epoch_s)
         self._set(name, now_s, f"job {state}", state=state, why=why, ended_s=now_s)
-        self._jobs.pop(name, None)
-        self._times.pop(name, None)
-        self._looked.pop(name, None)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """What was remembered of a job that is over."""
+        for each in (self._jobs, self._times, self._looked, self._keys, self._failures, self._measured):
+            each.pop(name, None)
 
     def _names(self) -> set[str]:
         moment = self.site.live.moment
@@ -476,7 +488,7 @@ class ServeLoop:
             for job in come:
                 if job.name in refused:
                     self._set(job.name, now_s, "job refused", state=r.REFUSED, why=refused[job.name], ended_s=now_s)
-                    self._jobs.pop(job.name)
+                    self._forget(job.name)
                 else:
                     self._set(job.name, now_s, "job waits", state=r.WAITING)
 
@@ -523,7 +535,7 @@ class ServeLoop:
             runs = self._jobs[name].state == r.RUNNING
             before = self.site.places().get(name)
             if runs:
-                self._order(JobChange(name, r.STOP, before, None), now_s, {"cause": "cancelled"}, None)
+                self._order(JobChange(name, r.STOP, before, None), now_s, {"cause": "cancelled"})
             self._end(name, r.CANCELLED, "cancelled", now_s)
 
     def _take_truth(self, now_s: float) -> bool:
@@ -536,6 +548,7 @@ class ServeLoop:
             if not worker.actuator.tells:
                 continue
             seen = {} if worker.seen is None else {each.job: each for each in worker.seen}
+            self._stop_left(worker, seen.values(), runs, now_s)
             for name, job in list(self._jobs.items()):
                 if name not in runs or self._actuator(job) != worker.actuator.name:
                     continue
@@ -552,6 +565,24 @@ class ServeLoop:
                 else:
                     looks |= self._saw(name, found, now_s)
         return looks
+
+    def _stop_left(self, worker: ActuatorWorker, seen: Iterable[SeenJob], runs: Collection[str], now_s: float) -> None:
+        """Whoever still runs and should not is stopped, again and again: a stop was refused, or a job was given up."""
+        if worker.fault or self.mode == r.OBSERVE:
+            return
+        for each in seen:
+            name, tried_s = each.job, self._stopped.get(each.job, -inf)
+            left = each.state == r.RUNNING and name not in runs and name not in self._open
+            if not left or not each.key.endswith(self._mark) or worker.seen_s < tried_s + STOP_AGAIN_S:
+                continue
+            job = self._jobs.get(name) or next(iter(self._stored_as([name])), None)
+            if job is not None and self._actuator(job) == worker.actuator.name:
+                self._stopped[name] = monotonic()
+                change = JobChange(name, r.STOP, None, None)
+                self._order(change, now_s, {"cause": "it runs still, and should not"}, job)
+        if len(self._stopped) > MOST_STOPPED:
+            old_s = monotonic() - 2.0 * STOP_AGAIN_S
+            self._stopped = {name: tried_s for name, tried_s in self._stopped.items() if tried_s > old_s}
 
     def _saw(self, name: str, seen: SeenJob, now_s: float) -> bool:
         at_s = now_s - self.site.epoch_s
@@ -640,15 +671,15 @@ class ServeLoop:
         known = self._names()
         for name in [each for each in before if each not in known and each in self._jobs]:
             self._set(name, now_s, "job done", state=r.DONE, ended_s=now_s, share_done=1.0, why="")
-            self._jobs.pop(name)
+            self._forget(name)
         for change in self.site.changes(before, places, moment):
             if change.job in self._jobs:
-                self._order(change, now_s, reasons(self.site, moment, change), moment)
+                self._order(change, now_s, reasons(self.site, moment, change))
         return self.site.standing(), self.site.places()
 
-    def _order(self, change: JobChange, now_s: float, why: Mapping[str, Any], moment: Moment | None) -> None:
-        """Write a decision and its order, which is carried out once they are on the disk."""
-        job, number = self._jobs[change.job], self._next_decision()
+    def _order(self, change: JobChange, now_s: float, why: Mapping[str, Any], job: StoredJob | None = None) -> None:
+        """Write a decision and its order, which is carried out once they are on the disk; ``job``: one that is over."""
+        job, number = job or self._jobs[change.job], self._next_decision()
         order = JobOrder(f"o-{number}-{change.job}-{self._mark}", change.act, change.job, dict(job.spec), change.after)
         actuator, step_s = self._actuator(job), self._expected(job, change)
         row = _decision_row(change, now_s, why, self._held.name, r.ACT, r.ORDERED, job.step_s, step_s)
@@ -673,6 +704,8 @@ class ServeLoop:
         self.state.decisions += 1
         self._open.add(change.job)
         self._due.append((order, actuator))
+        if change.job not in self._jobs:
+            return
         values: dict[str, Any] = {"state": r.WAITING if change.after is None else r.RUNNING}
         if change.after is not None:
             values |= {"place": change.after, "predicted_step_s": step_s, "why": ""}
@@ -754,7 +787,7 @@ class ServeLoop:
             self._set_decision(each.number, state=state, told=told)
             if done:
                 again = replace(change, before=places.get(each.job), after=self.site.places().get(each.job))
-                self._order(again, now_s, {**each.why, "approved": each.name, "by": each.by}, None)
+                self._order(again, now_s, {**each.why, "approved": each.name, "by": each.by})
 
     # ---------------------------------------------------------------------------------------------------- the store
     def _roll(self, now_s: float) -> None:

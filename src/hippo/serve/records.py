@@ -14,6 +14,7 @@ QUEUED, PLANNING, WAITING, RUNNING, DONE, CANCELLED, FAILED, REFUSED = (
 )
 """States of a job: taken in; what it can run under is being planned; in the queue; on devices; and how it ended."""
 OVER = (DONE, CANCELLED, FAILED, REFUSED)
+JOB_STATES = (QUEUED, PLANNING, WAITING, RUNNING, *OVER)
 
 BEGIN, RESIZE, STOP = "begin", "resize", "stop"
 """What is decided about a job, and ordered."""
@@ -22,6 +23,7 @@ PROPOSED, APPROVED, DENIED, SUPERSEDED, ORDERED, CARRIED_OUT, GIVEN_UP = (
     *("proposed", "approved", "denied", "superseded", "ordered", "carried out", "given up"),
 )
 """States of a decision."""
+DECISION_STATES = (PROPOSED, APPROVED, DENIED, SUPERSEDED, ORDERED, CARRIED_OUT, GIVEN_UP)
 
 OBSERVE, ADVISE, ACT = "observe", "advise", "act"
 MODES = (OBSERVE, ADVISE, ACT)

@@ -64,6 +64,11 @@ class ServedSite:
         live = LiveWorld(site, scheduler, OfferTable.none(), terms)
         return cls(cluster, scheduler, epoch_s, terms, OfferTable.none(), live)
 
+    @property
+    def devices(self) -> int:
+        """Of all domains together."""
+        return sum(each.devices for each in self.live.site.pools)
+
     # ------------------------------------------------------------------------------------------------ what comes
     def lacks(self, kind: TrainingKind) -> bool:
         """Whether it is not known yet what such training can run under."""

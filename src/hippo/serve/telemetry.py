@@ -1,7 +1,8 @@
 """What links were measured to carry: what is nonsense, what is written, and what becomes of it.
 
 Single points stay for a quarter of an hour, over which the forecast looks back; then their minute's mean, least and
-most take their place, for thirty days. So long is kept how jobs went on, too.
+most take their place, for thirty days. So long is kept how jobs went on, too, and the orders of jobs that are over;
+events and decisions are kept for a year.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from sqlalchemy.engine import Connection
 from hippo.errors import InputError
 from hippo.jobs.site import JobSite
 from hippo.serve import tables as t
-from hippo.serve.records import LinkPoint, SeenJob
+from hippo.serve.records import OVER, LinkPoint, SeenJob
 from hippo.units import gbps_from_bytes_per_s
 
 NONSENSE = 8.0
 """A link cannot be measured to carry more than so many times what it is bought as."""
 AHEAD_S = 60.0
 """By so much a machine's clock may be before the service's."""
-POINTS_S, MINUTES_S = 900.0, 30 * 86_400.0
+POINTS_S, MINUTES_S, YEAR_S = 900.0, 30 * 86_400.0, 366 * 86_400.0
 AT_ONCE = 20_000
 """Points that become minutes in one transaction: others wait for it."""
+FORGOTTEN_AT_ONCE = 1000
 COLUMNS = ("time_s", "source", "destination", "bytes_per_s", "latency_s", "by")
 ADDED = sql.insert(t.POINTS)
 
@@ -81,6 +83,7 @@ def rolled(now_s: float, most: int = AT_ONCE) -> Callable[[Connection], int]:
     p, m = t.POINTS.c, t.MINUTES.c
 
     def write(at: Connection) -> int:
+        _forget(at, now_s)
         numbers = sql.select(p.number).order_by(p.number).limit(most).subquery()
         last, count = at.execute(sql.select(sql.func.max(numbers.c.number), sql.func.count())).one()
         if not count:
@@ -105,6 +108,21 @@ def rolled(now_s: float, most: int = AT_ONCE) -> Callable[[Connection], int]:
         return int(count) if rows else 0
 
     return write
+
+
+def _forget(at: Connection, now_s: float) -> None:
+    """The oldest events, decisions and orders, some at a time; not the orders of who is not over."""
+    over = sql.select(sql.literal("j") + sql.cast(t.JOBS.c.number, sql.String)).where(t.JOBS.c.state.in_(OVER))
+    for table, number, time_s, keep_s in (
+        (t.EVENTS, t.EVENTS.c.number, t.EVENTS.c.time_s, YEAR_S),
+        (t.DECISIONS, t.DECISIONS.c.number, t.DECISIONS.c.time_s, YEAR_S),
+        (t.ORDERS, t.ORDERS.c.decision, t.ORDERS.c.answered_s, MINUTES_S),
+    ):
+        first = sql.select(number.label("number"), time_s.label("time_s")).order_by(number).limit(FORGOTTEN_AT_ONCE)
+        oldest = first.subquery().c
+        old = sql.select(oldest.number).where(oldest.time_s < now_s - keep_s)
+        which = number.in_(old) if table is t.EVENTS else sql.and_(number.in_(old), table.c.job.in_(over))
+        at.execute(sql.delete(table).where(which))
 
 
 def _together(one: Sequence[Any], two: Sequence[Any]) -> tuple[Any, ...]:
