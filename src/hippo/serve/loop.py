@@ -153,7 +153,7 @@ class ServeLoop:
         self._moved = False
         self._jobs: dict[str, StoredJob] = {}  # who is not over
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
-        self._open: set[str] = set()  # jobs with orders that are not answered
+        self._open: dict[str, set[str]] = {}  # of each job, keys of orders that are not answered
         self._failures: dict[str, tuple[int, float]] = {}  # of each job, and when it last failed
         self._stopped: dict[str, float] = {}  # when it was last tried to stop what an actuator has and should not
         self._looked: dict[str, float] = {}  # when it was last written down how a job goes on
@@ -389,7 +389,8 @@ class ServeLoop:
             self._took_answer(order, receipt, now_s)
 
     def _took_answer(self, order: JobOrder, receipt: Receipt, now_s: float) -> None:
-        self._open.discard(order.job)
+        left = self._open.pop(order.job, set()) - {order.key}
+        self._open |= {order.job: left} if left else {}
         state = ANSWERED if receipt.ok else NOT_DONE
         decision = int(order.key.split("-")[1])
 
@@ -702,7 +703,7 @@ class ServeLoop:
 
         self._unwritten.append(write)
         self.state.decisions += 1
-        self._open.add(change.job)
+        self._open.setdefault(change.job, set()).add(order.key)
         self._due.append((order, actuator))
         if change.job not in self._jobs:
             return
@@ -830,7 +831,7 @@ class ServeLoop:
         return True
 
     def _hand(self, order: JobOrder, actuator: str) -> None:
-        self._open.add(order.job)
+        self._open.setdefault(order.job, set()).add(order.key)
         worker = self.workers.get(actuator)
         if worker is not None:  # else it stays open, and is told when its actuator is served again
             worker.order(order)
