@@ -39,13 +39,22 @@ def test_start_up_of_rings():
 def test_tokens_cross_the_network_once_per_node():
     """Two nodes, two copies: 3 of 4 tokens have an expert on the other node; 25 GB/s per rank. One copy: half."""
     for copies, crossing in ((1, 0.5), (2, 0.75)):
-        seconds = token_exchange_s(GB, copies, CollectiveGroup(16), FABRIC, PERFECT)
+        seconds = token_exchange_s(GB, copies, CollectiveGroup(16), FABRIC, PERFECT, once=True)
         assert seconds == pytest.approx(crossing / 25)
 
 
+def test_copies_that_go_alone_cross_each_by_itself():
+    """Two nodes, two copies, half of each on the other node."""
+    seconds = token_exchange_s(GB, 2, CollectiveGroup(16), FABRIC, PERFECT, once=False)
+    assert seconds == pytest.approx(2 * 0.5 / 25)
+
+
 def test_tokens_inside_one_node():
-    """Two copies, of which 7/8 leave their rank."""
-    assert token_exchange_s(GB, 2, CollectiveGroup(8), FABRIC, PERFECT) == pytest.approx(2 * 7 / 8 / 300)
+    """Two copies of which 7/8 leave their rank; both on one rank of 8 in 1 of 8 cases, and sent there once."""
+    alone = token_exchange_s(GB, 2, CollectiveGroup(8), FABRIC, PERFECT, once=False)
+    assert alone == pytest.approx(2 * 7 / 8 / 300)
+    once = token_exchange_s(GB, 2, CollectiveGroup(8), FABRIC, PERFECT, once=True)
+    assert once == pytest.approx((2 - 1 / 8) * 7 / 8 / 300)
 
 
 @given(
@@ -60,5 +69,6 @@ def test_more_bytes_never_take_less_time(num_bytes: float, more: float, size: in
         little, much = (collective(each, group, FABRIC, CALIBRATION) for each in (num_bytes, num_bytes * more))
         assert 0 <= little <= much
         assert (little == 0) == (size == 1)
-    exchanged = [token_exchange_s(num_bytes, copies, group, FABRIC, CALIBRATION) for copies in (1, 2, 8)]
-    assert exchanged == sorted(exchanged)
+    for once in (True, False):
+        exchanged = [token_exchange_s(num_bytes, copies, group, FABRIC, CALIBRATION, once=once) for copies in (1, 2, 8)]
+        assert exchanged == sorted(exchanged)

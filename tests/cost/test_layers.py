@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -18,14 +19,17 @@ from hippo.cost.layers import (
     LayerSetting,
     LayerTime,
     attention_flops,
+    core_seconds,
+    expert_matrices,
     layer_time,
     matrices,
     overlapped,
+    permutation_bytes,
 )
 from hippo.cost.stage import Layout
 from hippo.problem.catalogue.models import model
 from hippo.problem.gpus import gpu
-from hippo.problem.model import Layer
+from hippo.problem.model import Layer, with_next_tokens
 from hippo.problem.workload import Software
 
 from .worlds import FABRIC, PERFECT, exact, gpt, mixture
@@ -184,14 +188,44 @@ def test_expert_parallelism_spares_parameters_and_costs_exchange():
     assert alone.communication_s == 0.0
     assert spread.communication_s > 0.0
     assert spread.weight_s < alone.weight_s  # fewer gradients to add up
-    narrow = layer_time(layer, setting(dp=8, ep=8, precision="fp8", card="H100-SXM-80GB"))
-    wide = layer_time(layer, setting(dp=8, ep=8, card="H100-SXM-80GB"))
-    assert narrow.communication_s == pytest.approx(0.75 * wide.communication_s)  # 8 bit there, 16 bit back
+    beside = replace(setting(dp=8, ep=8), software=Software(overlap_ep=True))
+    alone_each = replace(setting(dp=8, ep=8), software=Software(dispatcher="alltoall"))
+    assert layer_time(layer, beside).communication_s < spread.communication_s
+    assert layer_time(layer, alone_each).communication_s > spread.communication_s
+
+
+def test_routing_that_favours_some_experts_takes_longer():
+    """Products, sorting and exchange of the fullest rank grow with what it gets; attention does not."""
+    layer, even = mixture().layers[1], setting(dp=8, ep=8)
+    skewed = replace(even, skew=2.0)
+    one, two = (expert_matrices(layer, each) for each in (even, skewed))
+    assert [2 * m for m, *_ in one] == [m for m, *_ in two]
+    assert permutation_bytes(layer, skewed) == 2 * permutation_bytes(layer, even)
+    assert layer_time(layer, skewed).communication_s > layer_time(layer, even).communication_s
+    assert core_seconds(layer, skewed) == core_seconds(layer, even)
+
+
+def test_experts_in_one_kernel_sort_and_cast_no_more():
+    """Kernels of microscaled numbers alone: at 8 bit without scales of blocks nothing changes."""
+    layer = mixture().layers[1]
+    for precision, quicker in (("mxfp8", True), ("fp8", False)):
+        apart = setting(dp=8, ep=8, precision=precision, card="B200")
+        fused = replace(apart, software=Software(fused_experts=True))
+        assert (seconds(layer, fused) < seconds(layer, apart)) is quicker
+
+
+def test_a_further_token_costs_another_head():
+    """The module joins two vectors of h values into one, and has its block and a product with the vocabulary."""
+    model_ = mixture()
+    further = with_next_tokens(model_).layers[-2]
+    added = Counter(matrices(further, setting())) - Counter(matrices(model_.layers[-2], setting()))
+    assert sorted(m * n * k for (m, n, k, _) in added) == sorted([2 * S * H * 2 * H, 2 * S * model_.vocab * H])
 
 
 def test_latent_attention_has_all_its_products():
     block = model("deepseek-v3").layers[10]
-    products = matrices(block, setting(ep=64, dp=64, seq=4096, micro_batch=1))
+    here = setting(ep=64, dp=64, seq=4096, micro_batch=1)
+    products = matrices(block, here) + expert_matrices(block, here)
     per_token = sum(m * n * k * c for m, n, k, c in products) / 4096
     norms = 2 * 7168 + 1536 + 512 + 256  # two norms, the latents' norms, the router's bias
     assert per_token == pytest.approx(block.active_parameters - norms, rel=1e-4)

@@ -23,6 +23,7 @@ PERFECT = replace(
     launch_s=0.0,
     bus_efficiency_intra=1.0,
     bus_efficiency_inter=1.0,
+    exchange_inter=1.0,
     latency_intra_s=0.0,
     hop_latency_s=0.0,
     exposed_tp=1.0,

@@ -34,8 +34,8 @@ class Calibration:
                 "volta": Generation(80, 0.75, 0.328, 0.328, measured=False),
                 "ampere": Generation(108, 0.771, 0.328, 0.328),
                 "hopper": Generation(132, 0.665, 0.633, 0.177),
-                "blackwell": Generation(148, 0.547, 0.392, 0.177),
-                "blackwell-ultra": Generation(148, 0.95, 0.233, 0.177),
+                "blackwell": Generation(148, 0.555, 0.4, 0.177),
+                "blackwell-ultra": Generation(148, 0.608, 0.75, 0.177),
             }
         )
     )
@@ -52,6 +52,11 @@ class Calibration:
     latency_intra_s: float = 4.66e-05  # start of a collective inside a node
     hop_latency_s: float = 2e-07  # one more rank on a ring that crosses nodes
     exposed_tp: float = 0.338  # share of overlapped tensor-parallel communication that stays visible
+    exchange_inter: float = 0.81  # share of the node's network that an exchange of tokens reaches
+    exposed_ep: float = 0.539  # share of an exchange of tokens beside another micro-batch's work that stays visible
+    permutation_passes: float = 9.14  # readings and writings of each copy of a token that sorting and adding up take
+    expert_launches: float = 0.656  # launches of router, sorting, exchange and grouped products against a dense block's
+    expert_streams: float = 0.724  # share of the launches of single experts' products and casts that stand in line
     eager_traffic: float = 1.66  # HBM traffic of eager elementwise kernels against fused ones
     exposed_fsdp: float = 0.214  # share of parameter gathers that overlap never hides
     exposed_dp: float = 0.194  # share of the overlapped gradient synchronisation that stays visible
@@ -90,7 +95,7 @@ RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "low_precision": (0.6, 1.1),
         "hopper.attention_efficiency": (0.2, 0.75),
         "blackwell.attention_efficiency": (0.2, 0.75),
-        "blackwell-ultra.attention_efficiency": (0.2, 0.75),
+        "blackwell-ultra.attention_efficiency": (0.2, 0.9),
         "ampere.flash2_efficiency": (0.1, 0.6),
         "hopper.flash2_efficiency": (0.1, 0.6),
         "k_half": (32.0, 1024.0),
@@ -105,6 +110,11 @@ RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "latency_intra_s": (2e-6, 6e-5),
         "hop_latency_s": (2e-7, 1e-5),
         "exposed_tp": (0.1, 1.0),
+        "exchange_inter": (0.3, 1.0),
+        "exposed_ep": (0.1, 1.0),
+        "permutation_passes": (2.0, 12.0),
+        "expert_launches": (0.3, 6.0),
+        "expert_streams": (0.02, 1.0),
         "eager_traffic": (1.0, 4.0),
         "exposed_fsdp": (0.02, 0.5),
         "exposed_dp": (0.1, 1.0),

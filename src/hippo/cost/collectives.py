@@ -81,19 +81,23 @@ def all_reduce_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calib
 
 
 def token_exchange_s(
-    num_bytes: float, copies: int, group: CollectiveGroup, fabric: Fabric, calibration: Calibration
+    num_bytes: float, copies: int, group: CollectiveGroup, fabric: Fabric, calibration: Calibration, *, once: bool
 ) -> float:
     """Seconds until each token (a rank holds ``num_bytes`` of them) has reached the ranks of its ``copies`` experts.
 
-    Experts are taken as spread evenly: a token needs (G - 1) (1 - (1 - 1/G) ^ copies) other nodes of the group's G. It
-    crosses the network once per node and is passed on inside (DeepSeek-V3, section 3.2.2).
+    Experts are taken as spread evenly: of G equal places a token needs G (1 - (1 - 1/G) ^ copies). ``once``: it crosses
+    the network once per node and goes to each rank there once (DeepSeek-V3, section 3.2.2); else each copy goes alone.
     """
     if group.size == 1 or num_bytes <= 0:
         return 0.0
     per_node = group.ranks_per_node(fabric)
-    passed_on = copies * (per_node - 1) / per_node * num_bytes
-    inside = passed_on / (fabric.intra_bytes_per_s * calibration.bus_efficiency_intra)
     nodes = group.size / per_node
-    crossing = (nodes - 1) * (1 - (1 - 1 / nodes) ** copies) * num_bytes
-    outside = crossing * fabric.gpus_per_node / (fabric.inter_bytes_per_s * calibration.bus_efficiency_inter)
+
+    def reached(places: float) -> float:
+        return places * (1 - (1 - 1 / places) ** copies) if once else float(copies)
+
+    passed_on = reached(group.size) * (per_node - 1) / per_node * num_bytes
+    inside = passed_on / (fabric.intra_bytes_per_s * calibration.bus_efficiency_intra)
+    crossing = reached(nodes) * (nodes - 1) / nodes * num_bytes
+    outside = crossing * fabric.gpus_per_node / (fabric.inter_bytes_per_s * calibration.exchange_inter)
     return max(inside, outside) + ring_latency(group, fabric, calibration)

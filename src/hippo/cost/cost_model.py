@@ -178,7 +178,8 @@ class CostModel:
             kernels = self._kernels(layout.precision)
             gradient = workload.gradient_bytes_per_parameter
             fabric = self.fabrics[domain]
-            setting = LayerSetting(kernels, fabric, layout, workload.seq, workload.software, gradient)
+            skew = workload.routing_skew
+            setting = LayerSetting(kernels, fabric, layout, workload.seq, workload.software, gradient, skew)
             layers, index = self.distinct
             table = np.array([_row(layer_time(layer, setting)) for layer in layers])[index]
             self._cache[key] = table

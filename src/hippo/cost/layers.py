@@ -43,11 +43,17 @@ class LayerSetting:
     seq: int
     software: Software = Software()
     gradient_bytes: float = 2.0
+    skew: float = 1.0  # tokens of the fullest rank of experts over the mean
 
     @property
     def unfused(self) -> bool:
         """Whether the attention core runs as single kernels that store the square of scores."""
         return self.software.attention == "unfused"
+
+    @property
+    def fused_experts(self) -> bool:
+        """Whether experts are one kernel with their sorting: such kernels are of microscaled numbers."""
+        return self.software.fused_experts and self.kernels.precision in ("mxfp8", "nvfp4")
 
     @property
     def tokens(self) -> float:
@@ -63,26 +69,28 @@ class LayerSetting:
 def layer_time(layer: Layer, setting: LayerSetting) -> LayerTime:
     """Seconds of one layer, see ``LayerTime``."""
     kernels, layout = setting.kernels, setting.layout
-    products = matrices(layer, setting)
+    products, grouped = matrices(layer, setting), expert_matrices(layer, setting)
     wide = layer.kind is LayerKind.HEAD
-    forward = sum(kernels.gemm_s(m, n, k, count=c, wide=wide) for m, n, k, c in products)
-    backward = sum(kernels.gemm_s(m, k, n, count=c, wide=wide) for m, n, k, c in products)
-    weight = sum(kernels.gemm_s(k, n, m, count=c, wide=wide) for m, n, k, c in products)
+    every = products + grouped
+    forward = sum(kernels.gemm_s(m, n, k, count=c, wide=wide) for m, n, k, c in every)
+    backward = sum(kernels.gemm_s(m, k, n, count=c, wide=wide) for m, n, k, c in every)
+    weight = sum(kernels.gemm_s(k, n, m, count=c, wide=wide) for m, n, k, c in every)
     if not wide:
-        casts = [kernels.quantise_s(c * m * k) + kernels.quantise_s(c * k * n) for m, n, k, c in products]
-        forward, backward = (
-            forward + sum(casts),
-            backward + sum(kernels.quantise_s(c * m * n) for m, n, _, c in products),
-        )
+        forward += sum(kernels.quantise_s(c * m * k) + kernels.quantise_s(c * k * n) for m, n, k, c in products)
+        backward += sum(kernels.quantise_s(c * m * n) for m, n, _, c in products)
+        if not setting.fused_experts:  # experts' weights are many, and are cast once a step
+            forward += sum(kernels.quantise_s(c * m * k) for m, n, k, c in grouped)
+            backward += sum(kernels.quantise_s(c * m * n) for m, n, _, c in grouped)
     core, core_back = core_seconds(layer, setting)
     eager = 1.0 if setting.software.fused_elementwise else kernels.calibration.eager_traffic
     elementwise = kernels.memory_s(elementwise_bytes(layer, setting)) * eager
+    elementwise += kernels.memory_s(permutation_bytes(layer, setting))
     again = _recomputed_s(layer, setting, (forward, core, elementwise))
     forward, backward = forward + core + elementwise, backward + core_back + 1.5 * elementwise
     weight += kernels.memory_s(accumulation_bytes(layer, setting))
     communication = tensor_communication_s(layer, setting)
     full = layer.kind is LayerKind.BLOCK and layout.recompute == "full"
-    return _assemble(layer, setting, products, (forward, backward, weight), again, communication, full)
+    return _assemble(layer, setting, every, (forward, backward, weight), again, communication, full)
 
 
 def _assemble(
@@ -141,7 +149,8 @@ def matrices(layer: Layer, setting: LayerSetting) -> list[Product]:
         return []
     if layer.kind is LayerKind.HEAD:
         return [(tokens, layer.vocab / tp, h, 1)]
-    return _attention_matrices(layer, tokens, tp) + _feed_forward_matrices(layer, setting)
+    further: list[Product] = [(tokens, h, 2 * h / tp, 1), (tokens, layer.vocab / tp, h, 1)] if layer.vocab else []
+    return _attention_matrices(layer, tokens, tp) + _feed_forward_matrices(layer, setting) + further
 
 
 def _attention_matrices(layer: Layer, tokens: float, tp: int) -> list[Product]:
@@ -171,16 +180,28 @@ def _feed_forward_matrices(layer: Layer, setting: LayerSetting) -> list[Product]
     wide = 2 if ff.gated else 1
     if ff.experts is None:
         return [(tokens, wide * ff.width / tp, h, 1), (tokens, h, ff.width / tp, 1)]
-    experts = ff.experts
-    local = max(1.0, experts.count / setting.layout.ep)
-    each = tokens * experts.per_token / local
-    shared = experts.shared_width if experts.shared_width is not None else experts.shared * experts.width
-    products: list[Product] = [
-        (tokens, experts.count, h, 1),
-        (each, wide * experts.width / tp, h, local),
-        (each, h, experts.width / tp, local),
-    ]
-    return products + ([(tokens, wide * shared / tp, h, 1), (tokens, h, shared / tp, 1)] if shared else [])
+    shared = ff.experts.all_shared_width
+    router: Product = (tokens, ff.experts.count, h, 1)
+    return [router] + ([(tokens, wide * shared / tp, h, 1), (tokens, h, shared / tp, 1)] if shared else [])
+
+
+def expert_matrices(layer: Layer, setting: LayerSetting) -> list[Product]:
+    """Products of the routed experts of one rank, all experts of a sort in one grouped call."""
+    ff, h, tp = layer.feed_forward, layer.hidden, setting.layout.tp
+    if ff is None or ff.experts is None:
+        return []
+    local = max(1.0, ff.experts.count / setting.layout.ep)
+    each, wide = setting.skew * setting.tokens * ff.experts.per_token / local, 2 if ff.gated else 1
+    return [(each, wide * ff.experts.width / tp, h, local), (each, h, ff.experts.width / tp, local)]
+
+
+def permutation_bytes(layer: Layer, setting: LayerSetting) -> float:
+    """Bytes moved to sort copies of tokens by expert and to add up what comes back (16-bit activations)."""
+    ff = layer.feed_forward
+    if ff is None or ff.experts is None:
+        return 0.0
+    passes = 2.0 if setting.fused_experts else setting.kernels.calibration.permutation_passes
+    return setting.skew * passes * 4.0 * setting.norm_tokens * ff.experts.per_token * layer.hidden
 
 
 def attention_flops(layer: Layer, setting: LayerSetting) -> float:
@@ -257,29 +278,43 @@ def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, flo
 
 
 def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:
-    """Exposed seconds of tensor and expert parallel collectives of one forward pass (a backward pass has as many).
-
-    Tokens go to their experts in the precision of the products and come back in 16 bit (DeepSeek-V3, section 3.3.3).
-    """
+    """Exposed seconds of tensor and expert parallel collectives of one forward pass (a backward pass has as many)."""
     layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     num_bytes = 2.0 * setting.tokens * layer.hidden
     times = 2 if layer.kind is LayerKind.BLOCK else 1
     exposed = setting.kernels.calibration.exposed_tp if setting.software.overlap_tp else 1.0
     total = times * all_reduce_s(num_bytes, CollectiveGroup(layout.tp), fabric, calibration) * exposed
+    return total + expert_exchange_s(layer, setting)
+
+
+def expert_exchange_s(layer: Layer, setting: LayerSetting) -> float:
+    """Exposed seconds until tokens have reached their experts and their results are back (16 bit both ways).
+
+    Experts are not cut by tp here: the ep group lies on neighbouring devices, and each brings its share of the tokens.
+    """
+    layout, calibration = setting.layout, setting.kernels.calibration
     experts = layer.feed_forward.experts if layer.feed_forward else None
-    if experts is not None and layout.ep > 1:
-        group = CollectiveGroup(layout.ep, layout.tp)
-        there = num_bytes if layout.precision in WIDE else num_bytes / 2
-        for moved in (there / layout.tp, num_bytes / layout.tp):
-            total += token_exchange_s(moved, experts.per_token, group, fabric, calibration) * exposed
-    return total
+    if experts is None or layout.ep == 1:
+        return 0.0
+    moved = setting.skew * 2.0 * setting.tokens * layer.hidden / layout.tp
+    group = CollectiveGroup(layout.ep)
+    once = setting.software.dispatcher != "alltoall"
+    seconds = 2 * token_exchange_s(moved, experts.per_token, group, setting.fabric, calibration, once=once)
+    return seconds * (calibration.exposed_ep if setting.software.overlap_ep else 1.0)
 
 
 def launch_share(layer: Layer, setting: LayerSetting) -> float:
     """Launches of this layer against a dense block's."""
-    if layer.kind is LayerKind.BLOCK:
+    if layer.kind is not LayerKind.BLOCK:
+        return 0.3
+    calibration, ff = setting.kernels.calibration, layer.feed_forward
+    if ff is None or ff.experts is None:
         return 1.0
-    return 0.3
+    if setting.fused_experts:
+        return 1.0 + calibration.expert_launches
+    local = max(1.0, ff.experts.count / setting.layout.ep)
+    each = (2.0 if setting.kernels.precision in WIDE else 10.0) / FORWARD_KERNELS  # two products, their casts
+    return 1.0 + calibration.expert_launches + calibration.expert_streams * each * local
 
 
 def communication_launches(layer: Layer, setting: LayerSetting) -> float:
@@ -315,5 +350,5 @@ def list_copies_s(layer: Layer, setting: LayerSetting) -> float:
     DeepSpeed's ZeRO-3 of 2021 gathers each weight into a list of one piece per rank (``_allgather_param`` in its
     partition_parameters.py), and PyTorch copies every piece with a kernel of its own (ProcessGroupNCCL).
     """
-    tensors = max(1, len(matrices(layer, setting)))
+    tensors = max(1, len(matrices(layer, setting)) + len(expert_matrices(layer, setting)))
     return tensors * setting.layout.dp * setting.layout.cp * setting.kernels.calibration.launch_s

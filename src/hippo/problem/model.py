@@ -6,7 +6,7 @@ Face implementations, checked against ``transformers`` on the meta device in ``t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -77,7 +77,7 @@ class Layer:
 
     kind: LayerKind
     hidden: int
-    vocab: int = 0  # embedding and head only
+    vocab: int = 0  # embedding and head; of a block: it predicts one more token, with the head's matrix
     positions: int = 0  # learned position embeddings, embedding only
     attention: Attention | None = None  # block only
     feed_forward: FeedForward | None = None  # block only
@@ -127,7 +127,8 @@ class Layer:
             return (self.vocab + self.positions + 2 * self.embedding_norm) * self.hidden
         if self.kind is LayerKind.HEAD:
             return norm + (0 if self.tied else self.vocab * self.hidden)
-        return self.attention_parameters + self.feed_forward_parameters + self.norms * norm
+        joins = 2 * self.hidden**2 + 3 * norm if self.vocab else 0  # of the next token's embedding and what came before
+        return self.attention_parameters + self.feed_forward_parameters + self.norms * norm + joins
 
     @cached_property
     def active_parameters(self) -> int:
@@ -194,6 +195,12 @@ class Model:
     def tied(self) -> bool:
         """Whether the head shares the embedding's matrix."""
         return self.layers[-1].tied
+
+
+def with_next_tokens(model: Model) -> Model:
+    """The model with a module that predicts one more token (DeepSeek-V3, section 2.2): a block before the head."""
+    *layers, head = model.layers
+    return replace(model, layers=(*layers, replace(layers[-1], vocab=model.vocab), head))
 
 
 def gpt_model(

@@ -16,6 +16,9 @@ class Software:
     overlap_dp: bool = True  # gradient reduction and parameter gathers run beside computation
     overlap_tp: bool = True  # tensor-parallel collectives run beside matrix products
     blocking_launches: bool = False  # the CPU waits for every kernel before the next (CUDA_LAUNCH_BLOCKING=1)
+    dispatcher: str = "deepep"  # of tokens to experts: alltoall (each copy alone), deepep (once a node and rank)
+    overlap_ep: bool = False  # the exchange of one micro-batch runs beside another's computation
+    fused_experts: bool = False  # experts of 8 and 4 bit are one kernel, with their sorting
     list_gathers: bool = False  # sharded weights come one tensor at a time, as a list of one piece per rank
 
 
@@ -31,6 +34,7 @@ class Workload:
     )
     gradient_bytes_per_parameter: float = 2.0  # what gradient all-reduce sends per parameter
     software: Software = Software()
+    routing_skew: float = 1.0  # tokens that the fullest rank of experts gets, over the mean
 
     @property
     def tokens_per_step(self) -> int:

@@ -31,7 +31,7 @@ from hippo.problem.model import Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.schedule.schedule import order
-from hippo.score import emulated, pipelines, wan
+from hippo.score import emulated, pipelines, throughput, wan
 from hippo.score.cases import PublishedRun, cases_of
 from hippo.score.emulated import EmulatedRun
 from hippo.score.interval import coverage, fitted_to, has_experts
@@ -53,7 +53,7 @@ CAPACITY = 2**30 / 1e9  # cards hold GiB where their names say GB: what a run re
 CLEAR = 0.05  # two measured times differ clearly from this share on, or by three standard deviations where logged
 FILES = (
     *("training_open.json", "geo_open.json", "emulated_runs.csv"),
-    "published/pipemorph_measured_pipelines.csv",
+    *("published/pipemorph_measured_pipelines.csv", "published/training_throughput.csv"),
 )
 """What ``hippo validate --data DIR`` looks for."""
 TOLERANCE = 1.25  # a run that leaves its recomputation open may seem this much too large: the memory model's own error
@@ -140,7 +140,8 @@ def load(path: str | Path) -> tuple[Case, ...]:
     """Cases of a file in any form that is known; raises ``InputError`` for another."""
     path = Path(path)
     if path.suffix == ".csv":
-        return emulated.cases(path) if emulated.is_emulated(path) else pipelines.cases(path)
+        known = ((emulated.is_emulated, emulated.cases), (throughput.is_throughput, throughput.cases))
+        return next((read(path) for fits, read in known if fits(path)), None) or pipelines.cases(path)
     document: Any = parse_json(read_text(path, what="file of cases"), str(path))
     return wan.cases(document, path) if wan.is_wan(document) else cases_of(document, str(path))
 
@@ -431,6 +432,7 @@ def problem_of(case: PublishedRun) -> Problem:
         state_bytes_per_parameter=18.0 if case.fp32_gradients else 16.0,
         gradient_bytes_per_parameter=4.0 if case.fp32_gradients else 2.0,
         software=case.software,
+        routing_skew=case.routing_skew,
     )
     return Problem(case.model, case.cluster or cluster_of(case), workload, runtime=case.runtime)
 
