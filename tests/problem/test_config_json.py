@@ -111,8 +111,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def meta_counts(kind: str, config: dict[str, Any]) -> tuple[int, list[int]]:
-    """All parameters of the model, and those of each of its blocks, as transformers builds it."""
+def meta_counts(kind: str, config: dict[str, Any]) -> tuple[int, int, list[int]]:
+    """Parameters of the model, those that a token passes through, those of each block, as transformers builds it."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -121,15 +121,19 @@ def meta_counts(kind: str, config: dict[str, Any]) -> tuple[int, list[int]]:
     base = getattr(model, "model", model.base_model)
     blocks = base.h if hasattr(base, "h") else base.layers
     count = [sum(p.numel() for p in block.parameters()) for block in blocks]
-    return sum(p.numel() for p in model.parameters()), count
+    total, idle = sum(p.numel() for p in model.parameters()), 0
+    for name, experts in model.named_parameters():
+        if ".experts." in name:  # all experts of a block are one tensor
+            idle += experts.numel() // experts.shape[0] * (experts.shape[0] - model.config.num_experts_per_tok)
+    return total, total - idle, count
 
 
 @pytest.mark.parametrize(("kind", "config"), CASES)
 def test_parameters_equal_transformers(kind: str, config: dict[str, Any]) -> None:
     model = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
-    total, blocks = meta_counts(kind, config)
+    total, active, blocks = meta_counts(kind, config)
     assert [layer.parameters for layer in model.layers[1:-1]] == blocks
-    assert model.parameters == total
+    assert (model.parameters, model.active_parameters) == (total, active)
 
 
 WINDOWS: list[tuple[str, dict[str, Any]]] = [

@@ -254,7 +254,7 @@ def _mixed(
 ) -> Model:
     """Qwen's mixtures: ``mlp_only_layers`` and ``decoder_sparse_step`` say which blocks are dense.
 
-    ``default_shared``: width of the gated expert that all tokens share where the file does not say; None: there is none.
+    ``default_shared``: width of the gated expert that all tokens share where the file is silent; None: none.
     """
     experts = _experts(table, "moe_intermediate_size", default_per_token=default_per_token)
     if default_shared is not None:

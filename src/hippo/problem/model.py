@@ -23,7 +23,7 @@ class LayerKind(str, Enum):
 class Attention:
     """Self-attention of one block. ``latent`` is None except for multi-head latent attention (DeepSeek).
 
-    With ``linear`` it is linear attention: ``heads`` and ``head_dim`` are those of its values, ``kv_heads`` of its keys.
+    With ``linear`` it is linear attention: ``heads`` and ``head_dim`` are of its values, ``kv_heads`` of its keys.
     """
 
     heads: int

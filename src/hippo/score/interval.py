@@ -9,7 +9,8 @@ sizes are measured in units of an expected size, ``a + sum b[k] share[k]`` with 
 names, fitted to rows of other sources (section 5.2 there). Over several places an error of the links is added, as if
 independent: NCCL's rows are whole steps, or pipelines whose computing was measured, to which one place's errors are
 added; for hippo's executor and torch the links are emulated, as nobody trained there on GPUs. Mixtures of experts,
-linear attention, GPUs that nobody measured and layers that the user measured have no family, and what no runtime does has no interval.
+linear attention, GPUs that nobody measured and layers that the user measured have no family, and what no runtime does
+has no interval.
 """
 
 from __future__ import annotations
