@@ -12,7 +12,7 @@ from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_re
 from hippo.cost.kernels import WIDE, Kernels
 from hippo.cost.memory import DELTA_CHUNK, rank_parameters, state_shards
 from hippo.cost.stage import Layout
-from hippo.problem.model import Attention, FeedForward, Layer, LayerKind
+from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, LinearAttention
 from hippo.problem.workload import Software
 
 Product = tuple[float, float, float, float]  # rows m, columns n, inner dimension k, how many
@@ -224,13 +224,27 @@ def core_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]:
         return forward, 2 * forward
     flops, tuned = attention_flops(layer, setting), setting.software.attention == "tuned"
     forward, backward = kernels.fused_attention_s(flops, tuned), kernels.fused_attention_s(2.5 * flops, tuned)
-    if layout.cp == 1 or att.linear is not None:  # plans that split the sequence of linear attention are refused
+    if att.linear is not None:  # plans that split its sequence are refused
+        moved = kernels.memory_s(setting.tokens * att.heads / layout.tp * _delta_rule_bytes(att, att.linear))
+        return max(forward, moved), max(backward, 2.5 * moved)
+    if layout.cp == 1:
         return forward, backward
     # Ring attention: keys and values travel while the previous block is worked on; what is longer counts.
     group = CollectiveGroup(layout.cp, layout.tp)
     exchanged = 2.0 * 2 * att.kv_heads * att.head_dim / layout.tp * setting.tokens * layout.cp
     ring = all_gather_s(exchanged, group, setting.fabric, kernels.calibration)
     return max(forward, ring), max(backward, 2 * ring)
+
+
+def _delta_rule_bytes(att: Attention, linear: LinearAttention) -> float:
+    """Bytes per token and value head that the chunked kernels of the gated delta rule move (16 bit), forward.
+
+    Kernels of flash-linear-attention, each reading its inputs from memory: products of keys (key in, square out), its
+    inverse (square in and out), what keys and values become by it (key, value, square in, key, value out), states (two
+    keys, a value in, a value and a state a chunk out), results (query, key, value, state in, value out).
+    """
+    key, value = linear.key_head_dim, att.head_dim
+    return 2.0 * (7 * key + 6 * value + 4 * DELTA_CHUNK + 2 * key * value / DELTA_CHUNK)
 
 
 def elementwise_bytes(layer: Layer, setting: LayerSetting) -> float:
