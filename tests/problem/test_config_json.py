@@ -319,6 +319,27 @@ PUBLISHED: list[tuple[str, float, float, dict[str, Any]]] = [
         | {"n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 1}
         | {"attention_bias": True},
     ),
+    (  # hf:google/gemma-2-9b, its safetensors index
+        "gemma2",
+        9_241_705_984,
+        0,
+        {"vocab_size": 256000, "hidden_size": 3584, "num_hidden_layers": 42, "num_attention_heads": 16}
+        | {"num_key_value_heads": 8, "head_dim": 256, "intermediate_size": 14336, "sliding_window": 4096},
+    ),
+    (  # hf:google/gemma-3-1b-pt, its safetensors index
+        "gemma3_text",
+        999_885_952,
+        0,
+        {"vocab_size": 262144, "hidden_size": 1152, "num_hidden_layers": 26, "num_attention_heads": 4}
+        | {"num_key_value_heads": 1, "head_dim": 256, "intermediate_size": 6912, "sliding_window": 512},
+    ),
+    (  # hf:allenai/OLMo-2-1124-7B, its safetensors index
+        "olmo2",
+        7_298_617_344,
+        0,
+        {"vocab_size": 100352, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+        | {"num_key_value_heads": 32, "intermediate_size": 11008},
+    ),
 ]
 
 
@@ -328,3 +349,26 @@ def test_parameters_are_those_that_makers_publish(
 ) -> None:
     found = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
     assert abs(found.parameters - parameters) <= within
+
+
+# All parameters and those that a token passes through, as transformers builds the published sizes above.
+BUILT = {
+    "mistral": (7_241_732_096, 7_241_732_096),
+    "phi3": (3_821_079_552, 3_821_079_552),
+    "kimi_k2": (1_026_408_209_408, 32_861_477_888),
+    "deepseek_v2": (235_741_434_880, 21_375_800_320),
+    "glm4_moe": (106_852_245_504, 13_424_123_904),
+    "gemma2": (9_241_705_984, 9_241_705_984),
+    "gemma3_text": (999_885_952, 999_885_952),
+    "olmo2": (7_298_617_344, 7_298_617_344),
+}
+
+
+@pytest.mark.parametrize(("kind", "config"), [(kind, config) for kind, _, _, config in PUBLISHED])
+def test_published_sizes_equal_transformers(kind: str, config: dict[str, Any]) -> None:
+    known = "deepseek_v3" if kind == "kimi_k2" else kind
+    found = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
+    pad = {"pad_token_id": 0} if kind == "phi3" else {}
+    total, active, blocks = meta_counts(known, {**config, **pad})
+    assert (found.parameters, found.active_parameters) == (total, active) == BUILT[kind]
+    assert [layer.parameters for layer in found.layers[1:-1]] == blocks
