@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -72,7 +72,10 @@ class InputError(HippoError, ValueError):
 
 
 class UnknownNameError(InputError):
-    """A name that its table does not hold; the message lists close and known names."""
+    """A name that its table does not hold; the message lists close and known names.
+
+    ``close``: the close ones, where more than spelling tells (None: by spelling).
+    """
 
     def __init__(
         self,
@@ -84,9 +87,10 @@ class UnknownNameError(InputError):
         key: str | None = None,
         value: object = None,
         other: str = "",
+        close: Sequence[str] | None = None,
     ):
         names = sorted(known)
-        close = get_close_matches(name, names, n=3)
+        close = get_close_matches(name, names, n=3) if close is None else close
         hint = f"did you mean {' or '.join(repr(match) for match in close)}? " if close else ""
         super().__init__(
             f"unknown {kind} '{name}'",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +30,7 @@ from hippo.cost.layers import (
 from hippo.cost.stage import Layout
 from hippo.problem.catalogue.models import model
 from hippo.problem.gpus import gpu
-from hippo.problem.model import Layer, with_next_tokens
+from hippo.problem.model import Attention, Layer, LinearAttention, with_next_tokens
 from hippo.problem.workload import Software
 
 from .worlds import FABRIC, PERFECT, exact, gpt, mixture
@@ -229,6 +230,82 @@ def test_latent_attention_has_all_its_products():
     per_token = sum(m * n * k * c for m, n, k, c in products) / 4096
     norms = 2 * 7168 + 1536 + 512 + 256  # two norms, the latents' norms, the router's bias
     assert per_token == pytest.approx(block.active_parameters - norms, rel=1e-4)
+
+
+NEW = ("gpt-oss-20b", "llama-4-maverick-17b-128e", "qwen1.5-moe-a2.7b", "qwen3-next-80b-a3b")
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_products_are_those_of_the_weights_that_a_token_passes_through(name: str):
+    """All but biases, norms, sinks and the convolution: less than a half of a per cent."""
+    for block in model(name).distinct_layers[1:-1]:
+        here = setting(seq=4096, micro_batch=1)
+        products = matrices(block, here) + expert_matrices(block, here)
+        per_token = sum(m * n * k * c for m, n, k, c in products) / 4096
+        assert per_token == pytest.approx(block.active_parameters, rel=5e-3)
+
+
+@given(seq=st.integers(1, 300), window=st.integers(1, 300), chunked=st.booleans())
+def test_a_window_leaves_the_pairs_that_transformers_masks_leave(seq: int, window: int, chunked: bool):
+    """Half a token aside: the causal square is counted as half of a square without its diagonal."""
+    from transformers.masking_utils import chunked_overlay, sliding_window_overlay
+
+    allowed = chunked_overlay(window, np.zeros(1, dtype=int)) if chunked else sliding_window_overlay(window)
+    query, key = np.arange(seq)[:, None], np.arange(seq)[None, :]
+    seen = (np.asarray(allowed(0, 0, query, key)) & (key <= query)).sum() / seq
+    found = Attention(1, 1, 8, window=window, chunked=chunked)
+    assert 0.0 <= seen - found.seen(seq) <= 0.5 + 1e-9
+    assert found.within(seq).seen(seq) == found.seen(seq)
+
+
+def test_a_window_spares_the_core_and_an_unfused_one_spares_nothing():
+    """Of 8192 tokens a window of 1024 leaves 1024 - 64 in place of 4096."""
+    assert BLOCK.attention is not None
+    narrow = replace(BLOCK, attention=replace(BLOCK.attention, window=1024))
+    wide, less = (attention_flops(layer, setting(seq=8192)) for layer in (BLOCK, narrow))
+    assert less == pytest.approx(wide * 960 / 4096)
+    assert seconds(narrow, setting(seq=8192)) < seconds(BLOCK, setting(seq=8192))
+    old = setting(seq=8192, software=MEGATRON_2021)
+    assert seconds(narrow, old) == seconds(BLOCK, old)
+
+
+@pytest.mark.parametrize("seq", [64, 256])
+def test_the_gated_delta_rule_has_the_products_that_transformers_does(seq: int):
+    """Its triangular systems, which torch's counter does not see, are C (key + value) more a token and head."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers.models.qwen3_next import modeling_qwen3_next as judge
+
+    heads, key, value = 6, 32, 48
+    wide, tall = torch.randn(2, seq, heads, key), torch.randn(2, seq, heads, value)
+    decay, step = -torch.rand(2, seq, heads), torch.rand(2, seq, heads)
+    with FlopCounterMode(display=False) as counter:
+        judge.torch_chunk_gated_delta_rule(wide, wide, tall, decay, step)
+    attention = Attention(heads, heads, value, linear=LinearAttention(key, conv=4))
+    block = replace(BLOCK, attention=attention)
+    found = attention_flops(block, setting(seq=seq))
+    assert found == counter.get_total_flops() + 2 * seq * heads * 64 * (key + value)
+
+
+def test_linear_attention_grows_with_the_tokens_alone():
+    """A full block's core grows with the square; at heads of 128 the rule does 10 x 128^2 a token and value head.
+
+    Megatron-LM counts 8 x 128^2 for its form without chunks.
+    """
+    linear, full = model("qwen3-next-80b-a3b").layers[1], model("qwen3-next-80b-a3b").layers[4]
+    short, long = setting(seq=4096, micro_batch=1), setting(seq=65536, micro_batch=1)
+    assert attention_flops(linear, long) == 16 * attention_flops(linear, short) == 65536 * 32 * 10 * 128**2
+    assert attention_flops(full, long) == 256 * attention_flops(full, short)
+    assert seconds(linear, long) < seconds(full, long)
+    assert seconds(linear, setting(tp=2, seq=65536, micro_batch=1)) < seconds(linear, long)
+
+
+def test_the_delta_rule_waits_for_memory():
+    """4864 bytes against 163,840 FLOP a token and head: an A100 moves 2.039 TB/s and computes 312 TFLOP/s."""
+    forward, backward = core_seconds(model("qwen3-next-80b-a3b").layers[1], setting(seq=4096, micro_batch=1))
+    assert forward == pytest.approx(4096 * 32 * 4864 / 2.039e12)
+    assert backward == pytest.approx(2.5 * forward)
+    assert forward > 4096 * 32 * 163840 / 312e12
 
 
 def test_eight_bit_is_quicker_on_large_blocks():

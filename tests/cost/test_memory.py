@@ -117,6 +117,19 @@ def test_latent_attention_keeps_latents_when_it_may_recompute():
     assert none - selective > spared
 
 
+def test_linear_attention_keeps_what_goes_into_its_kernels():
+    """Qwen3-Next, values a token: 8192 before and 8192 behind the convolution, gates, result and gated result of 4096
+    each, 64 for each of 32 heads. A full block: 4096 queries, gates, results and gated results, keys and values of 512.
+    """
+    linear, full = model("qwen3-next-80b-a3b").layers[1], model("qwen3-next-80b-a3b").layers[4]
+    assert linear.feed_forward == full.feed_forward
+    one, other = (activation_bytes(each, layout(tp=1), 4096) for each in (linear, full))
+    assert one - other == 2 * 4096 * ((2 * 8192 + 3 * 4096 + 64 * 32) - (4 * 4096 + 2 * 512))
+    square = activation_bytes(full, layout(tp=1), 4096, attention="unfused") - other
+    assert square > 0.0
+    assert activation_bytes(linear, layout(tp=1), 4096, attention="unfused") == one
+
+
 def test_gathered_parameters_stand_whole_for_a_while():
     plain, sharded = (
         workspace_bytes((BLOCK,), layout(sharding=kind, dp=8, replicas=8), 2048) for kind in ("none", "full")

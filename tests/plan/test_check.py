@@ -191,6 +191,18 @@ def test_degrees_that_split_the_sequence() -> None:
     assert texts(short, replace(wide, sequence_parallel=False)) == []
 
 
+def test_the_state_of_linear_attention_is_not_split() -> None:
+    lone = Plan((Pipeline((Stage("zhangjiakou", (0, 50), 2, 4, devices("zhangjiakou", 0, 8)),), 4),), micro_batch=1)
+    world = load_problem(model="qwen3-next-80b-a3b", cluster="four-hubs", global_batch=16, runtime="ideal")
+    assert texts(world, lone) == []
+    halved = replace(lone.pipelines[0].stages[0], dp=2)
+    (said,) = texts(world, replace(lone, pipelines=(Pipeline((halved,), 8),), context_parallel=2))
+    assert "how linear attention hands its state on between ranks is not modelled" in said
+    wide = replace(lone.pipelines[0].stages[0], tp=32, dp=1, devices=devices("zhangjiakou", 0, 32))
+    wide_plan = replace(lone, pipelines=(Pipeline((wide,), 16),))
+    assert "tp 32 does not divide" in texts(world, wide_plan)[0]
+
+
 def texts(problem: Problem, plan: Plan) -> list[str]:
     return [str(violation) for violation in check(problem, plan)]
 

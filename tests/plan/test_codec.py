@@ -43,6 +43,17 @@ def test_a_problem_is_read_as_it_was_written(problem: Problem) -> None:
     assert problem_from_document(document, source="plan.json") == problem
 
 
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "llama-4-maverick-17b-128e", "qwen3-next-80b-a3b", "deepseek-v3"])
+def test_every_form_of_attention_is_read_as_it_was_written(model: str) -> None:
+    problem = load_problem(model=model, cluster="four-hubs")
+    document = json.loads(json_text(problem_to_document(problem)))
+    assert problem_from_document(document, source="plan.json") == problem
+    attention = document["model"]["layers"][1]["attention"]
+    attention["window"] = 0
+    with pytest.raises(InputError, match=r"layers\[1\].attention.window: is out of range"):
+        problem_from_document(document, source="plan.json")
+
+
 def test_the_document_has_the_contract_s_form() -> None:
     document = plan_to_document(*toy())
     assert document["hippo_plan"] == 1

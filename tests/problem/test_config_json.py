@@ -31,6 +31,19 @@ DEEPSEEK: dict[str, Any] = {
     "v_head_dim": 10,
     "first_k_dense_replace": 1,
 }
+NEXT: dict[str, Any] = {
+    **MOE,
+    "num_hidden_layers": 5,
+    "num_experts": 8,
+    "head_dim": 12,
+    "shared_expert_intermediate_size": 40,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 10,
+    "linear_value_head_dim": 14,
+    "linear_conv_kernel_dim": 3,
+}
+LLAMA4: dict[str, Any] = {**SMALL, "num_hidden_layers": 5, "num_key_value_heads": 4, "num_local_experts": 8}
 GPT2: dict[str, Any] = {"vocab_size": 1000, "n_embd": 64, "n_layer": 3, "n_head": 8, "n_positions": 128}
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -82,28 +95,95 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("deepseek_v3", {**DEEPSEEK, "attention_bias": True, "tie_word_embeddings": True}),
     ("deepseek_v3", {**DEEPSEEK, "first_k_dense_replace": 0}),
     ("deepseek_v3", {**DEEPSEEK, "first_k_dense_replace": 9}),
+    ("gpt_oss", {**SMALL, "num_local_experts": 8}),
+    ("gpt_oss", {**SMALL, "num_local_experts": 8, "head_dim": 12, "num_key_value_heads": 2, "sliding_window": 16}),
+    ("gpt_oss", {**SMALL, "num_experts": 8, "attention_bias": False, "tie_word_embeddings": True}),
+    ("qwen2_moe", {**MOE, "num_experts": 8, "shared_expert_intermediate_size": 40}),
+    ("qwen2_moe", {**MOE, "num_experts": 8, "qkv_bias": False, "mlp_only_layers": [1], "tie_word_embeddings": True}),
+    ("qwen2_moe", {**MOE, "num_experts": 8, "decoder_sparse_step": 2, "use_sliding_window": True}),
+    ("qwen3_next", NEXT),
+    ("qwen3_next", {**NEXT, "full_attention_interval": 2, "attention_bias": True, "tie_word_embeddings": True}),
+    ("qwen3_next", {**NEXT, "layer_types": ["linear_attention", "full_attention"] * 2 + ["linear_attention"]}),
+    ("qwen3_next", {**NEXT, "mlp_only_layers": [0], "decoder_sparse_step": 3}),
+    ("llama4_text", LLAMA4),
+    ("llama4_text", {**LLAMA4, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 200, "attention_bias": True}),
+    ("llama4_text", {**LLAMA4, "moe_layers": [0, 3], "head_dim": 12, "tie_word_embeddings": True}),
 ]
 
 
-def meta_counts(kind: str, config: dict[str, Any]) -> tuple[int, list[int]]:
-    """All parameters of the model, and those of each of its blocks, as transformers builds it."""
+def meta_counts(kind: str, config: dict[str, Any]) -> tuple[int, int, list[int]]:
+    """Parameters of the model, those that a token passes through, those of each block, as transformers builds it."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config))
-    base = model.base_model
+    base = getattr(model, "model", model.base_model)
     blocks = base.h if hasattr(base, "h") else base.layers
     count = [sum(p.numel() for p in block.parameters()) for block in blocks]
-    return sum(p.numel() for p in model.parameters()), count
+    total, idle = sum(p.numel() for p in model.parameters()), 0
+    for name, experts in model.named_parameters():
+        if ".experts." in name:  # all experts of a block are one tensor
+            idle += experts.numel() // experts.shape[0] * (experts.shape[0] - model.config.num_experts_per_tok)
+    return total, total - idle, count
 
 
 @pytest.mark.parametrize(("kind", "config"), CASES)
 def test_parameters_equal_transformers(kind: str, config: dict[str, Any]) -> None:
     model = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
-    total, blocks = meta_counts(kind, config)
+    total, active, blocks = meta_counts(kind, config)
     assert [layer.parameters for layer in model.layers[1:-1]] == blocks
-    assert model.parameters == total
+    assert (model.parameters, model.active_parameters) == (total, active)
+
+
+WINDOWS: list[tuple[str, dict[str, Any]]] = [
+    ("qwen2", {**SMALL, "num_key_value_heads": 2, "use_sliding_window": True, "max_window_layers": 1}),
+    ("qwen3", {**SMALL, "num_key_value_heads": 2, "use_sliding_window": True, "max_window_layers": 2}),
+    ("qwen3_moe", {**MOE, "num_experts": 8, "use_sliding_window": True, "sliding_window": 32}),
+    ("mixtral", {**SMALL, "num_local_experts": 4, "sliding_window": 32}),
+    ("mistral", {**SMALL, "sliding_window": None}),
+    ("phi3", {**SMALL, "pad_token_id": 0, "sliding_window": 32}),
+    ("smollm3", {**SMALL, "pad_token_id": 0, "use_sliding_window": True, "sliding_window": 8, "num_hidden_layers": 9}),
+    (
+        "smollm3",
+        {**SMALL, "pad_token_id": 0, "use_sliding_window": True, "sliding_window": 8, "no_rope_layers": [0] * 3},
+    ),
+    ("gemma3_text", {**SMALL, "num_hidden_layers": 13, "sliding_window_pattern": 4}),
+    ("gemma3_text", {**SMALL, "num_hidden_layers": 13}),
+    ("gemma2", {**SMALL, "layer_types": ["full_attention"] * 2 + ["sliding_attention"]}),
+    ("gpt_oss", {**SMALL, "num_local_experts": 8, "sliding_window": None}),
+    ("llama4_text", {**LLAMA4, "no_rope_layer_interval": 2, "attention_chunk_size": 32}),
+    ("llama4_text", {**LLAMA4, "no_rope_layers": [], "attention_chunk_size": None}),
+    ("llama4_text", {**LLAMA4, "no_rope_layers": [0, 0, 1, 1, 0]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "config"), [*CASES, *WINDOWS])
+def test_windows_of_attention_equal_transformers(kind: str, config: dict[str, Any]) -> None:
+    from transformers import AutoConfig
+
+    model = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
+    judge = AutoConfig.for_model(kind, **config)
+    found, blocks = [], model.layers[1:-1]
+    for attention in (block.attention for block in blocks):
+        assert attention is not None
+        windowed = ("chunked" if attention.chunked else "sliding") if attention.window else "full"
+        found.append("linear" if attention.linear else windowed)
+    width = judge.attention_chunk_size if kind == "llama4_text" else getattr(judge, "sliding_window", None)
+    usual = ["sliding_attention" if width else "full_attention"] * len(blocks)
+    kinds = [each.removesuffix("_attention") for each in getattr(judge, "layer_types", None) or usual]
+    expected = [each if width or each == "linear" else "full" for each in kinds]
+    assert found == expected
+    assert {block.attention.window for block in blocks if block.attention} <= {None, width or None}
+
+
+def test_the_language_model_of_a_model_of_text_and_images_is_read() -> None:
+    whole = {"model_type": "llama4", "text_config": {**LLAMA4, "model_type": "llama4_text"}, "vision_config": {}}
+    alone = model_from_config({**LLAMA4, "model_type": "llama4_text"}, source="c", name="m")
+    assert model_from_config(whole, source="c", name="m") == alone
+    gemma = {**SMALL, "num_key_value_heads": 2}
+    nested = model_from_config({"model_type": "gemma3", "text_config": gemma}, source="c", name="m")
+    assert nested == model_from_config({"model_type": "gemma3_text", **gemma}, source="c", name="m")
 
 
 def test_old_and_new_keys_give_the_same_model() -> None:
@@ -167,6 +247,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**MOE, "model_type": "qwen3_moe", "num_experts": 1}, "num_experts_per_tok: exceeds the 1 experts (got 2)"),
     ({**MOE, "model_type": "qwen3_moe", "num_experts": 8, "mlp_only_layers": ["a"]}, "must be a list of layer indices"),
     ({**GPT2, "model_type": "gpt2", "add_cross_attention": True}, "an encoder-decoder is not supported"),
+    ({"model_type": "llama4", "text_config": {"hidden_size": 64}}, "c: text_config.num_hidden_layers: is missing"),
+    ({**NEXT, "model_type": "qwen3_next", "linear_num_key_heads": 4}, "does not divide linear_num_value_heads (6)"),
+    ({**NEXT, "model_type": "qwen3_next", "layer_types": ["full_attention"]}, "holds 1 entries for 5 blocks"),
+    (
+        {**SMALL, "model_type": "gemma2", "layer_types": ["mamba", "full_attention", "full_attention"]},
+        "c: layer_types: names attention that this architecture is not known to have (got 'mamba'). To fix: write "
+        "sliding_attention or full_attention.",
+    ),
+    ({**LLAMA4, "model_type": "llama4_text", "no_rope_layers": [1, 0]}, "holds 2 entries for 5 blocks"),
+    ({**LLAMA4, "model_type": "llama4_text", "no_rope_layers": ["a"] * 5}, "must be a list of 0 and 1"),
+    ({**LLAMA4, "model_type": "llama4_text", "moe_layers": [0.5]}, "must be a list of layer indices"),
 ]
 
 
@@ -228,6 +319,27 @@ PUBLISHED: list[tuple[str, float, float, dict[str, Any]]] = [
         | {"n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 1}
         | {"attention_bias": True},
     ),
+    (  # hf:google/gemma-2-9b, its safetensors index
+        "gemma2",
+        9_241_705_984,
+        0,
+        {"vocab_size": 256000, "hidden_size": 3584, "num_hidden_layers": 42, "num_attention_heads": 16}
+        | {"num_key_value_heads": 8, "head_dim": 256, "intermediate_size": 14336, "sliding_window": 4096},
+    ),
+    (  # hf:google/gemma-3-1b-pt, its safetensors index
+        "gemma3_text",
+        999_885_952,
+        0,
+        {"vocab_size": 262144, "hidden_size": 1152, "num_hidden_layers": 26, "num_attention_heads": 4}
+        | {"num_key_value_heads": 1, "head_dim": 256, "intermediate_size": 6912, "sliding_window": 512},
+    ),
+    (  # hf:allenai/OLMo-2-1124-7B, its safetensors index
+        "olmo2",
+        7_298_617_344,
+        0,
+        {"vocab_size": 100352, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+        | {"num_key_value_heads": 32, "intermediate_size": 11008},
+    ),
 ]
 
 
@@ -237,3 +349,26 @@ def test_parameters_are_those_that_makers_publish(
 ) -> None:
     found = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
     assert abs(found.parameters - parameters) <= within
+
+
+# All parameters and those that a token passes through, as transformers builds the published sizes above.
+BUILT = {
+    "mistral": (7_241_732_096, 7_241_732_096),
+    "phi3": (3_821_079_552, 3_821_079_552),
+    "kimi_k2": (1_026_408_209_408, 32_861_477_888),
+    "deepseek_v2": (235_741_434_880, 21_375_800_320),
+    "glm4_moe": (106_852_245_504, 13_424_123_904),
+    "gemma2": (9_241_705_984, 9_241_705_984),
+    "gemma3_text": (999_885_952, 999_885_952),
+    "olmo2": (7_298_617_344, 7_298_617_344),
+}
+
+
+@pytest.mark.parametrize(("kind", "config"), [(kind, config) for kind, _, _, config in PUBLISHED])
+def test_published_sizes_equal_transformers(kind: str, config: dict[str, Any]) -> None:
+    known = "deepseek_v3" if kind == "kimi_k2" else kind
+    found = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
+    pad = {"pad_token_id": 0} if kind == "phi3" else {}
+    total, active, blocks = meta_counts(known, {**config, **pad})
+    assert (found.parameters, found.active_parameters) == (total, active) == BUILT[kind]
+    assert [layer.parameters for layer in found.layers[1:-1]] == blocks

@@ -38,6 +38,18 @@ def test_the_contract_s_defaults() -> None:
 def test_a_name_of_a_hub_is_an_unknown_model() -> None:
     with pytest.raises(InputError, match=r"did you mean 'llama-3-70b'.*or give the path of its config\.json"):
         load_model("meta-llama/Llama-3.3-70B-Instruct")
+    assert load_model("openai/gpt-oss-20b").name == "gpt-oss-20b"
+    nearest = {
+        "unsloth/gpt-oss-120b-BF16": "gpt-oss-120b",
+        "Qwen/Qwen3-235B-A22B-Instruct-2507": "qwen3-235b-a22b",
+        "Qwen/Qwen3-8B-Base": "qwen3-8b",
+        "deepseek-ai/DeepSeek-R1": "deepseek-v3",
+        "meta-llama/Llama-4-Scout-17B-16E-Instruct": "llama-4-scout-17b-16e",
+        "meta-llama/Llama-3.2-1B-Instruct": "llama-3.2-1b",
+    }
+    for name, meant in nearest.items():
+        with pytest.raises(InputError, match=rf"did you mean '{re.escape(meant)}'\? use one of"):
+            load_model(name)
 
 
 @pytest.mark.parametrize("top", [{}, {"gpu": ["H100", "A100"]}])

@@ -59,6 +59,10 @@ MODELS = [
     '{"hidden_size": 64}',
     '{"architectures": ["FalconForCausalLM"]}',
     '{"model_type": "llama4", "text_config": {"hidden_size": 64}}',
+    '{"model_type": "mistral3", "text_config": {"hidden_size": 64}}',
+    '{"model_type": "gpt_oss", "layer_types": ["full_attention"], "num_hidden_layers": 2, "num_local_experts": 8, '
+    + SIZES
+    + "}",
     '{"model_type": "llama", ' + SIZES + "}",
     '{"model_type": "llama", "num_hidden_layer": 2, ' + SIZES + "}",
     '{"model_type": "llama", "num_hidden_layers": 1000000, ' + SIZES + "}",

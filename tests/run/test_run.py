@@ -19,10 +19,11 @@ from hippo.emulate.emulation import DomainPlace as Domicile
 from hippo.emulate.emulation import Emulation
 from hippo.errors import InputError
 from hippo.plan.plan import Compression, Plan, Relay, Sync
+from hippo.problem.load import load_model
 from hippo.problem.model import Experts, gpt_model
 from hippo.run import checkpoint, fits
 from hippo.run.control import Desk
-from hippo.run.fits import check_job
+from hippo.run.fits import check_job, refuse_model
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal, read_journal
 from hippo.run.lost import RunError
@@ -253,6 +254,19 @@ def test_what_cannot_be_run_is_refused_before_anything_starts():
     for options in (RunOptions(order="no"), RunOptions(precision="no"), RunOptions(backward="no")):
         with pytest.raises(InputError, match="unknown"):
             check_job(replace(asked, options=options), source="plan.json")
+
+
+def test_parts_of_blocks_that_cannot_be_run_are_named():
+    sizes = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 64, "num_key_value_heads": 4, "head_dim": 8, "sliding_window": SEQ}
+    words = {"gemma2": "norms behind attention", "olmo2": "norms over all heads", "gpt_oss": "mixtures of experts"}
+    for kind, part in words.items():
+        with pytest.raises(InputError, match=f"{part}.* are planned and simulated, not run"):
+            refuse_model(load_model({"model_type": kind, "num_local_experts": 4, **sizes}), seq=SEQ)
+    mistral = load_model({"model_type": "mistral", **sizes})
+    refuse_model(mistral, seq=SEQ)
+    with pytest.raises(InputError, match=f"windows of attention below the {SEQ + 1} tokens of a sequence"):
+        refuse_model(mistral, seq=SEQ + 1)
 
 
 def test_more_tokens_than_learned_positions_are_refused():

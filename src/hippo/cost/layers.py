@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s, token_exchange_s
 from hippo.cost.kernels import WIDE, Kernels
-from hippo.cost.memory import rank_parameters, state_shards
+from hippo.cost.memory import DELTA_CHUNK, rank_parameters, state_shards
 from hippo.cost.stage import Layout
-from hippo.problem.model import FeedForward, Layer, LayerKind
+from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, LinearAttention
 from hippo.problem.workload import Software
 
 Product = tuple[float, float, float, float]  # rows m, columns n, inner dimension k, how many
@@ -157,9 +157,18 @@ def _attention_matrices(layer: Layer, tokens: float, tp: int) -> list[Product]:
     att, h = layer.attention, layer.hidden
     if att is None:
         return []
+    if att.linear is not None:
+        keys, values = att.kv_heads * att.linear.key_head_dim, att.heads * att.head_dim
+        steps = 2 * att.heads  # of the delta rule and of the decay
+        return [
+            (tokens, 2 * (keys + values) / tp, h, 1),
+            (tokens, steps / tp, h, 1),
+            (tokens, h, values / tp, 1),
+        ]
     if att.latent is None:
         queries, keys = att.heads * att.head_dim, max(att.kv_heads, tp) * att.head_dim
-        return [(tokens, (queries + 2 * keys) / tp, h, 1), (tokens, h, queries / tp, 1)]
+        inner = queries * (2 if att.output_gate else 1) + 2 * keys
+        return [(tokens, inner / tp, h, 1), (tokens, h, queries / tp, 1)]
     lat = att.latent
     q_dim = lat.qk_nope_head_dim + lat.qk_rope_head_dim
     rank = lat.q_lora_rank or h
@@ -182,7 +191,8 @@ def _feed_forward_matrices(layer: Layer, setting: LayerSetting) -> list[Product]
         return [(tokens, wide * ff.width / tp, h, 1), (tokens, h, ff.width / tp, 1)]
     shared = ff.experts.all_shared_width
     router: Product = (tokens, ff.experts.count, h, 1)
-    return [router] + ([(tokens, wide * shared / tp, h, 1), (tokens, h, shared / tp, 1)] if shared else [])
+    gate: list[Product] = [(tokens, 1, h, 1)] * ff.experts.shared_gate
+    return [router, *gate] + ([(tokens, wide * shared / tp, h, 1), (tokens, h, shared / tp, 1)] if shared else [])
 
 
 def expert_matrices(layer: Layer, setting: LayerSetting) -> list[Product]:
@@ -205,14 +215,23 @@ def permutation_bytes(layer: Layer, setting: LayerSetting) -> float:
 
 
 def attention_flops(layer: Layer, setting: LayerSetting) -> float:
-    """FLOP of the causal attention core of one rank, forward: half of the full square."""
+    """FLOP of the causal attention core of one rank, forward: half of the full square, less under a window.
+
+    Of the gated delta rule: its products on chunks of tokens (Yang et al. 2024, arXiv 2412.06464, section 3.3; as the
+    reference in ``transformers`` does them). By chunk, whole squares: keys with keys and with queries, two triangular
+    systems, the chunk's values; by token: the state is read for keys and for queries and written.
+    """
     att = layer.attention
     if att is None:
         return 0.0
+    if att.linear is not None:
+        key, value, chunk = att.linear.key_head_dim, att.head_dim, min(DELTA_CHUNK, setting.seq)
+        each = 6 * key * value + chunk * (5 * key + 3 * value)
+        return setting.tokens * att.heads * each / setting.layout.tp
     dims = 2 * att.head_dim
     if att.latent is not None:
         dims = att.latent.qk_nope_head_dim + att.latent.qk_rope_head_dim + att.latent.v_head_dim
-    return setting.tokens * setting.seq * att.heads * dims / setting.layout.tp
+    return setting.tokens * 2 * att.seen(setting.seq) * att.heads * dims / setting.layout.tp
 
 
 def core_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]:
@@ -220,12 +239,15 @@ def core_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]:
     att, kernels, layout = layer.attention, setting.kernels, setting.layout
     if att is None:
         return 0.0, 0.0
-    if setting.unfused:
+    if setting.unfused and att.linear is None:  # it computes the whole square, whatever a window leaves of it
         heads = layout.micro_batch * att.heads / layout.tp
         forward = kernels.unfused_attention_s(heads, setting.seq / layout.cp, setting.seq, att.head_dim)
         return forward, 2 * forward
     flops, tuned = attention_flops(layer, setting), setting.software.attention == "tuned"
     forward, backward = kernels.fused_attention_s(flops, tuned), kernels.fused_attention_s(2.5 * flops, tuned)
+    if att.linear is not None:  # plans that split its sequence are refused
+        moved = kernels.memory_s(setting.tokens * att.heads / layout.tp * _delta_rule_bytes(att, att.linear))
+        return max(forward, moved), max(backward, 2.5 * moved)
     if layout.cp == 1:
         return forward, backward
     # Ring attention: keys and values travel while the previous block is worked on; what is longer counts.
@@ -235,6 +257,17 @@ def core_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]:
     return max(forward, ring), max(backward, 2 * ring)
 
 
+def _delta_rule_bytes(att: Attention, linear: LinearAttention) -> float:
+    """Bytes per token and value head that the chunked kernels of the gated delta rule move (16 bit), forward.
+
+    Kernels of flash-linear-attention, each reading its inputs from memory: products of keys (key in, square out), its
+    inverse (square in and out), what keys and values become by it (key, value, square in, key, value out), states (two
+    keys, a value in, a value and a state a chunk out), results (query, key, value, state in, value out).
+    """
+    key, value = linear.key_head_dim, att.head_dim
+    return 2.0 * (7 * key + 6 * value + 4 * DELTA_CHUNK + 2 * key * value / DELTA_CHUNK)
+
+
 def elementwise_bytes(layer: Layer, setting: LayerSetting) -> float:
     """Bytes that elementwise kernels of the forward pass move on one rank (16-bit activations)."""
     h, tp = layer.hidden, setting.layout.tp
@@ -242,10 +275,20 @@ def elementwise_bytes(layer: Layer, setting: LayerSetting) -> float:
         return 4.0 * setting.norm_tokens * h
     if layer.kind is LayerKind.HEAD:
         return 4.0 * setting.norm_tokens * h + 12.0 * setting.tokens * layer.vocab / tp
-    norms = 2 * 4.0 + 2 * 7.0  # two norms (read, write), two bias-dropout-adds (two reads, a write, a mask)
-    heads = 0 if layer.attention is None else layer.attention.heads * layer.attention.head_dim
-    inner = 8.0 * heads / tp  # rotary or bias on queries and keys, transposes
+    norms = layer.norms * 4.0 + 2 * 7.0  # norms (read, write), two bias-dropout-adds (two reads, a write, a mask)
+    inner = 0.0 if layer.attention is None else _attention_traffic(layer.attention) / tp
     return setting.norm_tokens * h * norms + setting.tokens * (inner + _activation_width(layer.feed_forward) / tp)
+
+
+def _attention_traffic(att: Attention) -> float:
+    """Bytes per token that elementwise kernels move beside the attention core."""
+    wide = att.heads * att.head_dim
+    if (
+        att.linear is not None
+    ):  # the convolution (read, write); the norm behind the core and its gate (two reads, write)
+        return 4.0 * (2 * att.kv_heads * att.linear.key_head_dim + wide) + 6.0 * wide
+    # Rotary or bias on queries and keys, transposes; a gate is applied to what the core gives (two reads, a write).
+    return (8.0 + 6.0 * att.output_gate) * wide
 
 
 def accumulation_bytes(layer: Layer, setting: LayerSetting) -> float:

@@ -7,6 +7,9 @@ from hippo.cost.stage import Layout
 from hippo.problem.model import Attention, Layer, LayerKind
 from hippo.problem.workload import Workload
 
+DELTA_CHUNK = 64
+"""Tokens that kernels of the gated delta rule take at a time (flash-linear-attention)."""
+
 WEIGHT_BYTES = {"fp32": 4.0}
 
 
@@ -77,11 +80,17 @@ def _attention_width(att: Attention, results: bool) -> float:
     """Values per token that attention keeps: queries, keys, values and the result.
 
     Multi-head latent attention without ``results`` keeps the latent vectors and computes the rest again from them
-    (DeepSeek-V3, section 3.2.3).
+    (DeepSeek-V3, section 3.2.3). Output gates are kept, and what they give. Linear attention keeps queries, keys and
+    values before and behind the convolution, the gates, the result, what norm and gates give, and of each chunk the
+    square that solves it; states are computed again (flash-linear-attention).
     """
-    lat = att.latent
+    lat, linear = att.latent, att.linear
+    if linear is not None:
+        keys, values = att.kv_heads * linear.key_head_dim, att.heads * att.head_dim
+        return 2.0 * (2 * keys + values) + (3.0 if results else 2.0) * values + DELTA_CHUNK * att.heads
     if lat is None:
-        return 2.0 * att.heads * att.head_dim + 2.0 * att.kv_heads * att.head_dim
+        gates = 2.0 * att.output_gate
+        return (2.0 + gates) * att.heads * att.head_dim + 2.0 * att.kv_heads * att.head_dim
     latents = (lat.q_lora_rank or 0) + lat.kv_lora_rank + lat.qk_rope_head_dim
     wide = att.heads * (2 * (lat.qk_nope_head_dim + lat.qk_rope_head_dim) + lat.v_head_dim)
     return latents + att.heads * lat.v_head_dim + (wide if results else 0.0)
@@ -89,7 +98,7 @@ def _attention_width(att: Attention, results: bool) -> float:
 
 def _square_bytes(layer: Layer, layout: Layout, seq: int) -> float:
     """What grows with the square of the sequence: softmax, its dropout and the mask of the unfused core (5 a s^2 b)."""
-    heads = layer.attention.heads if layer.attention else 0
+    heads = layer.attention.heads if layer.attention and layer.attention.linear is None else 0
     return (2 * _wide(layout) + 1) * _tokens(layout, seq) * seq * heads / layout.tp
 
 

@@ -34,17 +34,28 @@ ROUTER = (
 )
 
 
-def unsaid_of_model(model: Model) -> list[str]:
-    """What Megatron-LM's flags cannot say of the model, in sentences without a full stop."""
+def unsaid_of_model(model: Model, seq: int) -> list[str]:
+    """What Megatron-LM's flags cannot say of the model on sequences of ``seq``, in sentences without a full stop."""
     found = []
     first, blocks = model.layers[0], [layer for layer in model.distinct_layers if layer.kind is LayerKind.BLOCK]
     if first.embedding_norm:
         found.append(f"Megatron-LM has no norm behind the embedding ({model.name})")
-    if len({layer.attention for layer in blocks}) > 1:
+    if len({layer.attention.within(seq) for layer in blocks if layer.attention is not None}) > 1:
         found.append("Megatron-LM has one kind of attention for all blocks")
-    for attention, feed_forward in ((layer.attention, layer.feed_forward) for layer in blocks):
+    for layer in blocks:
+        attention, feed_forward = layer.attention, layer.feed_forward
         assert attention is not None
         assert feed_forward is not None
+        forms = (
+            (attention.linear is not None, "linear attention"),
+            (attention.within(seq).window is not None, f"windows of attention below the {seq} tokens of a sequence"),
+            (attention.sinks, "sinks of attention"),
+            (attention.output_gate, "gates of attention"),
+            (attention.wide_qk_norm, "norms over all heads together"),
+            (layer.norms != 2, "norms behind attention and feed-forward network"),
+            (feed_forward.experts is not None and feed_forward.experts.shared_gate, "a gate of the shared expert"),
+        )
+        found += [f"No flag is written here for {form} ({model.name})" for unsaid, form in forms if unsaid]
         if attention.out_bias != feed_forward.bias:
             found.append(
                 "Megatron-LM has biases on both the attention's output and the feed-forward network, or neither"
@@ -192,7 +203,7 @@ def _order_note(problem: Problem, plan: Plan) -> str:
 
 def unsaid(problem: Problem, plan: Plan) -> list[str]:
     """What flags cannot say of the model, the precision and the expert parallelism."""
-    found = unsaid_of_model(problem.model)
+    found = unsaid_of_model(problem.model, problem.workload.seq)
     if plan.precision not in PRECISIONS:
         found.append(f"Megatron-LM has no flag here for precision {plan.precision}")
     first = plan.pipelines[0].stages[0]

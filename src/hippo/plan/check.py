@@ -203,6 +203,9 @@ def _splits(problem: Problem, plan: Plan) -> Iterator[Violation]:
     cp, seq = plan.context_parallel, problem.workload.seq
     if seq % cp:
         yield Violation("context parallel", "context_parallel", f"{cp} does not divide the sequence of {seq} tokens")
+    if cp > 1 and problem.model.has_linear_attention:
+        message = f"{cp}, but how linear attention hands its state on between ranks is not modelled: take 1"
+        yield Violation("context parallel", "context_parallel", message)
     widest = max(stage.tp for _, _, stage in _stages(plan))
     if plan.sequence_parallel and widest > 1 and seq % (cp * widest):
         message = f"tp {widest} x cp {cp} does not divide the sequence of {seq} tokens"

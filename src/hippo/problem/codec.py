@@ -19,7 +19,16 @@ from hippo.problem.catalogue.clusters import CLUSTERS
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster_yaml import PRECISIONS, cluster_from_document, cluster_to_document
 from hippo.problem.config_json import MAX_BLOCKS
-from hippo.problem.model import Attention, Experts, FeedForward, LatentAttention, Layer, LayerKind, Model
+from hippo.problem.model import (
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    LayerKind,
+    LinearAttention,
+    Model,
+)
 from hippo.problem.objective import OBJECTIVES, Objective
 from hippo.problem.outer_step import OuterStep
 from hippo.problem.problem import Problem
@@ -171,10 +180,13 @@ def _layer(row: Table) -> Layer:
 def _attention(row: Table) -> Attention:
     inner = _open(row, "attention", Attention)
     latent = _record(_open(inner, "latent", LatentAttention), LatentAttention) if inner.has("latent") else None
+    linear = _record(_open(inner, "linear", LinearAttention), LinearAttention) if inner.has("linear") else None
     heads, groups = inner.integer("heads", most=1 << 20), inner.integer("kv_heads", most=1 << 20)
     if heads % groups:
         inner.refuse("kv_heads", f"does not divide heads ({heads})", f"write a divisor of {heads}")
-    return _record(inner, Attention, latent=latent)
+    if inner.has("window"):
+        inner.integer("window")
+    return _record(inner, Attention, latent=latent, linear=linear)
 
 
 def _feed_forward(row: Table) -> FeedForward:

@@ -1,10 +1,10 @@
 """Models from a Hugging Face ``config.json``.
 
 ``model_type`` says which architecture, or else ``architectures``: gpt2, the llama family (llama, mistral, ministral,
-phi3, granite, smollm3), gemma 1 to 3 (text), olmo2, qwen2, qwen3, mixtral, qwen3_moe, glm4_moe, deepseek_v2,
-deepseek_v3 and kimi_k2, which is deepseek_v3 under another name. Windows of attention are passed over: it is costed
-over the whole sequence. Old and new spellings of a key are both read. Sizes must be there; everything else defaults to
-what the configuration class of ``transformers`` 5.23 does. Parameter counts equal those of ``transformers`` exactly
+phi3, granite, smollm3), llama4 (text), gemma 1 to 3 (text), olmo2, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe,
+qwen3_next, gpt_oss, glm4_moe, deepseek_v2, deepseek_v3 and kimi_k2, which is deepseek_v3 under another name. Old and
+new spellings of a key are both read. Sizes must be there; everything else defaults to what the configuration class of
+``transformers`` 5.24 does, windows of attention as well. Parameter counts equal those of ``transformers`` exactly
 (``tests/problem/test_config_json.py`` asks it on the meta device); multi-token prediction modules, which it does not
 build either, are left out.
 """
@@ -18,7 +18,16 @@ from types import MappingProxyType
 from typing import Any
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.problem.model import Attention, Experts, FeedForward, LatentAttention, Layer, LayerKind, Model
+from hippo.problem.model import (
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    LayerKind,
+    LinearAttention,
+    Model,
+)
 from hippo.problem.table import Table, open_table
 
 MAX_BLOCKS = 2048
@@ -38,8 +47,19 @@ _KEYS = (
     *("max_position_embeddings", "n_positions", "n_ctx", "num_experts", "num_local_experts", "n_routed_experts"),
     *("num_experts_per_tok", "n_shared_experts", "mlp_only_layers", "decoder_sparse_step", "first_k_dense_replace"),
     *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "use_qk_norm"),
+    *("sliding_window", "use_sliding_window", "max_window_layers", "layer_types"),
+    *("sliding_window_pattern", "_sliding_window_pattern"),
+    *("no_rope_layers", "no_rope_layer_interval", "attention_chunk_size", "moe_layers", "interleave_moe_layer_step"),
+    *("intermediate_size_mlp", "shared_expert_intermediate_size", "qkv_bias", "full_attention_interval"),
+    *("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"),
+    *("linear_conv_kernel_dim",),
 )
 """Keys that some architecture reads."""
+
+_TEXT_PART: Mapping[str, str] = MappingProxyType({"llama4": "llama4_text", "gemma3": "gemma3_text"})
+"""Models of text and images whose language model is read from ``text_config``: what sees images is left out."""
+
+_SLIDING, _CHUNKED, _LINEAR, _FULL = "sliding_attention", "chunked_attention", "linear_attention", "full_attention"
 
 _MISSING = object()
 
@@ -53,6 +73,9 @@ def model_from_config(document: object, *, source: str, name: str) -> Model:
         An unknown architecture, a nested (multimodal) configuration, a missing, misspelt or impossible size.
     """
     table = open_table(document, source=source)
+    if table.values.get("model_type") in _TEXT_PART and table.has("text_config"):
+        inner = table.table("text_config", known=None)
+        table = replace(inner, values={"model_type": _TEXT_PART[table.text("model_type")], **inner.values})
     read = _READERS[_architecture(table)]
     table.refuse_misspelt(_KEYS)  # other keys are passed over, as there are hundreds
     return read(table, name)
@@ -103,64 +126,164 @@ def _gpt2(table: Table, name: str) -> Model:
 
 def _llama(table: Table, name: str, *, kv_heads: int | None = None, max_seq: int = 2048, tied: bool = False) -> Model:
     """Llama 1 to 3 (arXiv 2302.13971, 2407.21783), and those alike; keywords: their defaults for absent keys."""
+    return _dense(table, name, _llama_attention(table, kv_heads), _llama_network(table), max_seq=max_seq, tied=tied)
+
+
+def _llama_attention(table: Table, kv_heads: int | None) -> Attention:
     bias = table.flag("attention_bias", default=False)
-    mlp_bias = table.flag("mlp_bias", default=False)
-    attention = _attention(table, qkv_bias=bias, out_bias=bias, kv_heads=kv_heads)
-    return _dense(table, name, attention, _feed_forward(table, bias=mlp_bias), max_seq=max_seq, tied=tied)
+    return _attention(table, qkv_bias=bias, out_bias=bias, kv_heads=kv_heads)
 
 
-def _mistral(table: Table, name: str, *, kv_heads: int | None = None, max_seq: int = 4096) -> Model:
+def _llama_network(table: Table) -> FeedForward:
+    return _feed_forward(table, bias=table.flag("mlp_bias", default=False))
+
+
+def _smollm3(table: Table, name: str) -> Model:
+    """SmolLM3: as Llama; where windows are used, blocks without rotary positions have one."""
+    window = _window(table) if table.flag("use_sliding_window", default=False) else None
+    rotary = _rotary_blocks(table)
+    attentions = _windowed(table, _llama_attention(table, 4), window, lambda block: not rotary[block])
+    return _dense(table, name, attentions, _llama_network(table), max_seq=32768, tied=True)
+
+
+def _llama4(table: Table, name: str) -> Model:
+    """Llama 4 (Meta 2025), text alone: chunks of attention where positions are rotary; an expert that all share.
+
+    The norms of its queries and keys have no weights.
+    """
+    bias, rotary = table.flag("attention_bias", default=False), _rotary_blocks(table)
+    attention = _attention(table, qkv_bias=bias, out_bias=bias, kv_heads=8, head_dim=128)
+    chunk = _window(table, "attention_chunk_size", default=8192)
+    attentions = _windowed(table, attention, chunk, lambda block: rotary[block], kind=_CHUNKED)
+    experts = replace(_experts(table, "intermediate_size", default_per_token=1), shared=1)
+    sparse = FeedForward(experts.width, gated=True, experts=experts)
+    step = table.integer("interleave_moe_layer_step", default=1, most=MAX_BLOCKS)
+    listed = table.values.get("moe_layers") is not None
+    mixed = _indices(table, "moe_layers") if listed else range(step - 1, len(attentions), step)
+    dense = sparse
+    if not set(range(len(attentions))) <= set(mixed):
+        dense = FeedForward(_size(table, "intermediate_size_mlp", default=16384, most=MAX_WIDTH), gated=True)
+    networks = [sparse if block in mixed else dense for block in range(len(attentions))]
+    return _blocks(table, name, attentions, networks, max_seq=131072)
+
+
+def _gpt_oss(table: Table, name: str) -> Model:
+    """gpt-oss (arXiv 2508.10925): windows in every second block, sinks, biases in attention, router and experts."""
+    bias = table.flag("attention_bias", default=True)
+    attention = replace(_attention(table, qkv_bias=bias, out_bias=bias, kv_heads=8, head_dim=64), sinks=True)
+    window, experts = _window(table, default=128), _experts(table, "intermediate_size", default_per_token=4)
+    experts = replace(experts, router_bias=experts.count)
+    network = FeedForward(experts.width, gated=True, bias=True, experts=experts)
+    attentions = _windowed(table, attention, window, lambda block: block % 2 == 0)
+    return _dense(table, name, attentions, network, max_seq=131072)
+
+
+def _mistral(
+    table: Table, name: str, *, kv_heads: int | None = None, max_seq: int = 4096, window: int | None = None
+) -> Model:
     """Mistral (arXiv 2310.06825), Ministral and Phi-3 (arXiv 2404.14219): without biases, whatever the file says."""
-    return _dense(table, name, _attention(table, kv_heads=kv_heads), _feed_forward(table), max_seq=max_seq)
+    attentions = _windowed(table, _attention(table, kv_heads=kv_heads), _window(table, default=window))
+    return _dense(table, name, attentions, _feed_forward(table), max_seq=max_seq)
 
 
 def _qwen2(table: Table, name: str) -> Model:
     """Qwen2 and Qwen2.5 (arXiv 2407.10671): biases on queries, keys and values only."""
     attention = _attention(table, qkv_bias=True, kv_heads=32)
-    return _dense(table, name, attention, _feed_forward(table), max_seq=32768)
+    return _dense(table, name, _late_windows(table, attention), _feed_forward(table), max_seq=32768)
 
 
 def _qwen3(table: Table, name: str) -> Model:
     """Qwen3, dense (arXiv 2505.09388): norms on queries and keys."""
     bias = table.flag("attention_bias", default=False)
     attention = _attention(table, qkv_bias=bias, out_bias=bias, qk_norm=True, kv_heads=32, head_dim=128)
-    return _dense(table, name, attention, _feed_forward(table), max_seq=32768)
+    return _dense(table, name, _late_windows(table, attention), _feed_forward(table), max_seq=32768)
 
 
 def _mixtral(table: Table, name: str) -> Model:
     """Mixtral (arXiv 2401.04088): every block is a mixture of experts of the full width."""
     experts = _experts(table, "intermediate_size", default_per_token=2)
     feed_forward = FeedForward(experts.width, gated=True, experts=experts)
-    return _dense(table, name, _attention(table, kv_heads=8), feed_forward, max_seq=131072)
+    attentions = _windowed(table, _attention(table, kv_heads=8), _window(table))
+    return _dense(table, name, attentions, feed_forward, max_seq=131072)
+
+
+def _qwen2_moe(table: Table, name: str) -> Model:
+    """Qwen1.5-MoE and Qwen2-57B-A14B (arXiv 2407.10671): a gated expert that all tokens share."""
+    attention = _attention(table, qkv_bias=table.flag("qkv_bias", default=True), kv_heads=16)
+    window = _window(table, default=4096) if table.flag("use_sliding_window", default=False) else None
+    last = table.integer("max_window_layers", default=28, least=0)
+    attentions = _windowed(table, attention, window, lambda block: block % 2 == 0 and block < last)
+    return _mixed(table, name, attentions, default_per_token=4, default_width=5632, default_shared=5632)
 
 
 def _qwen3_moe(table: Table, name: str) -> Model:
-    """Qwen3, mixture of experts: ``mlp_only_layers`` and ``decoder_sparse_step`` say which blocks are dense."""
+    """Qwen3, mixture of experts (arXiv 2505.09388)."""
     bias = table.flag("attention_bias", default=False)
     attention = _attention(table, qkv_bias=bias, out_bias=bias, qk_norm=True, kv_heads=4)
-    experts = _experts(table, "moe_intermediate_size", default_per_token=8)
+    window = _window(table, default=4096) if table.flag("use_sliding_window", default=False) else None
+    return _mixed(table, name, _windowed(table, attention, window), default_per_token=8, default_width=6144)
+
+
+def _qwen3_next(table: Table, name: str) -> Model:
+    """Qwen3-Next (Qwen 2025): the gated delta rule in three of four blocks, gated attention in the others."""
+    bias = table.flag("attention_bias", default=False)
+    full = _attention(table, qkv_bias=bias, out_bias=bias, qk_norm=True, kv_heads=2, head_dim=256)
+    full = replace(full, output_gate=True)
+    values = _size(table, "linear_num_value_heads", default=32, most=MAX_HEADS)
+    keys = _size(table, "linear_num_key_heads", default=16, most=MAX_HEADS)
+    if values % keys:
+        table.refuse("linear_num_key_heads", f"does not divide linear_num_value_heads ({values})", "write a divisor")
+    key_dim = _size(table, "linear_key_head_dim", default=128, most=MAX_WIDTH)
+    value_dim = _size(table, "linear_value_head_dim", default=128, most=MAX_WIDTH)
+    rule = LinearAttention(key_dim, conv=_size(table, "linear_conv_kernel_dim", default=4, most=MAX_WIDTH))
+    linear = Attention(values, keys, value_dim, linear=rule)
+    every = table.integer("full_attention_interval", default=4, most=MAX_BLOCKS)
+    kinds = _kinds(table, lambda block: _LINEAR if (block + 1) % every else _FULL, known=(_LINEAR, _FULL))
+    attentions = [linear if kind == _LINEAR else full for kind in kinds]
+    return _mixed(table, name, attentions, default_per_token=10, default_width=5632, default_shared=512)
+
+
+def _mixed(
+    table: Table,
+    name: str,
+    attentions: Sequence[Attention],
+    *,
+    default_per_token: int,
+    default_width: int,
+    default_shared: int | None = None,
+) -> Model:
+    """Qwen's mixtures: ``mlp_only_layers`` and ``decoder_sparse_step`` say which blocks are dense.
+
+    ``default_shared``: width of the gated expert that all tokens share where the file is silent; None: none.
+    """
+    experts = _experts(table, "moe_intermediate_size", default_per_token=default_per_token)
+    if default_shared is not None:
+        width = _size(table, "shared_expert_intermediate_size", default=default_shared, most=MAX_WIDTH)
+        experts = replace(experts, shared=1, shared_width=width, shared_gate=True)
     sparse = FeedForward(experts.width, gated=True, experts=experts)
     step = table.integer("decoder_sparse_step", default=1, most=MAX_BLOCKS)
-    dense_layers = _dense_layers(table)
-    is_sparse = [
-        index not in dense_layers and (index + 1) % step == 0
-        for index in range(_size(table, "num_hidden_layers", most=MAX_BLOCKS))
-    ]
-    hidden = _size(table, "hidden_size", most=MAX_HIDDEN)
-    dense = sparse if all(is_sparse) else _feed_forward(table, default=6144)
-    blocks = tuple(_block(hidden, attention, sparse if mixed else dense) for mixed in is_sparse)
-    return _model(table, name, blocks, max_seq=_positions(table, 32768))
+    dense_layers = _indices(table, "mlp_only_layers")
+    is_sparse = [index not in dense_layers and (index + 1) % step == 0 for index in range(len(attentions))]
+    dense = sparse if all(is_sparse) else _feed_forward(table, default=default_width)
+    networks = [sparse if mixed else dense for mixed in is_sparse]
+    return _blocks(table, name, attentions, networks, max_seq=32768)
 
 
 def _gemma(
-    table: Table, name: str, *, kv_heads: int, qk_norm: bool = False, norms: int = 4, max_seq: int = 8192
+    table: Table, name: str, *, kv_heads: int, qk_norm: bool = False, full_every: int = 1, max_seq: int = 8192
 ) -> Model:
-    """Gemma 1 to 3 (arXiv 2403.08295, 2408.00118, 2503.19786), text alone: tied head, from 2 on four norms."""
+    """Gemma 1 to 3 (arXiv 2403.08295, 2408.00118, 2503.19786), text alone: tied head, from 2 on four norms.
+
+    ``full_every``: of so many blocks the last has no window; 1: none has one (Gemma 1).
+    """
     bias = table.flag("attention_bias", default=False)
     attention = _attention(table, qkv_bias=bias, out_bias=bias, qk_norm=qk_norm, kv_heads=kv_heads, head_dim=256)
-    block = replace(_block(_size(table, "hidden_size", most=MAX_HIDDEN), attention, _feed_forward(table)), norms=norms)
-    blocks = _size(table, "num_hidden_layers", most=MAX_BLOCKS)
-    return _model(table, name, (block,) * blocks, max_seq=_positions(table, max_seq), tied=True)
+    attentions, norms = (attention,) * _size(table, "num_hidden_layers", most=MAX_BLOCKS), 2
+    if full_every > 1:
+        every = _size(table, "sliding_window_pattern", "_sliding_window_pattern", default=full_every, most=MAX_BLOCKS)
+        window, norms = _window(table, default=4096), 4
+        attentions = _windowed(table, attention, window, lambda block: (block + 1) % every > 0)
+    return _dense(table, name, attentions, _feed_forward(table), max_seq=max_seq, tied=True, norms=norms)
 
 
 def _olmo2(table: Table, name: str) -> Model:
@@ -195,7 +318,7 @@ def _with_shared_experts(
         table.refuse("mlp_bias", "is not supported beside experts", "give a model without biases there", value=True)
     experts = _experts(table, "moe_intermediate_size", default_per_token=8, names=("n_routed_experts",))
     always = table.integer("n_shared_experts", default=shared, least=0, most=MAX_EXPERTS)
-    experts = Experts(experts.count, experts.per_token, experts.width, always)
+    experts = replace(experts, shared=always)
     sparse = FeedForward(experts.width, gated=True, experts=experts)
     hidden = _size(table, "hidden_size", most=MAX_HIDDEN)
     blocks = _size(table, "num_hidden_layers", most=MAX_BLOCKS)
@@ -213,16 +336,20 @@ _READERS: Mapping[str, Callable[[Table, str], Model]] = MappingProxyType(
         "qwen2": _qwen2,
         "qwen3": _qwen3,
         "mixtral": _mixtral,
+        "qwen2_moe": _qwen2_moe,
         "qwen3_moe": _qwen3_moe,
-        "mistral": partial(_mistral, kv_heads=8, max_seq=131072),
-        "ministral": partial(_mistral, kv_heads=8, max_seq=131072),
+        "qwen3_next": _qwen3_next,
+        "gpt_oss": _gpt_oss,
+        "llama4_text": _llama4,
+        "mistral": partial(_mistral, kv_heads=8, max_seq=131072, window=4096),
+        "ministral": partial(_mistral, kv_heads=8, max_seq=131072, window=4096),
         "phi3": _mistral,
-        "gemma": partial(_gemma, kv_heads=16, norms=2),
-        "gemma2": partial(_gemma, kv_heads=4),
-        "gemma3_text": partial(_gemma, kv_heads=4, qk_norm=True, max_seq=131072),
+        "gemma": partial(_gemma, kv_heads=16),
+        "gemma2": partial(_gemma, kv_heads=4, full_every=2),
+        "gemma3_text": partial(_gemma, kv_heads=4, qk_norm=True, full_every=6, max_seq=131072),
         "olmo2": _olmo2,
         "granite": _llama,
-        "smollm3": partial(_llama, kv_heads=4, max_seq=32768, tied=True),
+        "smollm3": _smollm3,
         "glm4_moe": _glm4_moe,
         "deepseek_v2": _deepseek_v2,
         "deepseek_v3": _deepseek_v3,
@@ -237,7 +364,11 @@ _CLASSES: Mapping[str, str] = MappingProxyType(
         "Qwen2ForCausalLM": "qwen2",
         "Qwen3ForCausalLM": "qwen3",
         "MixtralForCausalLM": "mixtral",
+        "Qwen2MoeForCausalLM": "qwen2_moe",
         "Qwen3MoeForCausalLM": "qwen3_moe",
+        "Qwen3NextForCausalLM": "qwen3_next",
+        "GptOssForCausalLM": "gpt_oss",
+        "Llama4ForCausalLM": "llama4_text",
         "MistralForCausalLM": "mistral",
         "MinistralForCausalLM": "ministral",
         "Phi3ForCausalLM": "phi3",
@@ -316,20 +447,102 @@ def _experts(table: Table, width_key: str, *, default_per_token: int, names: Seq
     return Experts(count, per_token, _size(table, width_key, most=MAX_WIDTH))
 
 
-def _dense_layers(table: Table) -> frozenset[int]:
-    layers = table.items("mlp_only_layers", default=(), most=MAX_BLOCKS)
+def _indices(table: Table, key: str) -> frozenset[int]:
+    layers = table.items(key, default=(), most=MAX_BLOCKS)
     if any(isinstance(layer, bool) or not isinstance(layer, int) for layer in layers):
-        table.refuse("mlp_only_layers", "must be a list of layer indices", "write whole numbers from 0")
+        table.refuse(key, "must be a list of layer indices", "write whole numbers from 0")
     return frozenset(layer for layer in layers if isinstance(layer, int))
 
 
-def _dense(
-    table: Table, name: str, attention: Attention, feed_forward: FeedForward, *, max_seq: int, tied: bool = False
-) -> Model:
-    """A model of equal blocks."""
-    block = _block(_size(table, "hidden_size", most=MAX_HIDDEN), attention, feed_forward)
+def _window(table: Table, key: str = "sliding_window", *, default: int | None = None) -> int | None:
+    """Tokens that one sees; null: all."""
+    found = table.integer(key, default=default, most=MAX_POSITIONS) if table.values.get(key, 0) is not None else None
+    return None if found is None else int(found)
+
+
+def _windowed(
+    table: Table,
+    attention: Attention,
+    window: int | None,
+    here: Callable[[int], bool] = lambda block: True,
+    *,
+    kind: str = _SLIDING,
+) -> tuple[Attention, ...]:
+    """The attention of every block: with ``window`` where ``layer_types``, or else ``here``, says so."""
+    narrow = replace(attention, window=window, chunked=kind == _CHUNKED) if window is not None else attention
+    kinds = _kinds(table, lambda block: kind if here(block) else _FULL, known=(kind, _FULL))
+    return tuple(narrow if each == kind else attention for each in kinds)
+
+
+def _late_windows(table: Table, attention: Attention) -> tuple[Attention, ...]:
+    """Qwen's windows, which only ``use_sliding_window`` turns on: from block ``max_window_layers`` on."""
+    window = _window(table, default=4096) if table.flag("use_sliding_window", default=False) else None
+    first = table.integer("max_window_layers", default=28, least=0)
+    return _windowed(table, attention, window, lambda block: block >= first)
+
+
+def _kinds(table: Table, usual: Callable[[int], str], *, known: Sequence[str]) -> tuple[str, ...]:
+    """What sort of attention every block has: as ``layer_types`` says, or else ``usual``."""
     blocks = _size(table, "num_hidden_layers", most=MAX_BLOCKS)
-    return _model(table, name, (block,) * blocks, max_seq=_positions(table, max_seq), tied=tied)
+    if table.values.get("layer_types") is None:
+        return tuple(usual(block) for block in range(blocks))
+    given = table.items("layer_types", most=MAX_BLOCKS)
+    if len(given) != blocks:
+        told = f"holds {len(given)} entries for {blocks} blocks"
+        table.refuse("layer_types", told, "write one for each of num_hidden_layers", value=len(given))
+    for each in given:
+        if each not in known:
+            told = "names attention that this architecture is not known to have"
+            table.refuse("layer_types", told, f"write {' or '.join(known)}", value=each)
+    return tuple(str(each) for each in given)
+
+
+def _rotary_blocks(table: Table) -> tuple[bool, ...]:
+    """Which blocks have rotary positions: 1 in ``no_rope_layers``, or else all but every fourth."""
+    blocks = _size(table, "num_hidden_layers", most=MAX_BLOCKS)
+    every = table.integer("no_rope_layer_interval", default=4, most=MAX_BLOCKS)
+    given = table.items("no_rope_layers", default=(), most=MAX_BLOCKS) or [(i + 1) % every > 0 for i in range(blocks)]
+    if any(each not in (0, 1) for each in given):
+        table.refuse("no_rope_layers", "must be a list of 0 and 1", "write 1 for blocks with rotary positions, else 0")
+    if len(given) < blocks:
+        told = f"holds {len(given)} entries for {blocks} blocks"
+        table.refuse("no_rope_layers", told, "write one for each of num_hidden_layers", value=len(given))
+    return tuple(bool(each) for each in given)
+
+
+def _dense(
+    table: Table,
+    name: str,
+    attention: Attention | Sequence[Attention],
+    feed_forward: FeedForward,
+    *,
+    max_seq: int,
+    tied: bool = False,
+    norms: int = 2,
+) -> Model:
+    """A model whose blocks have equal feed-forward networks."""
+    blocks = _size(table, "num_hidden_layers", most=MAX_BLOCKS)
+    attentions = (attention,) * blocks if isinstance(attention, Attention) else attention
+    return _blocks(table, name, attentions, (feed_forward,) * blocks, max_seq=max_seq, tied=tied, norms=norms)
+
+
+def _blocks(
+    table: Table,
+    name: str,
+    attentions: Sequence[Attention],
+    networks: Sequence[FeedForward],
+    *,
+    max_seq: int,
+    tied: bool = False,
+    norms: int = 2,
+) -> Model:
+    """A model of blocks with these attentions and feed-forward networks."""
+    hidden = _size(table, "hidden_size", most=MAX_HIDDEN)
+    blocks = tuple(
+        replace(_block(hidden, attention, network), norms=norms)
+        for attention, network in zip(attentions, networks, strict=True)
+    )
+    return _model(table, name, blocks, max_seq=_positions(table, max_seq), tied=tied)
 
 
 def _block(hidden: int, attention: Attention, feed_forward: FeedForward, *, norm_bias: bool = False) -> Layer:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -168,10 +169,23 @@ def _named_or_read(
     hub = what == "model" and re.fullmatch(r"[\w-]+/[\w.-]+", text) and path.suffix.lower() != ".json"
     if hub and not os.path.exists(path):  # meta-llama/Llama-3.3-70B-Instruct
         other = ", or give the path of its config.json"
-        raise UnknownNameError(what, path.name[:60].lower(), known, source=f"--{what}", other=other)
+        name = path.name[:60].lower()
+        raise UnknownNameError(what, name, known, source=f"--{what}", other=other, close=_nearest(name, known, aliases))
     if os.sep in text or path.suffix.lower() in (".json", ".yaml", ".yml") or os.path.exists(path):
         return read(path)
     raise UnknownNameError(what, text[:60], known, source=f"--{what}")
+
+
+_VARIANT = re.compile(r"-(instruct|chat|base|thinking|it|pt|hf|fp8|bf16|original|\d{4})(?=-|$)")
+"""What names on a hub say of weights: their model has the layers of the one without it."""
+
+
+def _nearest(name: str, known: Iterable[str], aliases: Mapping[str, str]) -> list[str]:
+    """Names of the table that a name on a hub may mean: of its model, else the closest in spelling."""
+    plain = _VARIANT.sub("", name)
+    spelt = {**aliases, **{each: each for each in known}}
+    close = [plain] if plain in spelt else get_close_matches(plain, sorted(spelt), n=3)
+    return list(dict.fromkeys(spelt[each] for each in close))
 
 
 def _read_model(path: Path) -> Model:

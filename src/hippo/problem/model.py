@@ -21,7 +21,10 @@ class LayerKind(str, Enum):
 
 @dataclass(frozen=True)
 class Attention:
-    """Self-attention of one block. ``latent`` is None except for multi-head latent attention (DeepSeek)."""
+    """Self-attention of one block. ``latent`` is None except for multi-head latent attention (DeepSeek).
+
+    With ``linear`` it is linear attention: ``heads`` and ``head_dim`` are of its values, ``kv_heads`` of its keys.
+    """
 
     heads: int
     kv_heads: int
@@ -31,6 +34,37 @@ class Attention:
     qk_norm: bool = False
     wide_qk_norm: bool = False  # norms over all heads together (OLMo 2), not over each
     latent: LatentAttention | None = None
+    window: int | None = None  # tokens that one sees, itself among them; None: all before it
+    chunked: bool = False  # the window does not slide: the sequence is cut into chunks of its length (Llama 4)
+    sinks: bool = False  # a learned logit per head that takes attention from the tokens (gpt-oss)
+    output_gate: bool = False  # gates as wide as the queries, computed with them (Qwen3-Next)
+    linear: LinearAttention | None = None
+
+    def within(self, seq: int) -> Attention:
+        """The attention as sequences of ``seq`` tokens meet it: a window that holds them all is none."""
+        if self.window is None or self.window < seq:
+            return self
+        return replace(self, window=None, chunked=False)
+
+    def seen(self, seq: int) -> float:
+        """Tokens that one of ``seq`` sees on average, half of the causal square's edge where nothing bounds it.
+
+        Of a window of w tokens, the first w see w / 2 and the others w: w - w^2 / (2 seq).
+        """
+        if self.window is None or self.window >= seq:
+            return seq / 2
+        if not self.chunked:
+            return self.window - self.window**2 / (2 * seq)
+        whole, rest = divmod(seq, self.window)
+        return (whole * self.window**2 + rest**2) / (2 * seq)
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """The gated delta rule with a short convolution before it (Yang et al. 2024, arXiv 2412.06464; Qwen3-Next)."""
+
+    key_head_dim: int
+    conv: int  # tokens that the convolution sees
 
 
 @dataclass(frozen=True)
@@ -54,6 +88,7 @@ class Experts:
     shared: int = 0  # shared experts, each of width ``width``
     shared_width: int | None = None  # total width of the shared experts where it is not shared * width
     router_bias: int = 0  # parameters of a learned router bias
+    shared_gate: bool = False  # a learned gate of one value per token on the shared experts (Qwen2-MoE)
 
     @property
     def all_shared_width(self) -> int:
@@ -67,8 +102,13 @@ class FeedForward:
 
     width: int
     gated: bool
-    bias: bool = False
+    bias: bool = False  # of the dense network, or of every expert
     experts: Experts | None = None
+
+    def parameters_of(self, hidden: int, width: int) -> int:
+        """Parameters of one network of this form and ``width``."""
+        matrices = 3 if self.gated else 2
+        return matrices * hidden * width + self.bias * ((matrices - 1) * width + hidden) * (width > 0)
 
 
 @dataclass(frozen=True)
@@ -94,9 +134,11 @@ class Layer:
         att, h = self.attention, self.hidden
         if att.latent is not None:
             return _latent_attention_parameters(h, att)
+        if att.linear is not None:
+            return _linear_attention_parameters(h, att, att.linear)
         queries, keys = att.heads * att.head_dim, att.kv_heads * att.head_dim
-        total = h * queries + 2 * h * keys + queries * h
-        total += (queries + 2 * keys) * att.qkv_bias + h * att.out_bias
+        inner = queries * (2 if att.output_gate else 1) + 2 * keys
+        total = h * inner + queries * h + inner * att.qkv_bias + h * att.out_bias + att.heads * att.sinks
         return total + 2 * att.head_dim * att.qk_norm + (queries + keys) * att.wide_qk_norm
 
     @cached_property
@@ -105,7 +147,7 @@ class Layer:
         ff = self.feed_forward
         if ff is None or ff.experts is None:
             return 0
-        return ff.experts.count * (3 if ff.gated else 2) * self.hidden * ff.experts.width
+        return ff.experts.count * ff.parameters_of(self.hidden, ff.experts.width)
 
     @cached_property
     def feed_forward_parameters(self) -> int:
@@ -113,11 +155,10 @@ class Layer:
         ff, h = self.feed_forward, self.hidden
         if ff is None:
             return 0
-        matrices = 3 if ff.gated else 2
         if ff.experts is None:
-            return matrices * h * ff.width + ff.bias * (ff.width * (matrices - 1) + h)
-        router = h * ff.experts.count + ff.experts.router_bias
-        return self.expert_parameters + router + matrices * h * ff.experts.all_shared_width
+            return ff.parameters_of(h, ff.width)
+        router = h * (ff.experts.count + ff.experts.shared_gate) + ff.experts.router_bias
+        return self.expert_parameters + router + ff.parameters_of(h, ff.experts.all_shared_width)
 
     @cached_property
     def parameters(self) -> int:
@@ -155,6 +196,14 @@ def _latent_attention_parameters(hidden: int, attention: Attention) -> int:
     return queries + compressed + expanded + heads * latent.v_head_dim * hidden + hidden * attention.out_bias
 
 
+def _linear_attention_parameters(hidden: int, attention: Attention, linear: LinearAttention) -> int:
+    """Queries, keys, values and output gates; step and decay per value head; convolution, norm, projection back."""
+    keys, values = attention.kv_heads * linear.key_head_dim, attention.heads * attention.head_dim
+    projections = hidden * (2 * keys + 2 * values) + values * hidden
+    steps = (2 * hidden + 2) * attention.heads  # two products, the bias of the decay, its rate
+    return projections + steps + linear.conv * (2 * keys + values) + attention.head_dim
+
+
 @dataclass(frozen=True)
 class Model:
     """A large language model as a sequence of layers: embedding, blocks, head."""
@@ -190,6 +239,11 @@ class Model:
     def active_parameters(self) -> int:
         """Parameters one token passes through."""
         return sum(layer.active_parameters for layer in self.layers)
+
+    @cached_property
+    def has_linear_attention(self) -> bool:
+        """Whether some block has linear attention."""
+        return any(layer.attention is not None and layer.attention.linear is not None for layer in self.distinct_layers)
 
     @property
     def tied(self) -> bool:

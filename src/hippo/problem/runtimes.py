@@ -221,7 +221,8 @@ def tp_refusal(model: Model, tp: int, rules: Runtime) -> str | None:
         if attention is not None and attention.heads % tp:
             return f"tp {tp} does not divide the {attention.heads} attention heads"
         if attention is not None and attention.latent is None and attention.kv_heads % tp:
-            repeated = tp % attention.kv_heads == 0 and not rules.kv_heads_divide
+            repeats = attention.linear is None and not rules.kv_heads_divide  # the delta rule has a state per head
+            repeated = tp % attention.kv_heads == 0 and repeats
             if not repeated:
                 return f"tp {tp} does not divide the {attention.kv_heads} key-value heads"
         if feed_forward is not None:

@@ -184,7 +184,7 @@ def _check_plan(job: RunJob, source: str) -> None:
         if broken:
             raise InputError("cannot be run yet", source=source, key=key, value=value, remedy=remedy)
     if not stand_in:
-        refuse_model(job.problem.model, source=source)
+        refuse_model(job.problem.model, seq=job.problem.workload.seq, source=source)
         _check_seq(job, source)
 
 
@@ -198,18 +198,26 @@ def _check_seq(job: RunJob, source: str) -> None:
         raise InputError(told, source=source, key="problem.workload.seq", value=seq, remedy=remedy)
 
 
-def refuse_model(model: Model, *, source: str | None = None) -> None:
-    """``InputError`` for a model that cannot be run yet."""
+def refuse_model(model: Model, *, seq: int, source: str | None = None) -> None:
+    """``InputError`` for a model that cannot be run yet on sequences of ``seq`` tokens."""
     for layer in model.distinct_layers:
         feed_forward, attention = layer.feed_forward, layer.attention
-        if feed_forward is not None and feed_forward.experts is not None:
-            told = "mixtures of experts are planned and simulated, not run"
-        elif attention is not None and attention.latent is not None:
-            told = "multi-head latent attention is planned and simulated, not run"
-        else:
+        if feed_forward is None or attention is None:
             continue
-        remedy = "run a dense model, or this one with --stand-in"
-        raise InputError(told, source=source, key="problem.model", value=model.name, remedy=remedy)
+        parts = (
+            (feed_forward.experts is not None, "mixtures of experts"),
+            (attention.latent is not None, "multi-head latent attention"),
+            (attention.linear is not None, "linear attention"),
+            (attention.within(seq).window is not None, f"windows of attention below the {seq} tokens of a sequence"),
+            (attention.sinks or attention.output_gate, "sinks and gates of attention"),
+            (attention.wide_qk_norm, "norms over all heads together"),
+            (layer.norms != 2, "norms behind attention and feed-forward network"),
+        )
+        for found, part in parts:
+            if found:
+                told, remedy = f"{part} are planned and simulated, not run", "run a dense model of Llama's form"
+                remedy = f"{remedy}, or this one with --stand-in"
+                raise InputError(told, source=source, key="problem.model", value=model.name, remedy=remedy)
 
 
 def is_small(job: RunJob) -> bool:

@@ -9,7 +9,8 @@ sizes are measured in units of an expected size, ``a + sum b[k] share[k]`` with 
 names, fitted to rows of other sources (section 5.2 there). Over several places an error of the links is added, as if
 independent: NCCL's rows are whole steps, or pipelines whose computing was measured, to which one place's errors are
 added; for hippo's executor and torch the links are emulated, as nobody trained there on GPUs. Mixtures of experts,
-GPUs that nobody measured and layers that the user measured have no family, and what no runtime does has no interval.
+linear attention, GPUs that nobody measured and layers that the user measured have no family, and what no runtime does
+has no interval.
 """
 
 from __future__ import annotations
@@ -124,7 +125,12 @@ def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_plac
     places = len(plan.domains)
     if problem.runtime == "ideal" and not (in_one_place and places == 1):
         return None
-    if has_experts(problem.model) or problem.profile is not None or uncalibrated(problem) is not None:
+    if (
+        has_experts(problem.model)
+        or problem.model.has_linear_attention
+        or problem.profile is not None
+        or uncalibrated(problem) is not None
+    ):
         return None
     inside = errors_in_one_place(_size_in_use(problem, plan))
     if places == 1:

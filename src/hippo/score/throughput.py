@@ -64,7 +64,6 @@ USUAL_BATCH = 2048
 """Sequences of a step of a family that trains a large model and states none."""
 NOT_REPRESENTED: tuple[tuple[str, str], ...] = (
     (r"nemotron_?[35]|nemotron v3", "its Mamba layers are no attention, and are not represented"),
-    (r"qwen3.next", "its linear attention is not represented"),
     (r"deepseekv4", "its attention is not represented"),
     (r"gemma4", "its sizes are not published in these tables"),
 )
@@ -80,6 +79,8 @@ SIZES: tuple[tuple[str, str], ...] = (
     (r"llama.?2.?70b", "llama-2-70b"),
     (r"^gpt3$|gpt-175b", "gpt3-175b"),
     (r"qwen2\.5.?32b", "qwen2.5-32b"),
+    (r"gpt.?oss.?120b", "gpt-oss-120b"),
+    (r"qwen3.next.?80b", "qwen3-next-80b-a3b"),
     (r"mixtral.?8x22b", "mixtral-8x22b"),
     (r"mixtral.?8x7b", "mixtral-8x7b"),
 )
@@ -89,18 +90,8 @@ SIZES: tuple[tuple[str, str], ...] = (
 @cache
 def _described() -> tuple[tuple[str, Model], ...]:
     """Models that the catalogue lacks, by the sizes that their makers print."""
-    oss = Experts(128, 4, 2880)
     grok = Experts(8, 2, 32768)
     return (
-        (
-            r"gpt.oss.120b",
-            gpt_model(
-                *("gpt-oss-120b",),
-                **{"layers": 36, "hidden": 2880, "heads": 64, "kv_heads": 8, "head_dim": 64, "ffn": 2880},
-                **{"vocab": 201088, "seq": 131072, "gated": True, "experts": oss},
-                source="arXiv 2508.10925",
-            ),
-        ),
         (
             r"grok 1 314b",
             gpt_model(

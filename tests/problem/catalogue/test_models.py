@@ -43,6 +43,7 @@ PUBLISHED = {
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
     "mixtral-8x7b": 46_702_792_704,
+    "qwen1.5-moe-a2.7b": 14_315_784_192,
     "deepseek-v3": 671_026_419_200 - 58 * 256,  # the weights also hold the routers' balancing biases, not trained
 }
 
@@ -84,10 +85,32 @@ def test_parameters_are_the_published_ones(name: str) -> None:
     assert model(name).parameters == PUBLISHED[name]
 
 
-def test_active_parameters_of_mixtures() -> None:
-    assert model("mixtral-8x7b").active_parameters == 12_879_925_248
-    assert model("qwen3-235b-a22b").active_parameters == 22_190_763_520
+# All parameters and those that a token passes through, as transformers builds the published config.json.
+MIXTURES = {
+    "mixtral-8x7b": (46_702_792_704, 12_879_925_248),
+    "qwen1.5-moe-a2.7b": (14_315_784_192, 2_689_173_504),
+    "qwen2-57b-a14b": (57_408_658_944, 14_249_270_784),
+    "qwen3-235b-a22b": (235_093_634_560, 22_190_763_520),
+    "qwen3-next-80b-a3b": (79_674_391_296, 3_874_929_408),
+    "gpt-oss-20b": (20_914_757_184, 4_187_440_704),
+    "gpt-oss-120b": (116_829_156_672, 5_711_982_912),
+    "llama-4-scout-17b-16e": (107_769_861_120, 17_172_894_720),
+    "llama-4-maverick-17b-128e": (400_711_848_960, 17_184_691_200),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_active_parameters_of_mixtures(name: str) -> None:
+    assert (model(name).parameters, model(name).active_parameters) == MIXTURES[name]
     assert model("llama-3-8b").active_parameters == model("llama-3-8b").parameters
+
+
+def test_active_parameters_of_gpt_oss_are_those_of_its_model_card() -> None:
+    """arXiv 2508.10925, table 1: 20.91 and 116.83 billion; active without the embedding: 3.61 and 5.13."""
+    for name, billions in {"gpt-oss-20b": (20.91, 3.61), "gpt-oss-120b": (116.83, 5.13)}.items():
+        found = model(name)
+        active = found.active_parameters - found.layers[0].parameters
+        assert (round(found.parameters / 1e9, 2), round(active / 1e9, 2)) == billions
 
 
 @pytest.mark.parametrize("name", catalogue._CONFIGS)
@@ -101,6 +124,9 @@ def test_parameters_equal_transformers_at_full_size(name: str) -> None:
     with torch.device("meta"):
         judge = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **attention, **further))
     assert model(name).parameters == sum(p.numel() for p in judge.parameters())
+    experts = [p for part, p in judge.named_parameters() if ".experts." in part]  # those of a block are one tensor
+    idle = sum(p.numel() // p.shape[0] * (p.shape[0] - judge.config.num_experts_per_tok) for p in experts)
+    assert model(name).active_parameters == model(name).parameters - idle
 
 
 def test_bloom_blocks_equal_transformers() -> None:

@@ -25,7 +25,7 @@ _ROOM = 3.0
 def check_asked(asked: ProfileRequest) -> None:
     """``InputError`` for what cannot be timed: mixtures of experts, a tp that does not divide, too long a sequence."""
     try:
-        refuse_model(asked.model)
+        refuse_model(asked.model, seq=asked.seq)
     except InputError as error:
         remedy = "profile a dense model, or plan this one by formulas"
         raise InputError(error.problem, source="--model", value=asked.model.name, remedy=remedy) from None
