@@ -20,12 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear, nnls
 
+from _data import data  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION, RANGES, Calibration, constant
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score.cases import PublishedRun
-from hippo.score.interval import IN_ONE_PLACE
+from hippo.score import throughput
+from hippo.score.cases import PublishedRun, load_cases
+from hippo.score.interval import IN_ONE_PLACE, has_experts
 from hippo.score.published import comparison_key, predict, problem_of, reaching
 from hippo.simulate.fast import step_time
 from hippo.simulate.lower import lower
@@ -52,6 +54,19 @@ def changed(calibration: Calibration, values: Mapping[str, float]) -> Calibratio
     return replace(calibration, generations=MappingProxyType(generations), **plain)
 
 
+def fitted_rows() -> tuple[PublishedRun, ...]:
+    """What the constants are fitted to: ``training_open.json``, and the mixtures of experts with ep > 1 of
+    ``training_throughput.csv``; its dense rows are left to judge."""
+    more = throughput.cases(data("published/training_throughput.csv"))
+    experts = [case for case in more if case.model is not None and has_experts(case.model) and (case.ep or 1) > 1]
+    return (*load_cases(data("training_open.json")), *experts)
+
+
+def source_of(case: PublishedRun) -> str:
+    """What is left out together: of mixtures of experts all rows of a model, of others those of a family."""
+    return case.model.name if case.model is not None and has_experts(case.model) else case.family
+
+
 @dataclass(frozen=True)
 class Row:
     """A published row with the plan that fits it."""
@@ -59,7 +74,7 @@ class Row:
     case: PublishedRun
     problem: Problem
     plan: Plan
-    weight: float  # rows of a family together weigh the root of their number
+    weight: float  # rows of a source together weigh the root of their number
 
     def error(self, calibration: Calibration) -> float:
         """Logarithm of predicted over measured step time."""
@@ -72,9 +87,9 @@ def rows(cases: Sequence[PublishedRun], calibration: Calibration) -> tuple[Row, 
     found = [(case, predict(case, calibration=calibration).plan) for case in cases if case.measured_s is not None]
     sizes: dict[str, int] = {}
     for case, plan in found:
-        sizes[case.family] = sizes.get(case.family, 0) + (plan is not None)
+        sizes[source_of(case)] = sizes.get(source_of(case), 0) + (plan is not None)
     return tuple(
-        Row(case, problem_of(case), plan, sizes[case.family] ** -0.5) for case, plan in found if plan is not None
+        Row(case, problem_of(case), plan, sizes[source_of(case)] ** -0.5) for case, plan in found if plan is not None
     )
 
 
@@ -98,8 +113,8 @@ class Linear:
         return cls(known, at, errors, np.column_stack(columns))
 
     def solved(self, without: str | None = None, longest: float = LONGEST_STEP) -> Calibration:
-        """The constants that fit best by the linear picture, rows of family ``without`` left out."""
-        keep = np.array([row.case.family != without for row in self.rows])
+        """The constants that fit best by the linear picture, rows of the source ``without`` left out."""
+        keep = np.array([source_of(row.case) != without for row in self.rows])
         spread = _spread(self.rows)
         weights = np.tile(np.array([row.weight for row in self.rows]) * keep, 2)
         errors, jacobian = spread @ self.errors, spread @ self.jacobian
@@ -136,10 +151,10 @@ def fit(
     return best, losses
 
 
-def without(linear: Linear, family: str) -> Calibration:
-    """The constants refitted without the rows of ``family``: two steps from those that ``linear`` was taken around."""
-    first = linear.solved(without=family)
-    kept = tuple(row for row in linear.rows if row.case.family != family)
+def without(linear: Linear, source: str) -> Calibration:
+    """The constants refitted without the rows of ``source``: two steps from those that ``linear`` was taken around."""
+    first = linear.solved(without=source)
+    kept = tuple(row for row in linear.rows if source_of(row.case) != source)
     second = Linear.around(kept, first).solved()
     return second if loss(kept, second) < loss(kept, first) else first
 

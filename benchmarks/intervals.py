@@ -21,12 +21,21 @@ from typing import Any
 import numpy as np
 
 from _data import FOLDER, data  # type: ignore[import-not-found]
-from _fit import Linear, changed, expected_sizes, rows, without  # type: ignore[import-not-found]
+from _fit import (  # type: ignore[import-not-found]
+    Linear,
+    changed,
+    expected_sizes,
+    fitted_rows,
+    rows,
+    source_of,
+    without,
+)
 from hippo.cost.calibration import CALIBRATION, RANGES, constant
 from hippo.score import interval
-from hippo.score.cases import PublishedRun, load_cases
+from hippo.score.cases import PublishedRun
 from hippo.score.interval import (
     EMULATED,
+    EXPERTS,
     IN_ONE_PLACE,
     NCCL,
     NCCL_LINKS,
@@ -59,7 +68,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=FOLDER)
     given = parser.parse_args()
     if given.fit or given.predict or given.emulated:
-        cases = load_cases(data("training_open.json"))
+        cases = fitted_rows()
         known: dict[str, Any] = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
         document = known | {"made_by": "python benchmarks/intervals.py --fit"} | (fitted(cases) if given.fit else {})
         if given.fit or given.predict:
@@ -81,7 +90,7 @@ def fitted(cases: Sequence[PublishedRun]) -> dict[str, Any]:
     """Which rows move each constant, and the constants without each source."""
     linear = Linear.around(rows(cases, CALIBRATION), CALIBRATION)
     moved = np.abs(linear.jacobian) >= MOVES
-    sources = [row.case.family for row in linear.rows]
+    sources = [source_of(row.case) for row in linear.rows]
     moves = {
         name: {
             source: count
@@ -102,13 +111,16 @@ def residuals(
     cases: Sequence[PublishedRun], constants: Mapping[str, list[float]], folder: Path, known: Mapping[str, Any]
 ) -> dict[str, dict[str, list[Any]]]:
     """Logarithms of measured over predicted, by family and source; in one place with the shares of the step."""
-    found: dict[str, dict[str, list[Any]]] = {name: {} for name in IN_ONE_PLACE}
+    found: dict[str, dict[str, list[Any]]] = {name: {} for name in (*IN_ONE_PLACE, EXPERTS)}
     for case in cases:
-        if case.refusal or case.measured_s is None or case.model is None or has_experts(case.model):
+        if case.refusal or case.measured_s is None or case.model is None:
             continue
-        there = changed(CALIBRATION, dict(zip(RANGES, constants[case.family], strict=True)))
+        there = changed(CALIBRATION, dict(zip(RANGES, constants[source_of(case)], strict=True)))
         row, problem = predict(case, calibration=there), problem_of(case)
         if row.predicted_s is None or row.plan is None:
+            continue
+        if has_experts(case.model):
+            found[EXPERTS].setdefault(source_of(case), []).append(logarithm(row.measured_s, row.predicted_s))
             continue
         shares = shares_slowed(problem, row.plan, reaching(case, there))
         told = [logarithm(row.measured_s, row.predicted_s), *(round(share, 4) for share in shares)]

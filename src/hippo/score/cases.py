@@ -310,7 +310,8 @@ def _software(device: Gpu, sharding: str, text: str) -> Software:
 
     Megatron-LM and DeepSpeed on Volta and Ampere (published before 2023) had neither fused attention nor overlap.
     PyTorch's FSDP has FlashAttention-2 and overlaps gathers, but not tensor-parallel collectives unless "async TP" is
-    named, and runs eager elementwise kernels unless torch.compile is named.
+    named, and runs eager elementwise kernels unless torch.compile is named. DeepSeek's own system computes beside the
+    exchange of tokens (DeepSeek-V3, section 3.2.1).
     """
     torch = sharding.startswith("fsdp") and "Megatron" not in text
     modern = device.family not in ("volta", "ampere")
@@ -322,6 +323,7 @@ def _software(device: Gpu, sharding: str, text: str) -> Software:
         fused_elementwise=not eager,
         overlap_dp=modern or torch,
         overlap_tp=overlap_tp,
+        overlap_ep="DeepSeek-V3" in text,
         blocking_launches="CUDA_LAUNCH_BLOCKING" in text,
         list_gathers=sharding == "zero3" and not modern,
     )

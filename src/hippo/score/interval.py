@@ -38,6 +38,7 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.9
 FUSED, UNFUSED, NCCL, NCCL_LINKS, EMULATED, RUN = "fused", "unfused", "nccl", "nccl-links", "emulated", "run"
+EXPERTS = "experts"
 RESTS_ON = MappingProxyType({NCCL: "assumed", NCCL_LINKS: "assumed", EMULATED: "emulated", RUN: "emulated"})
 """What the rows of a family are but measured on what they are used for."""
 ONE_PLACE = "one place"
@@ -47,6 +48,7 @@ TOLD: Mapping[str, str] = MappingProxyType(
     {
         FUSED: "one place, fused attention",
         UNFUSED: "one place, attention as of 2021",
+        EXPERTS: "one place, mixtures of experts",
         NCCL: "several places under NCCL",
         NCCL_LINKS: "several places under NCCL, computing measured",
         EMULATED: "emulated links",
