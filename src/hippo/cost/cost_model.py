@@ -77,7 +77,8 @@ class CostModel:
         whole = layout.micro_batch * workload.seq * self.problem.model.hidden * weight_bytes(layout.precision)
         output = None if self.measured is None else self.measured.output_bytes(layout, max(stop - 1, 0), whole)
         held = self._held(start, stop, layout)
-        sync_s, optimizer_s = self._once_per_step(domain, held, layout)
+        experts = sum(la.expert_parameters for la in self.problem.model.layers[start:stop]) / (layout.tp * layout.ep)
+        sync_s, optimizer_s = self._once_per_step(domain, held, experts, layout)
         measured = None if self.measured is None else held * layout.tp
         parameters = measured or sum(layer.parameters for layer in self.problem.model.layers[start:stop])
         return StageCost(
@@ -197,13 +198,17 @@ class CostModel:
         assert isinstance(sums, np.ndarray)
         return sums
 
-    def _once_per_step(self, domain: str, parameters: float, layout: Layout) -> tuple[float, float]:
-        """Seconds of gradient synchronisation inside the domain, and of the optimizer with its parameter gather."""
+    def _once_per_step(self, domain: str, parameters: float, experts: float, layout: Layout) -> tuple[float, float]:
+        """Seconds of gradient synchronisation inside the domain, and of the optimizer with its parameter gather.
+
+        Of the parameters on a rank those of ``experts`` are shared with one lane in ep alone.
+        """
         fabric, calibration = self.fabrics[domain], self.calibration
         group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
         gradients = parameters * self.problem.workload.gradient_bytes_per_parameter
         shards = state_shards(layout)[2]
-        moved = parameters / shards * calibration.optimizer_bytes_per_parameter
+        updated = (parameters - experts) / shards + experts / max(1.0, shards / layout.ep)
+        moved = updated * calibration.optimizer_bytes_per_parameter
         optimizer_s = self._kernels(layout.precision).memory_s(moved)
         if layout.sharding in ("full", "hybrid"):
             return 0.0, optimizer_s

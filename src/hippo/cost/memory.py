@@ -130,10 +130,14 @@ def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -
 
     Gradients summed in fp32 stand beside the 16-bit gradient; an fp16 optimizer holds an fp32 copy of the gradients.
     """
-    parameters = sum(rank_parameters(layer, layout) for layer in layers)
+    experts = sum(layer.expert_parameters for layer in layers) / (layout.tp * layout.ep)
+    parameters = sum(rank_parameters(layer, layout) for layer in layers) - experts
     weight, summed = weight_bytes(layout.precision), workload.gradient_bytes_per_parameter
     gradient = summed + (weight if summed > weight else 0.0)
     optimizer = max(0.0, workload.state_bytes_per_parameter - weight - summed)
     optimizer += 4.0 if layout.precision == "fp16" else 0.0
-    w, g, o = state_shards(layout)
-    return parameters * weight / w, parameters * gradient / g, parameters * optimizer / o
+    w, g, o = (
+        parameters / shards + experts / max(1.0, shards / layout.ep)  # a lane in ep has the same experts
+        for shards in state_shards(layout)
+    )
+    return w * weight, g * gradient, o * optimizer

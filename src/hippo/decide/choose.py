@@ -21,7 +21,8 @@ from hippo.decide.rivals import WORK_S, Alternatives
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import Way, count, percent, usd, way_of
 from hippo.plan.plan import Plan
-from hippo.planners.base import Planner, Progress, Proposal, Status, Stop, answer_of
+from hippo.planners.answers import answer_of
+from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.effort import Effort
 from hippo.planners.exact.front import MARGIN
 from hippo.planners.exact.replan import DomainReplanner
@@ -230,7 +231,8 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         return replace(decision, reasons=missing + told + dropped)
     others = decision.others
     if others is None:
-        anew = None if panel.replanner is None else panel.replanner.of(problem, best.plan)
+        alike = replace(problem, expert_parallel=best.plan.expert_parallel)
+        anew = None if panel.replanner is None else panel.replanner.of(alike, best.plan)
         against = None if decision.baseline is None else decision.baseline.best
         others = Alternatives(best, decision.runners_up, anew, against)
     replanner = others.replanner

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from hippo.decide.decision import Decision
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
-from hippo.planners.base import Planner, Proposal, Status, Stop, answer_of
+from hippo.planners.answers import answer_of
+from hippo.planners.base import Planner, Proposal, Status, Stop
 from hippo.planners.baselines.diloco import NOTES
 from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner

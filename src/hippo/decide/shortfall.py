@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from hippo.decide.reasons import MissingMemory, NearestChange, NothingFound, Reason, UnusableProfile
 from hippo.decide.wording import count, gb, listed
 from hippo.plan.plan import Plan
-from hippo.planners.base import Planner, Stop, answer_of
+from hippo.planners.answers import answer_of
+from hippo.planners.base import Planner, Stop
 from hippo.planners.effort import Effort
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import tp_refusal

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from time import process_time
 from typing import TYPE_CHECKING, Protocol
 
-from hippo.errors import InfeasibleError, InputError
+from hippo.errors import InputError
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -81,14 +80,3 @@ class Planner(Protocol):
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best plan of this planner's kind that it finds before ``stop``."""
         ...
-
-
-def answer_of(
-    planner: Planner, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None
-) -> Proposal:
-    """What the planner proposes; where it finds the problem infeasible by an error, that is its answer."""
-    began = process_time()
-    try:
-        return planner.propose(problem, stop, seed=seed, progress=progress)
-    except InfeasibleError as error:
-        return Proposal(planner.name, Status.INFEASIBLE, planning_s=process_time() - began, notes=error.reasons)

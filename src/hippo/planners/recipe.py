@@ -52,6 +52,7 @@ class Recipe:
             precision=problem.workload.precision,
             num_stages=stages,
             replicas=dp if replicas is None else replicas,
+            ep=problem.expert_parallel,
         )
 
     def plan(self, problem: Problem, pipelines: Sequence[Pipeline]) -> Plan:
@@ -66,6 +67,7 @@ class Recipe:
             schedule=self.schedule,
             compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(pipelines)),
+            expert_parallel=problem.expert_parallel,
         )
 
 

@@ -12,7 +12,7 @@ from hippo.decide.decision import GIVEN, PlannerRow
 from hippo.decide.wording import between, capital, count, gb, interval_text, listed, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.problem.problem import Problem
-from hippo.score.interval import assumed_span, has_experts, interval_of
+from hippo.score.interval import assumed_span, interval_of
 from hippo.score.score import Score
 
 NOTHING = "–"
@@ -144,13 +144,9 @@ LONG_SEQUENCE = 32_768
 
 def not_searched(problem: Problem) -> str:
     """What a plan might have that no planner looks for, where the model or its sequences call for it; else empty."""
-    long, experts = problem.workload.seq >= LONG_SEQUENCE, has_experts(problem.model)
-    names = [name for name, called in (("context parallelism", long), ("expert parallelism", experts)) if called]
-    options = [option for option, called in (("--cp", long), ("--ep", experts)) if called]
-    if not names:
+    if problem.workload.seq < LONG_SEQUENCE:
         return ""
-    verb = "are" if len(names) > 1 else "is"
-    return f"{capital(listed(names))} {verb} not searched: try layouts by hand (`hippo estimate {' '.join(options)}`)."
+    return "Context parallelism is not searched: try layouts by hand (`hippo estimate --cp`)."
 
 
 def stage_name(stage: Stage) -> str:

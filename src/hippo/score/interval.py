@@ -8,9 +8,9 @@ In one place errors are larger where a step hangs on what is known least: launch
 sizes are measured in units of an expected size, ``a + sum b[k] share[k]`` with the shares of the step that ``SLOWED``
 names, fitted to rows of other sources (section 5.2 there). Over several places an error of the links is added, as if
 independent: NCCL's rows are whole steps, or pipelines whose computing was measured, to which one place's errors are
-added; for hippo's executor and torch the links are emulated, as nobody trained there on GPUs. Mixtures of experts,
-linear attention, GPUs that nobody measured and layers that the user measured have no family, and what no runtime does
-has no interval.
+added; for hippo's executor and torch the links are emulated, as nobody trained there on GPUs. Mixtures of experts are a
+family of their own, of which a model is left out at a time. Linear attention, GPUs that nobody measured and layers that
+the user measured have no family, and what no runtime does has no interval.
 """
 
 from __future__ import annotations
@@ -127,19 +127,18 @@ def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_plac
     places = len(plan.domains)
     if problem.runtime == "ideal" and not (in_one_place and places == 1):
         return None
-    if (
-        has_experts(problem.model)
-        or problem.model.has_linear_attention
-        or problem.profile is not None
-        or uncalibrated(problem) is not None
-    ):
+    if problem.model.has_linear_attention or problem.profile is not None or uncalibrated(problem) is not None:
         return None
-    inside = errors_in_one_place(_size_in_use(problem, plan))
+    inside, told = errors_in_one_place(_size_in_use(problem, plan)), ONE_PLACE
+    if has_experts(problem.model):
+        if one_place(problem) != FUSED:
+            return None
+        inside, told = errors_of(EXPERTS), TOLD[EXPERTS]
     if places == 1:
-        return _around(step_time_s, inside, ONE_PLACE)
+        return _around(step_time_s, inside, told)
     if problem.runtime in ("megatron", "deepspeed"):
-        return _around(step_time_s, errors_over_nccl(inside), f"{ONE_PLACE} and {TOLD[NCCL]}", only_if="links fill")
-    return _around(step_time_s, inside.plus(errors_of(EMULATED)), f"{ONE_PLACE} and {TOLD[EMULATED]}")
+        return _around(step_time_s, errors_over_nccl(inside), f"{told} and {TOLD[NCCL]}", only_if="links fill")
+    return _around(step_time_s, inside.plus(errors_of(EMULATED)), f"{told} and {TOLD[EMULATED]}")
 
 
 def run_interval(step_time_s: float) -> StepInterval:

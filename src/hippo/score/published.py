@@ -305,8 +305,10 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     if case.cluster is not None:
         return replace(nothing, predicted_s=_mean_step(case, problem, cost, {} if known is None else known))
     best: _Choice | None = None
+    least = math.inf
     for plan in candidates(case):
         peak = peak_bytes(cost, plan)
+        least = min(least, peak)  # who leaves settings open and has run had one that fits
         over = peak > cost.usable_memory_bytes() * (TOLERANCE if case.recompute is None else CAPACITY)
         rank = RECOMPUTE.index(plan.recompute)
         if best is not None and (over, rank) > (best.over, best.recompute):
@@ -320,7 +322,7 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     timed = replace(nothing, predicted_s=best.seconds, plan=best.plan)
     if case.offloads:
         return timed
-    flagged = best.peak_bytes > cost.usable_memory_bytes() * CAPACITY
+    flagged = least > cost.usable_memory_bytes() * CAPACITY
     return replace(timed, predicted_memory_gb=gb_from_bytes(best.peak_bytes), out_of_memory=flagged)
 
 

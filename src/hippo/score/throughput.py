@@ -19,9 +19,9 @@ from hippo.files import read_text
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster import Gpu
 from hippo.problem.gpus import gpu
-from hippo.problem.model import Experts, Model, gpt_model, with_next_tokens
+from hippo.problem.model import Model, gpt_model, with_next_tokens
 from hippo.problem.workload import Software
-from hippo.score.cases import PublishedRun, measured_seconds, model_flops
+from hippo.score.cases import USUAL_VOCAB, PublishedRun, measured_seconds, model_flops
 from hippo.score.pipelines import table_rows
 
 COLUMNS = (
@@ -87,57 +87,37 @@ SIZES: tuple[tuple[str, str], ...] = (
 """Names of these tables and the catalogue's."""
 
 
+DESCRIBED: tuple[tuple[str, str, int, int, int, int, int, int, bool, str], ...] = (
+    ("nemotron4 15b", "nemotron-4-15b", 32, 6144, 48, 8, 24576, 256000, False, "arXiv 2402.16819"),
+    ("nemotron4 340b", "nemotron-4-340b", 96, 18432, 96, 8, 73728, 256000, False, "arXiv 2406.11704"),
+    ("llama2.34b|codellama 34b", "llama-2-34b", 48, 8192, 64, 8, 22016, 32000, True, "arXiv 2307.09288"),
+    ("llama3 13b", "llama-3-13b", 40, 5120, 40, 40, 13824, 128256, True, "github pytorch/torchtitan, of 2024"),
+)
+"""Models that the catalogue lacks: names in these tables, blocks, hidden, heads, kv heads, ffn, vocabulary, whether the
+feed-forward network is gated, and who prints these sizes."""
+
+
 @cache
 def _described() -> tuple[tuple[str, Model], ...]:
-    """Models that the catalogue lacks, by the sizes that their makers print."""
-    grok = Experts(8, 2, 32768)
-    return (
-        (
-            r"grok 1 314b",
-            gpt_model(
-                *("grok-1",),
-                **{"layers": 64, "hidden": 6144, "heads": 48, "kv_heads": 8, "head_dim": 128, "ffn": 32768},
-                **{"vocab": 131072, "seq": 8192, "gated": True, "experts": grok},
-                source="github xai-org/grok-1 run.py",
-            ),
-        ),
-        (
-            r"nemotron4 15b",
-            gpt_model(
-                *("nemotron-4-15b",),
-                **{"layers": 32, "hidden": 6144, "heads": 48, "kv_heads": 8, "ffn": 24576, "vocab": 256000},
-                **{"seq": 4096, "gated": False, "bias": False, "learned_positions": False, "tied": False},
-                source="arXiv 2402.16819",
-            ),
-        ),
-        (
-            r"nemotron4 340b",
-            gpt_model(
-                *("nemotron-4-340b",),
-                **{"layers": 96, "hidden": 18432, "heads": 96, "kv_heads": 8, "ffn": 73728, "vocab": 256000},
-                **{"seq": 4096, "gated": False, "bias": False, "learned_positions": False, "tied": False},
-                source="arXiv 2406.11704",
-            ),
-        ),
-        (
-            r"llama2.34b|codellama 34b",
-            gpt_model(
-                *("llama-2-34b",),
-                **{"layers": 48, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 22016, "vocab": 32000},
-                **{"seq": 4096, "gated": True},
-                source="arXiv 2307.09288",
-            ),
-        ),
-        (
-            r"llama3 13b",
-            gpt_model(
-                *("llama-3-13b",),
-                **{"layers": 40, "hidden": 5120, "heads": 40, "kv_heads": 40, "ffn": 13824, "vocab": 128256},
-                **{"seq": 8192, "gated": True},
-                source="github pytorch/torchtitan, of 2024",
-            ),
-        ),
-    )
+    found = []
+    for pattern, name, layers, hidden, heads, kv_heads, ffn, vocab, gated, source in DESCRIBED:
+        model = gpt_model(
+            name,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            kv_heads=kv_heads,
+            ffn=ffn,
+            vocab=vocab,
+            seq=4096,
+            gated=gated,
+            bias=False,
+            tied=False,
+            learned_positions=False,
+            source=source,
+        )
+        found.append((pattern, model))
+    return tuple(found)
 
 
 def is_throughput(path: Path) -> bool:
@@ -274,9 +254,17 @@ class _ThroughputRow:
             found = MODELS[named]
         if found is None and sizes is not None:
             layers, hidden, ffn, heads = (int(each) for each in sizes.groups()[:4])
-            kv = None if sizes[5] == "None" else int(sizes[5])
-            shape = {"layers": layers, "hidden": hidden, "ffn": ffn, "heads": heads, "kv_heads": kv}
-            found = gpt_model(self.values["model"], **shape, vocab=51200, seq=4096, gated=True)  # type: ignore[arg-type]
+            found = gpt_model(
+                self.values["model"],
+                layers=layers,
+                hidden=hidden,
+                ffn=ffn,
+                heads=heads,
+                kv_heads=None if sizes[5] == "None" else int(sizes[5]),
+                vocab=USUAL_VOCAB,
+                seq=4096,
+                gated=True,
+            )
         if found is None:
             return None, "the model's sizes are not known"
         fewer = re.search(r"(?:^|; |14 )layers (\d+)(?=;|$)|(\d+) layers", f"{notes}; {self.values['model']}")

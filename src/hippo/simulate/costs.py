@@ -117,8 +117,9 @@ def _costs(problem: Problem) -> Costs:
 
 
 def _priced(problem: Problem) -> tuple[object, ...]:
-    """All that costs of stages depend on."""
-    return problem.model, problem.workload, problem.profile, problem.cluster.gpu, problem.cluster.domains
+    """All that costs of stages depend on, and the degree for which memory is estimated."""
+    where = problem.cluster.gpu, problem.cluster.domains
+    return problem.model, problem.workload, problem.profile, *where, problem.expert_parallel
 
 
 def cost_model(problem: Problem) -> CostModel:

@@ -25,7 +25,8 @@ from hippo.network.rules.view import Action, Method, View
 from hippo.network.worlds.judge import Comparison, Scenario, judge
 from hippo.network.worlds.play import MethodRun, foresee, play, steps
 from hippo.plan.plan import Plan
-from hippo.planners.base import Planner, Progress, Stop, answer_of
+from hippo.planners.answers import answer_of
+from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.problem import Problem
 
 WARMED = 3

@@ -167,6 +167,7 @@ class _BruteSearch:
                     relays=relayed,
                     compression=border_compression(problem, pipelines),
                     sync=agreed(problem, sync, common.sharding, len(arranged)),
+                    expert_parallel=problem.expert_parallel,
                 )
 
     def _try(self, plan: Plan) -> None:
@@ -255,6 +256,7 @@ def every_plan(problem: Problem) -> Iterator[Judged]:
                     sharding=common.sharding,
                     schedule=ScheduleChoice("cross-domain"),
                     compression=border_compression(problem, warmed),
+                    expert_parallel=problem.expert_parallel,
                 )
                 if not check(problem, plan) and fits(problem, plan):
                     try:

@@ -32,8 +32,8 @@ WarmUp = tuple[int, ...]  # waves that each stage runs forward before its first 
 class Space:
     """What is tried where the problem's runtime can express it; the default is everything but other numerics.
 
-    Left out: compression and local SGD with other periods (they change what is trained), context and expert
-    parallelism; interleaved chunks unless they are asked for.
+    Left out: compression and local SGD with other periods (they change what is trained), context parallelism;
+    interleaved chunks unless they are asked for. Expert parallelism has the problem's degree (``planners.answers``).
     """
 
     recompute: tuple[str, ...] = RECOMPUTE
@@ -211,6 +211,8 @@ class Sketches:
             widest = gpus if self.tp_across_nodes else min(gpus, self.problem.cluster.domains[at].gpus_per_node)
             for tp in (width for width in self.widths if width <= widest):
                 for dp in range(1, gpus // tp + 1):
+                    if dp % self.problem.expert_parallel:
+                        continue
                     fits_wave = dp <= most_dp if first_dp is None else self.common.micro_batch * first_dp % dp == 0
                     if fits_wave and self._measured(tp, self.common.micro_batch * (first_dp or dp) // dp):
                         yield at, tp, dp
@@ -245,6 +247,7 @@ class Sketches:
             sharding=self.common.sharding,
             precision=self.problem.workload.precision,
             replicas=self.problem.workload.global_batch // size,
+            ep=self.problem.expert_parallel,
         )
 
 

@@ -38,10 +38,10 @@ class Candidate:
     sync: Sync = Sync()
 
     @classmethod
-    def of(cls, plan: Plan) -> Candidate | None:
+    def of(cls, problem: Problem, plan: Plan) -> Candidate | None:
         """A plan without its devices, its operations in an order that comes as near as a candidate's can; None: it has
-        what candidates have not."""
-        if plan.interleave > 1 or plan.context_parallel > 1 or plan.expert_parallel > 1:
+        what candidates of the problem have not."""
+        if plan.interleave > 1 or plan.context_parallel > 1 or plan.expert_parallel != problem.expert_parallel:
             return None
         lines = tuple(
             PipelineSketch(
@@ -95,6 +95,7 @@ class Candidate:
             relays=self.relays,
             compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(self.pipelines)),
+            expert_parallel=problem.expert_parallel,
         )
 
 

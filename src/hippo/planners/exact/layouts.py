@@ -152,8 +152,9 @@ class LayerTables:
         return tuple(self.problem.cluster.domains[first[kind]] for kind in range(len(first)))
 
     def _layout(self, tp: int, dp: int, mode: Mode) -> Layout:
-        precision = self.problem.workload.precision
-        return Layout(tp, dp, mode.micro_batch, recompute=mode.recompute, sharding=mode.sharding, precision=precision)
+        precision, ep = self.problem.workload.precision, self.problem.expert_parallel
+        recompute, sharding = mode.recompute, mode.sharding
+        return Layout(tp, dp, mode.micro_batch, ep=ep, recompute=recompute, sharding=sharding, precision=precision)
 
     def times(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[Floats, Floats, Floats]:
         """Prefix sums (N + 1,) of seconds per wave: forward, everything, and what a round trip takes."""
@@ -316,6 +317,8 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
             for dp in divisors(batch // micro_batch):
                 if dp > room:
                     break
+                if dp % problem.expert_parallel:
+                    continue
                 for mode in modes:
                     for sharding in shardings(problem, dp):
                         stages = 1 if sharding == "gradients" else min(room // dp, layers)

@@ -51,7 +51,7 @@ class DomainReplanner:
         whoever found it; else from nothing."""
         field = remembered(problem) or Field.of(problem, Tried(problem))
         known = {_way(each): [each] for _, each in _best(field.tried)}
-        first = None if answer is None else Candidate.of(answer)
+        first = None if answer is None else Candidate.of(problem, answer)
         if first is not None and first not in known.get(_way(first), []):
             known[_way(first)] = [first, *known.get(_way(first), [])]
         return cls(field, known)
@@ -103,7 +103,7 @@ class DomainReplanner:
 
     def without_each(self, problem: Problem, answer: Plan, effort: Effort) -> Iterator[Plan]:
         """The ``answer``, a pipeline, without each of its domains in turn: laid as it is where that is best."""
-        start, at = Candidate.of(answer), problem.cluster.domain_index
+        start, at = Candidate.of(problem, answer), problem.cluster.domain_index
         if start is None or len(answer.domains) < 3:  # of two, each alone is searched anyway
             return
         for name in answer.domains:

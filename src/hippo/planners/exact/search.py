@@ -52,9 +52,6 @@ GAVE_UP = (
     "have brought nothing better."
 )
 SETTLED = 0.0025  # a proven gap below which more search cannot be worth its time
-EXPERTS = (
-    "Expert parallelism is not searched and may be quicker: `hippo estimate --ep` tells what a layout with it takes."
-)
 CONTEXT = (
     "Context parallelism is not searched and may be quicker: `hippo estimate --cp` tells what a layout with it takes."
 )
@@ -119,7 +116,7 @@ def _ask_others(tried: Tried, seed: int) -> tuple[Proposal, ...]:
         answer = planner.propose(tried.problem, Stop(tried.effort.left_s), seed=seed)
         tried.effort.spend(answer.work_s)
         found.append(answer)
-        candidate = None if answer.plan is None else Candidate.of(answer.plan)
+        candidate = None if answer.plan is None else Candidate.of(tried.problem, answer.plan)
         if candidate is not None:
             tried.play(candidate)
     return tuple(found)
@@ -279,10 +276,8 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Propo
 
 
 def _unsearched(problem: Problem) -> tuple[str, ...]:
-    """What lies outside the space and may be quicker for such models and sequences."""
-    experts = any(layer.expert_parameters for layer in problem.model.layers)
-    told = (EXPERTS,) if experts else ()
-    return (*told, CONTEXT) if problem.workload.seq >= LONG_SEQUENCE else told
+    """What lies outside the space and may be quicker for such sequences."""
+    return (CONTEXT,) if problem.workload.seq >= LONG_SEQUENCE else ()
 
 
 def _least_of_unlike(field: Field) -> float:
