@@ -73,9 +73,10 @@ def model_from_config(document: object, *, source: str, name: str) -> Model:
         An unknown architecture, a nested (multimodal) configuration, a missing, misspelt or impossible size.
     """
     table = open_table(document, source=source)
-    if table.values.get("model_type") in _TEXT_PART and table.has("text_config"):
+    kind = table.values.get("model_type")
+    if isinstance(kind, str) and kind in _TEXT_PART and table.has("text_config"):
         inner = table.table("text_config", known=None)
-        table = replace(inner, values={"model_type": _TEXT_PART[table.text("model_type")], **inner.values})
+        table = replace(inner, values={"model_type": _TEXT_PART[kind], **inner.values})
     read = _READERS[_architecture(table)]
     table.refuse_misspelt(_KEYS)  # other keys are passed over, as there are hundreds
     return read(table, name)
