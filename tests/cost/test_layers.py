@@ -226,7 +226,7 @@ def test_a_window_leaves_the_pairs_that_transformers_masks_leave(seq: int, windo
 
 
 def test_elementwise_work_counts_every_norm_and_the_experts_that_all_share():
-    """Two norms more of 2048 values, each read and written; 512 more inner values, of which two are read, one written."""
+    """Two norms more of 2048 values, each read and written; 512 more inner values, of which two are read."""
     where, tokens = setting(seq=4096, micro_batch=1), 4096
     four = replace(BLOCK, norms=4)
     assert elementwise_bytes(four, where) - elementwise_bytes(BLOCK, where) == tokens * 2 * 4 * 2048
