@@ -20,7 +20,6 @@ from hippo.cost.layers import (
     LayerTime,
     attention_flops,
     core_seconds,
-    elementwise_bytes,
     layer_time,
     matrices,
     overlapped,
@@ -223,19 +222,6 @@ def test_a_window_leaves_the_pairs_that_transformers_masks_leave(seq: int, windo
     found = Attention(1, 1, 8, window=window, chunked=chunked)
     assert 0.0 <= seen - found.seen(seq) <= 0.5 + 1e-9
     assert found.within(seq).seen(seq) == found.seen(seq)
-
-
-def test_elementwise_work_counts_every_norm_and_the_experts_that_all_share():
-    """Two norms more of 2048 values, each read and written; 512 more inner values, of which two are read."""
-    where, tokens = setting(seq=4096, micro_batch=1), 4096
-    four = replace(BLOCK, norms=4)
-    assert elementwise_bytes(four, where) - elementwise_bytes(BLOCK, where) == tokens * 2 * 4 * 2048
-    sparse = mixture().layers[1]
-    assert sparse.feed_forward is not None
-    assert sparse.feed_forward.experts is not None
-    shared = replace(sparse.feed_forward, experts=replace(sparse.feed_forward.experts, shared=1, shared_width=512))
-    gap = elementwise_bytes(replace(sparse, feed_forward=shared), where) - elementwise_bytes(sparse, where)
-    assert gap == tokens * 6 * 512
 
 
 def test_a_window_spares_the_core_and_an_unfused_one_spares_nothing():

@@ -283,9 +283,7 @@ def _activation_width(ff: FeedForward | None) -> float:
     """Bytes per token that the activation function moves: it reads one (gated: two) and writes one width."""
     if ff is None:
         return 0.0
-    width = ff.width
-    if ff.experts is not None:
-        width = ff.experts.width * ff.experts.per_token + ff.experts.all_shared_width
+    width = ff.width if ff.experts is None else ff.experts.width * ff.experts.per_token
     return (6.0 if ff.gated else 4.0) * width
 
 
