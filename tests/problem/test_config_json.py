@@ -228,6 +228,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({}, "c: model_type: no 'model_type' says which architecture this is."),
     ({**DEEPSEEK, "model_type": "deepseek_v2", "mlp_bias": True}, "c: mlp_bias: is not supported beside experts"),
     ({"model_type": "mamba"}, "c: model_type: unknown architecture 'mamba'."),
+    ({"model_type": ["llama4"]}, "c: model_type: must be text (got ['llama4'])"),
     ({"model_type": "qwen"}, "To fix: did you mean 'qwen3' or 'qwen2'"),
     ({"architectures": ["BertModel"]}, "c: architectures: unknown architecture 'BertModel'."),
     ({"model_type": "llama", "text_config": SMALL}, "c: text_config: a configuration of several models"),

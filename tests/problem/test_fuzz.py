@@ -49,6 +49,20 @@ CONFIG: dict[str, Any] = {
     "num_experts_per_tok": 2,
     "max_position_embeddings": 512,
 }
+NEXT: dict[str, Any] = {
+    **CONFIG,
+    "model_type": "qwen3_next",
+    "num_experts": 8,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "mlp_only_layers": [1],
+}
+LLAMA4: dict[str, Any] = {
+    "model_type": "llama4",
+    "text_config": {**CONFIG, "model_type": "llama4_text", "num_local_experts": 8, "no_rope_layers": [1, 0, 1]}
+    | {"moe_layers": [0, 2], "attention_chunk_size": 64},
+}
 PROFILE: dict[str, Any] = {
     "precision": "bf16",
     "rows": [
@@ -67,6 +81,10 @@ def plan_document() -> dict[str, Any]:
     return plan_to_document(problem, Plan((Pipeline(stages, 8),), micro_batch=1))
 
 
+def read_config(document: object) -> object:
+    return model_from_config(document, source="config.json", name="m").parameters
+
+
 def read_profile(document: object) -> object:
     profile = profile_from_document(document, source="profile.json")
     check_profile(profile, load_model("gpt2"), cluster("toy").gpu, source="profile.json")
@@ -79,7 +97,9 @@ def read_plan(document: object) -> object:
 
 
 READERS: dict[str, tuple[object, Callable[[object], object]]] = {
-    "config": (CONFIG, lambda document: model_from_config(document, source="config.json", name="m").parameters),
+    "config": (CONFIG, read_config),
+    "config with linear attention": (NEXT, read_config),
+    "config of text and images": (LLAMA4, read_config),
     "cluster": (CLUSTER, lambda document: cluster_from_document(document, source="c.yaml", name="c")),
     "profile": (PROFILE, read_profile),
     "plan": (plan_document(), read_plan),

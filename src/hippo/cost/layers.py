@@ -283,9 +283,8 @@ def elementwise_bytes(layer: Layer, setting: LayerSetting) -> float:
 def _attention_traffic(att: Attention) -> float:
     """Bytes per token that elementwise kernels move beside the attention core."""
     wide = att.heads * att.head_dim
-    if (
-        att.linear is not None
-    ):  # the convolution (read, write); the norm behind the core and its gate (two reads, write)
+    if att.linear is not None:
+        # The convolution (read, write); the norm behind the core and its gate (two reads, a write).
         return 4.0 * (2 * att.kv_heads * att.linear.key_head_dim + wide) + 6.0 * wide
     # Rotary or bias on queries and keys, transposes; a gate is applied to what the core gives (two reads, a write).
     return (8.0 + 6.0 * att.output_gate) * wide

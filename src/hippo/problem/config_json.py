@@ -73,9 +73,10 @@ def model_from_config(document: object, *, source: str, name: str) -> Model:
         An unknown architecture, a nested (multimodal) configuration, a missing, misspelt or impossible size.
     """
     table = open_table(document, source=source)
-    if table.values.get("model_type") in _TEXT_PART and table.has("text_config"):
+    kind = table.values.get("model_type")
+    if isinstance(kind, str) and kind in _TEXT_PART and table.has("text_config"):
         inner = table.table("text_config", known=None)
-        table = replace(inner, values={"model_type": _TEXT_PART[table.text("model_type")], **inner.values})
+        table = replace(inner, values={"model_type": _TEXT_PART[kind], **inner.values})
     read = _READERS[_architecture(table)]
     table.refuse_misspelt(_KEYS)  # other keys are passed over, as there are hundreds
     return read(table, name)
@@ -140,7 +141,7 @@ def _llama_network(table: Table) -> FeedForward:
 
 def _smollm3(table: Table, name: str) -> Model:
     """SmolLM3: as Llama; where windows are used, blocks without rotary positions have one."""
-    window = _window(table) if table.flag("use_sliding_window", default=False) else None
+    window = _window(table) if _windows_are_used(table) else None
     rotary = _rotary_blocks(table)
     attentions = _windowed(table, _llama_attention(table, 4), window, lambda block: not rotary[block])
     return _dense(table, name, attentions, _llama_network(table), max_seq=32768, tied=True)
@@ -210,7 +211,7 @@ def _mixtral(table: Table, name: str) -> Model:
 def _qwen2_moe(table: Table, name: str) -> Model:
     """Qwen1.5-MoE and Qwen2-57B-A14B (arXiv 2407.10671): a gated expert that all tokens share."""
     attention = _attention(table, qkv_bias=table.flag("qkv_bias", default=True), kv_heads=16)
-    window = _window(table, default=4096) if table.flag("use_sliding_window", default=False) else None
+    window = _window(table, default=4096) if _windows_are_used(table) else None
     last = table.integer("max_window_layers", default=28, least=0)
     attentions = _windowed(table, attention, window, lambda block: block % 2 == 0 and block < last)
     return _mixed(table, name, attentions, default_per_token=4, default_width=5632, default_shared=5632)
@@ -220,7 +221,7 @@ def _qwen3_moe(table: Table, name: str) -> Model:
     """Qwen3, mixture of experts (arXiv 2505.09388)."""
     bias = table.flag("attention_bias", default=False)
     attention = _attention(table, qkv_bias=bias, out_bias=bias, qk_norm=True, kv_heads=4)
-    window = _window(table, default=4096) if table.flag("use_sliding_window", default=False) else None
+    window = _window(table, default=4096) if _windows_are_used(table) else None
     return _mixed(table, name, _windowed(table, attention, window), default_per_token=8, default_width=6144)
 
 
@@ -460,6 +461,10 @@ def _window(table: Table, key: str = "sliding_window", *, default: int | None = 
     return None if found is None else int(found)
 
 
+def _windows_are_used(table: Table) -> bool:
+    return bool(table.flag("use_sliding_window", default=False))
+
+
 def _windowed(
     table: Table,
     attention: Attention,
@@ -476,7 +481,7 @@ def _windowed(
 
 def _late_windows(table: Table, attention: Attention) -> tuple[Attention, ...]:
     """Qwen's windows, which only ``use_sliding_window`` turns on: from block ``max_window_layers`` on."""
-    window = _window(table, default=4096) if table.flag("use_sliding_window", default=False) else None
+    window = _window(table, default=4096) if _windows_are_used(table) else None
     first = table.integer("max_window_layers", default=28, least=0)
     return _windowed(table, attention, window, lambda block: block >= first)
 
