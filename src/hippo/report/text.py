@@ -9,7 +9,7 @@ from itertools import groupby
 from hippo.cost.calibration import uncalibrated
 from hippo.decide import wording
 from hippo.decide.decision import GIVEN, PlannerRow
-from hippo.decide.wording import between, capital, count, gb, interval_text, listed, number, percent, seconds
+from hippo.decide.wording import between, count, gb, interval_text, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.problem.problem import Problem
 from hippo.score.interval import assumed_span, interval_of
