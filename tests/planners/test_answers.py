@@ -1,0 +1,131 @@
+"""Degrees of expert parallelism: those that are tried, the best with a bound for all, and that brute force agrees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from tests.planners.worlds import cluster, domain, gpt, problem
+
+from hippo.errors import InfeasibleError, InputError
+from hippo.plan.check import check
+from hippo.planners.answers import answer_of, expert_degrees
+from hippo.planners.base import Planner, Proposal, Status, Stop
+from hippo.planners.brute.brute import Brute
+from hippo.planners.by_hand import Degrees, one_layout, site
+from hippo.planners.exact.search import Exact
+from hippo.problem.catalogue.models import model
+from hippo.problem.model import Experts, gpt_model
+from hippo.problem.problem import Problem
+from hippo.problem.workload import Workload
+from hippo.score.judge import evaluate, fits, judge
+
+LONG = Stop(600.0)
+ONE_SITE = cluster(domain("a", 1, 4))
+TWO_SITES = cluster(domain("a", 1, 2), domain("b", 1, 2), gbps=200.0, latency_s=1e-5)
+
+
+def mixture(where: object = ONE_SITE, *, experts: int = 8, **given: object) -> Problem:
+    """Two blocks of experts that are large for the tokens they get."""
+    sizes = Experts(experts, 1, 4096)
+    small = gpt_model("moe", layers=2, hidden=1024, heads=8, vocab=2048, seq=512, gated=True, ffn=4096, experts=sizes)
+    return problem(where, small, batch=8, **{"runtime": "megatron", **given})  # type: ignore[arg-type]
+
+
+def seconds(found: Proposal) -> float:
+    assert found.score is not None
+    return found.score.step_time_s
+
+
+@pytest.mark.parametrize("where", [ONE_SITE, TWO_SITES])
+@pytest.mark.parametrize("experts", [4, 8])
+def test_exact_finds_what_brute_finds_and_without_experts_apart_it_is_worse(where: object, experts: int):
+    asked = mixture(where, experts=experts)
+    every, found = answer_of(Brute(), asked, LONG), answer_of(Exact(), asked, LONG)
+    assert every.gap == 0.0
+    assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
+    assert found.plan is not None
+    assert found.plan.expert_parallel > 1
+    assert found.lower_bound_s is not None
+    assert found.lower_bound_s <= seconds(every) * (1 + 1e-9)
+    together = Brute().propose(asked, LONG)  # the degree of the problem alone, 1
+    assert together.plan is not None
+    assert together.plan.expert_parallel == 1
+    if experts == 8:
+        assert seconds(together) > 1.05 * seconds(every)
+
+
+def test_the_answer_says_what_each_degree_takes():
+    found = answer_of(Exact(), mixture(), LONG)
+    assert "Expert parallelism 4 is the best of the degrees tried for all stages (1: " in " ".join(found.notes)
+
+
+def test_which_degrees_are_tried():
+    assert expert_degrees(problem(ONE_SITE, gpt())) == (1,)
+    assert expert_degrees(mixture(experts=6)) == (1, 2)  # 3 lanes do not share 8 sequences
+    assert expert_degrees(mixture()) == (1, 2, 4)
+    assert expert_degrees(mixture(runtime="hippo")) == (1,)
+
+
+class Scripted:
+    """Answers what it is told for each degree."""
+
+    name = "scripted"
+
+    def __init__(self, told: dict[int, Proposal]) -> None:
+        self.told, self.limits = told, list[float]()
+
+    def propose(self, problem: Problem, stop: Stop, **_: object) -> Proposal:
+        self.limits.append(stop.time_limit_s)
+        found = self.told.get(problem.expert_parallel)
+        if found is None:
+            raise InfeasibleError(("Nothing fits.",))
+        return found
+
+
+def test_the_least_bound_holds_for_all_degrees():
+    asked = mixture()
+    plans = {each: Exact().propose(replace(asked, expert_parallel=each), LONG) for each in (1, 2)}
+    gaps = {1: 0.2, 2: 0.0}
+    told = {each: replace(found, gap=gaps[each]) for each, found in plans.items()}
+    planner = Scripted(told)
+    found = answer_of(planner, asked, Stop(9.0))  # type: ignore[arg-type]
+    assert planner.limits == [3.0, 3.0, 3.0]
+    assert found.plan == plans[2].plan
+    least = min(seconds(plans[1]) * 0.8, seconds(plans[2]))
+    assert found.gap == pytest.approx(1.0 - least / seconds(plans[2]))
+    assert found.status is Status.FEASIBLE
+    unproven: Planner = Scripted(told | {1: replace(told[1], gap=None, lower_bound_s=None)})  # type: ignore[assignment]
+    assert answer_of(unproven, asked, Stop(9.0)).gap is None
+    nothing: Planner = Scripted({})  # type: ignore[assignment]
+    assert answer_of(nothing, asked, Stop(9.0)).status is Status.INFEASIBLE
+
+
+def test_no_legal_layout_lies_below_the_bound():
+    """Every Megatron layout of Mixtral on 64 H100 with equal stages, experts apart or not."""
+    asked = Problem(model("mixtral-8x7b"), site("H100", 64), Workload(global_batch=256), runtime="megatron")
+    found, tried = answer_of(Exact(), asked, Stop(60.0)), 0
+    assert found.lower_bound_s is not None
+    for tp, pp, ep, size, again in product(
+        (1, 2, 4, 8), (1, 2, 4), (1, 2, 4, 8), (1, 2), ("none", "selective", "full")
+    ):
+        degrees = Degrees(tp, 64 // tp // pp, pp, 1, ep, size, recompute=again, sharding="optimizer")
+        try:
+            plan = one_layout(asked, degrees)
+        except InputError:
+            continue
+        if degrees.dp % ep or check(asked, plan) or not fits(asked, plan):
+            continue
+        tried += 1
+        assert evaluate(asked, plan).step_time_s >= found.lower_bound_s * (1 - 1e-9)
+    assert tried > 60
+
+
+def test_the_judge_needs_no_degree_of_the_problem():
+    """A plan says its own degree: judged under either problem it takes as long."""
+    asked = mixture()
+    found = answer_of(Exact(), asked, LONG)
+    assert found.plan is not None
+    assert judge(asked, found.plan).step_time_s == seconds(found)
+    assert judge(replace(asked, expert_parallel=2), found.plan).step_time_s == seconds(found)
