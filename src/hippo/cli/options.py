@@ -45,6 +45,13 @@ RuntimeName = Annotated[
     str,
     typer.Option(metavar="hippo|megatron|torch|deepspeed|ideal", help="What will run it; ideal: nothing does."),
 ]
+PlannedRuntime = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|hippo|megatron|torch|deepspeed|ideal",
+        help="What will run it; auto: hippo, or Megatron-LM for models that it cannot run; ideal: nothing does.",
+    ),
+]
 AllReduce = Annotated[
     str, typer.Option(metavar="auto|ring|two-level", help="How replicas of several domains sum their gradients.")
 ]

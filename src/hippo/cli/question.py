@@ -17,10 +17,10 @@ from hippo.cli.options import (
     Json,
     ModelName,
     OuterStepText,
+    PlannedRuntime,
     Planner,
     Precision,
     ProfileFile,
-    RuntimeName,
     Seed,
     Seq,
     TimeLimit,
@@ -49,7 +49,7 @@ class Question:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
-    runtime: RuntimeName = "hippo"
+    runtime: PlannedRuntime = "auto"
     all_reduce: AllReduce = "auto"
     profile: ProfileFile = None
     uniform_cuts: Annotated[bool, typer.Option("--uniform-cuts", help="Cut into equal numbers of blocks only.")] = False

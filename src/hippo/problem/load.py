@@ -22,7 +22,7 @@ from hippo.problem.objective import objective_from_text
 from hippo.problem.outer_step import OuterStep, outer_step_from_text
 from hippo.problem.problem import Problem, check_agrees, check_compresses
 from hippo.problem.profile import Profile, check_profile, profile_from_document
-from hippo.problem.runtimes import ALL_REDUCE, name_of, runtime_of
+from hippo.problem.runtimes import ALL_REDUCE, name_of, runtime_of, usual_runtime
 from hippo.problem.trace_csv import trace_from_csv
 from hippo.problem.workload import Workload
 
@@ -41,7 +41,7 @@ def load_problem(
     global_batch: int = 1024,
     seq: int | None = None,
     precision: str | None = None,
-    runtime: str = "hippo",
+    runtime: str = "auto",
     profile: str | Path | None = None,
     uniform_cuts: bool = False,
     allow_local_sgd: bool = False,
@@ -66,7 +66,8 @@ def load_problem(
     precision
         None: the profile's, else bf16, else what the GPU has.
     runtime
-        What runs the plan (``runtimes.RUNTIMES``): its limits are kept and its time is told. ``ideal``: none does.
+        What runs the plan (``runtimes.RUNTIMES``): its limits are kept and its time is told. ``ideal``: none does;
+        ``auto``: hippo's executor, or Megatron-LM for a model that it cannot run.
     profile
         JSON of measured layers, which overrule formulas.
     uniform_cuts
@@ -88,21 +89,22 @@ def load_problem(
     InputError
         Anything that is wrong, with its file, key, value and remedy.
     """
-    runtime = name_of(runtime)
+    the_model, the_cluster = load_model(model), load_cluster(cluster)
+    measured = None if profile is None else load_profile(profile)
+    if measured is not None:
+        check_profile(measured, the_model, the_cluster.gpu, source=str(profile))
+    work = _workload(the_model, the_cluster.gpu, measured, batch=global_batch, seq=seq, precision=precision)
+    runtime = usual_runtime(the_model, work.seq) if runtime == "auto" else name_of(runtime)
     if all_reduce not in ("auto", *ALL_REDUCE):
         raise UnknownNameError("all-reduce", str(all_reduce)[:60], ("auto", *ALL_REDUCE), source="--all-reduce")
     check_compresses(runtime_of(runtime), allow_compression)
     check_agrees(runtime_of(runtime), allow_local_sgd=allow_local_sgd, all_reduce=all_reduce)
     if outer_step is not None and not allow_local_sgd:
         raise InputError("is local SGD's", source="--outer-step", value=outer_step, remedy="add --allow-local-sgd")
-    the_model, the_cluster = load_model(model), load_cluster(cluster)
-    measured = None if profile is None else load_profile(profile)
-    if measured is not None:
-        check_profile(measured, the_model, the_cluster.gpu, source=str(profile))
     return Problem(
         model=the_model,
         cluster=the_cluster,
-        workload=_workload(the_model, the_cluster.gpu, measured, batch=global_batch, seq=seq, precision=precision),
+        workload=work,
         objective=objective_from_text(
             objective, balance_delta=balance_delta, bandwidth_floor_gbps=bandwidth_floor_gbps
         ),

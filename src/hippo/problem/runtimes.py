@@ -211,6 +211,32 @@ def runtime_of(name: str) -> Runtime:
     return RUNTIMES[found] if found in RUNTIMES else AT_END[found]
 
 
+def not_run_here(model: Model, seq: int) -> str | None:
+    """What of a model hippo's executor cannot run on sequences of ``seq`` tokens, in words; None: it can run it."""
+    for layer in model.distinct_layers:
+        feed_forward, attention = layer.feed_forward, layer.attention
+        if feed_forward is None or attention is None:
+            continue
+        parts = (
+            (feed_forward.experts is not None, "mixtures of experts"),
+            (attention.latent is not None, "multi-head latent attention"),
+            (attention.linear is not None, "linear attention"),
+            (attention.within(seq).window is not None, f"windows of attention below the {seq} tokens of a sequence"),
+            (attention.sinks or attention.output_gate, "sinks and gates of attention"),
+            (attention.wide_qk_norm, "norms over all heads together"),
+            (layer.norms != 2, "norms behind attention and feed-forward network"),
+        )
+        for found, part in parts:
+            if found:
+                return part
+    return None
+
+
+def usual_runtime(model: Model, seq: int) -> str:
+    """hippo's executor; Megatron-LM for models that it cannot run."""
+    return "hippo" if not_run_here(model, seq) is None else "megatron"
+
+
 def tp_refusal(model: Model, tp: int, rules: Runtime) -> str | None:
     """Why the model cannot be split over ``tp`` tensor-parallel ranks, in words; None: it can.
 

@@ -12,6 +12,7 @@ from hippo.decide.decision import GIVEN, PlannerRow
 from hippo.decide.wording import between, count, gb, interval_text, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import not_run_here
 from hippo.score.interval import assumed_span, interval_of
 from hippo.score.score import Score
 
@@ -47,7 +48,10 @@ def question_line(problem: Problem, *, runtime: bool = True) -> str:
 
 def runtime_text(problem: Problem) -> str:
     """Under which runtime the time holds."""
-    return f"ideal: {problem.rules.told}" if problem.runtime == "ideal" else f"under {problem.rules.told}"
+    if problem.runtime == "ideal":
+        return f"ideal: {problem.rules.told}"
+    part = not_run_here(problem.model, problem.workload.seq)
+    return f"under {problem.rules.told}" + ("" if part is None else f" (hippo run cannot run {part})")
 
 
 def compression_text(problem: Problem) -> str:

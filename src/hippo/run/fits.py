@@ -12,6 +12,7 @@ from hippo.errors import InexpressibleError, InputError, MissingExtraError, Unkn
 from hippo.machine import available_bytes
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.model import Model
+from hippo.problem.runtimes import not_run_here
 from hippo.run.job import BATCH_RULES, RATE_RULES, RunJob, RunOptions
 from hippo.run.work import Work
 from hippo.schedule.schedule import order_of
@@ -200,24 +201,11 @@ def _check_seq(job: RunJob, source: str) -> None:
 
 def refuse_model(model: Model, *, seq: int, source: str | None = None) -> None:
     """``InputError`` for a model that cannot be run yet on sequences of ``seq`` tokens."""
-    for layer in model.distinct_layers:
-        feed_forward, attention = layer.feed_forward, layer.attention
-        if feed_forward is None or attention is None:
-            continue
-        parts = (
-            (feed_forward.experts is not None, "mixtures of experts"),
-            (attention.latent is not None, "multi-head latent attention"),
-            (attention.linear is not None, "linear attention"),
-            (attention.within(seq).window is not None, f"windows of attention below the {seq} tokens of a sequence"),
-            (attention.sinks or attention.output_gate, "sinks and gates of attention"),
-            (attention.wide_qk_norm, "norms over all heads together"),
-            (layer.norms != 2, "norms behind attention and feed-forward network"),
-        )
-        for found, part in parts:
-            if found:
-                told, remedy = f"{part} are planned and simulated, not run", "run a dense model of Llama's form"
-                remedy = f"{remedy}, or this one with --stand-in"
-                raise InputError(told, source=source, key="problem.model", value=model.name, remedy=remedy)
+    part = not_run_here(model, seq)
+    if part is not None:
+        remedy = "run a dense model of Llama's form, or this one with --stand-in"
+        told = f"{part} are planned and simulated, not run"
+        raise InputError(told, source=source, key="problem.model", value=model.name, remedy=remedy)
 
 
 def is_small(job: RunJob) -> bool:
