@@ -9,13 +9,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from hippo.errors import InputError, MissingExtraError
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.batch import RefusedError
 
 URL, TOKEN, CA = "HIPPO_KUEUE_URL", "HIPPO_KUEUE_TOKEN", "HIPPO_KUEUE_CA"
-HERE = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+HERE = ("127.0.0.1", "localhost", "::1")
 """Where a token may travel in clear: ``kubectl proxy`` listens there, and signs itself."""
 WITHIN_S = 30.0  # that an answer may take
 A_PAGE = 500  # of a list, objects
@@ -33,10 +34,11 @@ class ApiAddress:
 
     @classmethod
     def of_environment(cls) -> ApiAddress:
-        """As ``HIPPO_KUEUE_URL``, ``_TOKEN`` and ``_CA`` say. ``InputError``: they say too little, or nothing that is."""
+        """As the environment says. ``InputError``: a variable is missing, or says what cannot be."""
         url = needed(URL, "write https://HOST:6443, or http://127.0.0.1:8001 behind 'kubectl proxy'").rstrip("/")
-        in_clear = url.startswith(HERE)
-        if not url.startswith("https://") and not in_clear:
+        where = urlsplit(url)
+        in_clear = where.scheme == "http" and where.hostname in HERE
+        if not where.hostname or (where.scheme != "https" and not in_clear):
             remedy = "write https://HOST:PORT: a token must not travel in clear"
             raise InputError("is no address of an API server", source=URL, value=url[:100], remedy=remedy)
         return cls(
@@ -78,7 +80,7 @@ class ApiServer:
         *,
         kind: str = "application/json",
         fine: Collection[int] = (),
-        **asked: str,
+        asked: Mapping[str, str] | None = None,
     ) -> Any:
         """What it answers; None: a status of ``fine``. ``RefusedError``: it will never; ``ActuatorError``: perhaps."""
         headers = {"Content-Type": kind, "Accept": "application/json"}
@@ -110,15 +112,15 @@ class ApiServer:
         """All objects of a list, page by page."""
         found: list[Mapping[str, Any]] = []
         asked = {"limit": str(A_PAGE)} | ({"labelSelector": selector} if selector else {})
-        more = ""
         while True:
-            page = self.ask("GET", path, **asked, **({"continue": more} if more else {}))
+            page = self.ask("GET", path, asked=asked)
             items = page.get("items")
             if not isinstance(items, list) or not all(isinstance(each, dict) for each in items):
                 raise ActuatorError(f"the API server answered {path} with what is no list")
             found += items
-            if not (more := str((page.get("metadata") or {}).get("continue") or "")):
+            if not (more := (page.get("metadata") or {}).get("continue")):
                 return found
+            asked["continue"] = str(more)
 
 
 HINTS = {

@@ -144,7 +144,7 @@ def _literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-# ------------------------------------------------------------------------------------------------------ what is the case
+# ----------------------------------------------------------------------------------------------------- what is the case
 def jobs_of(sets: Sequence[Told], workloads: Sequence[Told], pods: Sequence[Told]) -> list[BatchJob]:
     """The jobs that JobSets are, by their own conditions and those of their Workloads."""
     owned = {owner.get("uid"): each for each in workloads for owner in each["metadata"].get("ownerReferences") or ()}
@@ -167,7 +167,7 @@ SET_OF_POD = "jobset.sigs.k8s.io/jobset-name"
 def _together(key: str, parts: Sequence[tuple[str, str]], whole: int) -> BatchJob:
     """A job of several JobSets is as its worst."""
     states = [state for state, _ in parts]
-    why = {state: told for state, told in reversed(parts)}
+    why = dict(reversed(parts))  # of several, the first
     if FAILED in states:
         return BatchJob(key, key, TAKEN if set(states) & {*ALIVE, TAKEN} else FAILED, why[FAILED])
     if TAKEN in states:
@@ -236,7 +236,7 @@ def _waits(pod: Told) -> list[str]:
     return [each["waiting"]["reason"] for each in _containers(pod) if (each.get("waiting") or {}).get("reason")]
 
 
-# ------------------------------------------------------------------------------------------------------------ dispatcher
+# ----------------------------------------------------------------------------------------------------------- dispatcher
 def nomination(workload: Told, clusters: Sequence[str], multikueue: Sequence[str]) -> Document | None:
     """What is written of a Workload that has quota and waits at a check of ``multikueue``; None: nothing, as it is not
     its turn, or is nominated already (by hippo, or by a dispatcher of Kueue's, with which there is no arguing)."""
@@ -278,7 +278,7 @@ class KueueEngine:
         for each in jobsets(launch, self.site):
             try:
                 # 409: it is there already
-                self.server.ask("POST", self._sets, each, fine=(409,), fieldValidation="Strict")
+                self.server.ask("POST", self._sets, each, fine=(409,), asked={"fieldValidation": "Strict"})
             except RefusedError:
                 for name in posted:  # no half of a job
                     self._delete(name)
@@ -324,7 +324,7 @@ class KueueEngine:
                 body = nomination(each, [cluster], [name for name in checks if self._is_multikueue(name)])
                 if body is not None:
                     path, kind = f"{self._workloads}/{about['name']}/status", "application/apply-patch+yaml"
-                    self.server.ask("PATCH", path, body, kind=kind, fieldManager=OWNER, force="true")
+                    self.server.ask("PATCH", path, body, kind=kind, asked={"fieldManager": OWNER, "force": "true"})
 
     def _is_multikueue(self, check: str) -> bool:
         if check not in self._checks:
