@@ -1,5 +1,5 @@
-"""Engines that somebody else runs (Slurm, Ray, Kueue): a job is a batch job of theirs, and begins anew from its checkpoint
-when it moves.
+"""Engines that somebody else runs (Slurm, Ray, Kueue): a job is a batch job of theirs, and begins anew from its
+checkpoint when it moves.
 
 The key of an order is the name of the engine's job: what was begun is found again whoever has forgotten it. A job has a
 folder that its nodes see: ``place.json``, ``plan.json`` (of elastic training), what it says of itself in
@@ -165,9 +165,8 @@ class BatchActuator:
         told |= {"HIPPO_DOMAINS": ",".join(held), "HIPPO_GPUS": ",".join(map(str, held.values()))}
         told |= {"HIPPO_PLAN": str(home / "plan.json")} if document else {}
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        return BatchLaunch(
-            order.key, tuple(words), {**kept, **more, **told}, home, shares, run.get("image", "")
-        ), document
+        given = {**kept, **more, **told}
+        return BatchLaunch(order.key, tuple(words), given, home, shares, run.get("image", "")), document
 
     def _began(self, order: JobOrder, document: dict[str, Any] | None) -> Receipt:
         """Once its engine runs it; who is not run for too long is taken back."""
