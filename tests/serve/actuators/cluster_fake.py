@@ -7,8 +7,8 @@ Facts of the API, by where they are published (2026-08):
 - Workload v1beta2: ``WORKLOAD`` below.
 - Lists, Status objects, selectors, preconditions, owners of what is applied: the API conventions of Kubernetes and
   "Server-Side Apply" of its documentation.
-- Who is MultiKueue's, and what is cleared when it admits: kubernetes-sigs/kueue, apis/kueue/v1beta2/multikueue_types.go,
-  pkg/workload/patching/patching.go, site/content/en/docs/concepts/multikueue.md.
+- Who is MultiKueue's, and what is cleared when it admits: kubernetes-sigs/kueue, pkg/workload/patching/patching.go,
+  apis/kueue/v1beta2/multikueue_types.go, site/content/en/docs/concepts/multikueue.md.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -143,6 +144,7 @@ class FakeCluster:
     troubles: list[Trouble] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
     posted: list[Document] = field(default_factory=list)
+    beside: list[int] = field(default_factory=list)  # pods that were there when each was posted
     lock: Any = field(default_factory=RLock)
     count: int = 0
     url: str = ""
@@ -204,6 +206,7 @@ class FakeCluster:
         made["metadata"] |= {"uid": uid, "resourceVersion": self.version(), "creationTimestamp": NOW}
         self.sets[name] = made
         self.posted.append(made)
+        self.beside.append(len(self.pods))
         about: Document = {"name": f"jobset-{name}-{uid[-5:]}", "namespace": SPACE, "uid": f"w{uid}"}
         about |= {"resourceVersion": self.version(), "labels": {"kueue.x-k8s.io/job-uid": uid}}
         about["ownerReferences"] = [{"kind": "JobSet", "name": name, "uid": uid, "controller": True}]
@@ -231,9 +234,7 @@ class FakeCluster:
         found, status = self.workloads[uid], dict(body["status"])
         version = body["metadata"].get("resourceVersion")
         if version is not None and version != found["metadata"]["resourceVersion"]:
-            raise Refusal(
-                409, "Conflict", "the object has been modified; please apply your changes to the latest version"
-            )
+            raise Refusal(409, "Conflict", "the object has been modified; apply to the latest version")
         owned = self.owners[uid]
         left = owned.get(manager, set()) - status.keys()
         held = {name for other, names in owned.items() if other != manager for name in names}
@@ -422,7 +423,7 @@ def expanded(text: str, known: dict[str, str]) -> str:
 
 
 @contextmanager
-def served(cluster: FakeCluster) -> Iterator[FakeCluster]:
+def served(cluster: FakeCluster, context: ssl.SSLContext | None = None) -> Iterator[FakeCluster]:
     """It answers at ``cluster.url``."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -470,9 +471,11 @@ def served(cluster: FakeCluster) -> Iterator[FakeCluster]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
-    cluster.url = f"http://127.0.0.1:{server.server_port}"
+    cluster.url = f"{'http' if context is None else 'https'}://127.0.0.1:{server.server_port}"
     try:
         yield cluster
     finally:

@@ -1,4 +1,5 @@
-"""What can be served by an actuator in tests, each in one form: an engine in memory, hippo's own runs, Slurm, Ray, Kueue."""
+"""What can be served by an actuator in tests, each in one form: an engine in memory, hippo's own runs, Slurm, Ray, a
+server that plays Kueue."""
 
 from __future__ import annotations
 

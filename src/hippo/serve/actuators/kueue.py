@@ -198,6 +198,11 @@ def state_of(jobset: Told, workload: Told | None, pods: Sequence[Told]) -> tuple
         return TAKEN, f"evicted by Kueue: {is_so['Evicted'][1]}"
     status = workload.get("status") or {}
     if "Admitted" in is_so:
+        wanted = (jobset["metadata"].get("annotations") or {}).get(CLUSTER)
+        runs_in = status.get("clusterName") or wanted
+        if wanted and runs_in != wanted:  # Kueue's own dispatcher is at work
+            asks = "is multiKueue.dispatcherName hippo's?"
+            return RUNNING, f"runs in {runs_in}, was decided for {wanted}: {asks}"
         return RUNNING, _unready(jobset, pods)
     if "QuotaReserved" in is_so:
         checks = [f"{each['name']} {each['state'].lower()}" for each in status.get("admissionChecks") or ()]
