@@ -212,5 +212,5 @@ class LosesAnswers:
 
 SITES = {"memory": in_memory, "own": by_own, "slurm": by_slurm, "ray": by_ray}
 SITES |= {"kueue": by_kueue, "multikueue": by_multikueue}
-QUICK = ("memory", "kueue", "multikueue")
+QUICK = ("memory", "kueue")
 __all__ = ["QUICK", "SITES", "LosesAnswers", "ServedBy", "subprocess"]

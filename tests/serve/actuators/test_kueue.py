@@ -120,7 +120,7 @@ READ = [
     ([], [row("Evicted", "True", "Preempted", "for j7")], TAKEN, "evicted by Kueue: Preempted: for j7"),
     ([], [row("Evicted", "False"), QUOTA, ADMITTED], RUNNING, "admitted; 0 of 1 parts are ready: ImagePullBackOff"),
     ([], [row("Finished", "True", "Succeeded")], DONE, ""),
-    ([], [row("Finished", "True", "OutOfSync", "changed")], FAILED, "OutOfSync: changed"),
+    ([], [row("Finished", "True", "OutOfSync", "changed")], TAKEN, "OutOfSync: changed"),
 ]
 
 
@@ -259,6 +259,9 @@ def test_a_token_is_read_anew_each_time(site: ServedBy):
         site.actuator.carry_out(first)
     token.unlink()
     with pytest.raises(ActuatorError, match="HIPPO_KUEUE_TOKEN cannot be read"):
+        site.actuator.carry_out(first)
+    token.write_text("not \u00e4 token")
+    with pytest.raises(ActuatorError, match="does not answer"):
         site.actuator.carry_out(first)
     token.write_text(right)
     assert site.actuator.carry_out(first).ok
@@ -431,6 +434,14 @@ def test_a_nomination_that_fails_is_made_at_the_next_look(clusters: ServedBy, wh
     assert seen(clusters).state == RUNNING
 
 
+def test_why_nothing_is_nominated_is_told(clusters: ServedBy, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(batch, "BEGINS_WITHIN_S", 0.7)
+    there(clusters).trouble("GET", "admissionchecks", 403, 99)
+    answer = clusters.actuator.carry_out(clusters.order(BEGIN, 1, "oslo"))
+    assert not answer.ok
+    assert "pending; not nominated: the API server: 403 as the test wishes. To fix: give the service's" in answer.told
+
+
 def test_an_old_version_is_not_written_over(clusters: ServedBy):
     fake, asking = there(clusters), engine(clusters)
     asking.begin(launch(shares=SHARES[:1], words=("sleep", "600"), home=clusters.folder))
@@ -542,6 +553,8 @@ def told(monkeypatch: pytest.MonkeyPatch, folder: Path, **other: str | None) -> 
     [
         *((name, None, "is not set. To fix: ") for name in (URL, TOKEN, CA, NAMESPACE, QUEUE, CLAIM)),
         (URL, "cluster:6443", "is no address of an API server (got 'cluster:6443'). To fix: write https://HOST:PORT"),
+        (URL, "https://[::1", "is no address of an API server"),
+        (URL, "https://cluster:port", "is no address of an API server"),
         (URL, "http://10.0.0.1:8001", "a token must not travel in clear"),
         (URL, "http://127.0.0.1.example.com", "a token must not travel in clear"),
         (TOKEN, "/no/such/file", "is no file that can be read (got '/no/such/file'). To fix: name the file"),

@@ -36,9 +36,9 @@ class ApiAddress:
     def of_environment(cls) -> ApiAddress:
         """As the environment says. ``InputError``: a variable is missing, or says what cannot be."""
         url = needed(URL, "write https://HOST:6443, or http://127.0.0.1:8001 behind 'kubectl proxy'").rstrip("/")
-        where = urlsplit(url)
-        in_clear = where.scheme == "http" and where.hostname in HERE
-        if not where.hostname or (where.scheme != "https" and not in_clear):
+        scheme, host = _scheme_and_host(url)
+        in_clear = scheme == "http" and host in HERE
+        if not host or (scheme != "https" and not in_clear):
             remedy = "write https://HOST:PORT: a token must not travel in clear"
             raise InputError("is no address of an API server", source=URL, value=url[:100], remedy=remedy)
         return cls(
@@ -87,14 +87,15 @@ class ApiServer:
         if self.address.token is not None:
             try:
                 headers["Authorization"] = f"Bearer {self.address.token.read_text().strip()}"
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 raise ActuatorError(f"{TOKEN} cannot be read: {error}"[:300]) from None
         content = None if body is None else json.dumps(body)
         try:
             answer = self._http.request(method, path, content=content, params=asked, headers=headers)
-            found = answer.json() if answer.content else {}
-        except self._error as error:
+        except (self._error, ValueError) as error:
             raise ActuatorError(f"the API server does not answer: {type(error).__name__} {error}"[:300]) from None
+        try:
+            found = answer.json() if answer.content else {}
         except ValueError:  # a proxy between says so, or whoever listens is no API server
             found = None
         code = answer.status_code
@@ -135,6 +136,15 @@ def needed(name: str, remedy: str) -> str:
     if not (found := os.environ.get(name, "").strip()):
         raise InputError("is not set", source=name, key="--actuator kueue", remedy=remedy)
     return found
+
+
+def _scheme_and_host(url: str) -> tuple[str, str]:
+    """Empty: it is no address."""
+    try:
+        found = urlsplit(url)
+        return found.scheme, (found.hostname or "") if found.port != 0 else ""
+    except ValueError:  # of a port that is no number, too
+        return "", ""
 
 
 def _file(name: str, remedy: str, needless: bool) -> Path | None:

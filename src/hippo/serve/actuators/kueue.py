@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +193,8 @@ def state_of(jobset: Told, workload: Told | None, pods: Sequence[Told]) -> tuple
         return PENDING, "Kueue has made no Workload of it"
     is_so = _conditions(workload)
     if "Finished" in is_so:
-        return (DONE, "") if is_so["Finished"][0] == "Succeeded" else (FAILED, is_so["Finished"][1])
+        # The JobSet itself has not failed: Kueue may make another Workload of it.
+        return (DONE, "") if is_so["Finished"][0] == "Succeeded" else (TAKEN, is_so["Finished"][1])
     if "Evicted" in is_so:
         return TAKEN, f"evicted by Kueue: {is_so['Evicted'][1]}"
     status = workload.get("status") or {}
@@ -297,7 +298,7 @@ class KueueEngine:
         workloads = self.server.listed(self._workloads) if any(not _is_over(each) for each in sets) else []
         try:
             found = jobs_of(sets, workloads, pods)
-            self._dispatch(sets, workloads)
+            failed = self._dispatch(sets, workloads)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ActuatorError(f"the API server told what is no JobSet, Workload or pod: {error!r}"[:300]) from None
         broken = {each["metadata"]["labels"][KEY] for each in sets if "Failed" in _conditions(each)}
@@ -305,7 +306,8 @@ class KueueEngine:
             if each["metadata"]["labels"][KEY] in broken and not _is_over(each):
                 with suppress(ActuatorError):  # as one JobSet does with its own parts; else at the next look
                     self._delete(each["metadata"]["name"])
-        return found
+        told = {each.id: f"{each.told}; not nominated: {failed[each.id]}" for each in found if each.id in failed}
+        return [replace(each, told=told.get(each.id, each.told)) for each in found]
 
     def end(self, job: BatchJob) -> None:
         """Let go of all of it."""
@@ -316,20 +318,25 @@ class KueueEngine:
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         self.server.ask("DELETE", f"{self._sets}/{name}", body, fine=(404,))
 
-    def _dispatch(self, sets: Sequence[Told], workloads: Sequence[Told]) -> None:
-        """Nominate the clusters that were decided; what cannot be written now is at the next look."""
-        wanted = {each["metadata"]["uid"]: (each["metadata"].get("annotations") or {}).get(CLUSTER) for each in sets}
+    def _dispatch(self, sets: Sequence[Told], workloads: Sequence[Told]) -> dict[str, str]:
+        """Nominate the clusters that were decided; what cannot be written is at the next look: of a key, why."""
+        failed: dict[str, str] = {}
+        owners = {each["metadata"]["uid"]: each["metadata"] for each in sets}
         for each in workloads if self.site.clusters else ():
             about = each["metadata"]
-            cluster = next((wanted.get(owner["uid"]) for owner in about.get("ownerReferences") or ()), None)
-            if not cluster or _is_over(each):
+            uids = [owner["uid"] for owner in about.get("ownerReferences") or ()]
+            owner = next((owners[uid] for uid in uids if uid in owners), None)
+            if owner is None or _is_over(each) or not (cluster := (owner.get("annotations") or {}).get(CLUSTER)):
                 continue
-            with suppress(ActuatorError):
+            try:
                 checks = [check["name"] for check in (each.get("status") or {}).get("admissionChecks") or ()]
                 body = nomination(each, [cluster], [name for name in checks if self._is_multikueue(name)])
                 if body is not None:
                     path, kind = f"{self._workloads}/{about['name']}/status", "application/apply-patch+yaml"
                     self.server.ask("PATCH", path, body, kind=kind, asked={"fieldManager": OWNER, "force": "true"})
+            except ActuatorError as error:
+                failed[owner["labels"][KEY]] = str(error)
+        return failed
 
     def _is_multikueue(self, check: str) -> bool:
         if check not in self._checks:
