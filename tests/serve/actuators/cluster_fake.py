@@ -135,16 +135,17 @@ class FakeCluster:
     clusters: tuple[str, ...] = ()
     quota: bool = True  # whether Kueue finds room
     page: int = 500  # objects of a list that are answered at once
-    lingers_s: float = 0.0  # that a pod takes to end
+    lingers_s: float = 0.0  # that a job and a pod take to end
     all_at_once: bool = False  # MultiKueue's own dispatcher is at work
     sets: dict[str, Document] = field(default_factory=dict)
     workloads: dict[str, Document] = field(default_factory=dict)  # by uid of their JobSet
     pods: list[Pod] = field(default_factory=list)
+    ending: list[tuple[Document, float]] = field(default_factory=list)  # jobs of JobSets that are gone, and until when
     owners: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # what of its status each manager applied
     troubles: list[Trouble] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
     posted: list[Document] = field(default_factory=list)
-    beside: list[int] = field(default_factory=list)  # pods that were there when each was posted
+    beside: list[int] = field(default_factory=list)  # jobs and pods that were there when each was posted
     lock: Any = field(default_factory=RLock)
     count: int = 0
     url: str = ""
@@ -174,6 +175,8 @@ class FakeCluster:
         if (method, path) == ("GET", f"/api/v1/namespaces/{SPACE}/pods"):
             here = [] if self.clusters else self.pods
             return 200, self.listed("PodList", [self.told(each) for each in here], query)
+        if (method, path) == ("GET", f"/apis/batch/v1/namespaces/{SPACE}/jobs"):
+            return 200, self.listed("JobList", [] if self.clusters else self.jobs(), query)
         if (method, path) == ("GET", f"/apis/kueue.x-k8s.io/v1beta2/admissionchecks/{CHECK}"):
             check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": CHECK}}
             return 200, {**check, "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
@@ -202,11 +205,11 @@ class FakeCluster:
         assert body["spec"]["suspend"] is True
         assert body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == QUEUE
         uid = f"uid-{self.version()}"
+        self.beside.append(len(self.pods) + len(self.jobs()))
         made = deepcopy(body)
         made["metadata"] |= {"uid": uid, "resourceVersion": self.version(), "creationTimestamp": NOW}
         self.sets[name] = made
         self.posted.append(made)
-        self.beside.append(len(self.pods))
         about: Document = {"name": f"jobset-{name}-{uid[-5:]}", "namespace": SPACE, "uid": f"w{uid}"}
         about |= {"resourceVersion": self.version(), "labels": {"kueue.x-k8s.io/job-uid": uid}}
         about["ownerReferences"] = [{"kind": "JobSet", "name": name, "uid": uid, "controller": True}]
@@ -219,9 +222,23 @@ class FakeCluster:
     def delete(self, name: str) -> Document:
         if name not in self.sets:
             raise Refusal(404, "NotFound", f'jobsets.jobset.x-k8s.io "{name}" not found')
+        self.ending += [(each, time.monotonic() + self.lingers_s) for each in self.jobs_of(self.sets[name])]
         self.workloads.pop(self.sets.pop(name)["metadata"]["uid"])
         self.kill(name)
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+    def jobs_of(self, jobset: Document) -> list[Document]:
+        """What JobSet's controller makes of it: jobs with the labels of their template."""
+        parts = jobset["spec"]["replicatedJobs"]
+        about = [
+            {"name": f"{named(jobset)}-{each['name']}-0", "labels": each["template"]["metadata"]["labels"]}
+            for each in parts
+        ]
+        return [{"metadata": each} for each in about]
+
+    def jobs(self) -> list[Document]:
+        found = [job for each in self.sets.values() for job in self.jobs_of(each)]
+        return found + [job for job, end_s in self.ending if time.monotonic() < end_s]
 
     def kill(self, name: str) -> None:
         for each in self.pods:

@@ -308,13 +308,21 @@ def test_a_job_that_moves_begins_once_its_pods_are_gone(site: ServedBy):
     assert list(there(site).sets) == [f"o-2-j1-{MARK}"]
 
 
+def test_a_job_that_has_no_pods_yet_is_waited_for_too(site: ServedBy):
+    """It could make some."""
+    there(site).domains, there(site).lingers_s = ("lyon",), 1.0
+    assert site.actuator.carry_out(site.order(BEGIN, 1, "oslo")).ok
+    assert site.actuator.carry_out(site.order(RESIZE, 2, "lyon")).ok
+    assert there(site).beside == [0, 0]
+
+
 def test_a_service_killed_while_pods_end_waits_for_them(site: ServedBy):
     there(site).lingers_s = 1.0
     assert site.actuator.carry_out(site.order(BEGIN, 1, "oslo")).ok
     with there(site).lock:
         there(site).delete(KEY)
     site.again()
-    assert seen(site).told == "is gone; its pods end"
+    assert seen(site).told == "is gone; its jobs and pods end"
     assert site.actuator.carry_out(site.order(BEGIN, 2, "oslo")).ok
     assert there(site).beside == [0, 0]
 

@@ -145,8 +145,10 @@ def _literal(text: str) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------- what is the case
-def jobs_of(sets: Sequence[Told], workloads: Sequence[Told], pods: Sequence[Told]) -> list[BatchJob]:
-    """The jobs that JobSets are, by their own conditions and those of their Workloads."""
+def jobs_of(
+    sets: Sequence[Told], workloads: Sequence[Told], pods: Sequence[Told], jobs: Sequence[Told] = ()
+) -> list[BatchJob]:
+    """The jobs that JobSets are, by their own conditions and those of their Workloads; and what is left of others."""
     owned = {owner.get("uid"): each for each in workloads for owner in each["metadata"].get("ownerReferences") or ()}
     parts: dict[str, list[tuple[str, str]]] = {}
     whole: dict[str, int] = {}
@@ -157,8 +159,8 @@ def jobs_of(sets: Sequence[Told], workloads: Sequence[Told], pods: Sequence[Told
         parts.setdefault(key, []).append(state_of(each, owned.get(about["uid"]), mine))
         whole[key] = int((about.get("annotations") or {}).get(PARTS, 1))
     found = [_together(key, states, whole[key]) for key, states in parts.items()]
-    ending = {pod["metadata"]["labels"][KEY] for pod in pods if pod["metadata"]["labels"][KEY] not in parts}
-    return found + [BatchJob(key, key, RUNNING, "is gone; its pods end") for key in sorted(ending)]
+    ending = {each["metadata"]["labels"][KEY] for each in (*jobs, *pods)} - parts.keys()
+    return found + [BatchJob(key, key, RUNNING, "is gone; its jobs and pods end") for key in sorted(ending)]
 
 
 SET_OF_POD = "jobset.sigs.k8s.io/jobset-name"
@@ -271,6 +273,7 @@ class KueueEngine:
         self.site, self.server = site, ApiServer(site.address)
         self._sets = f"/apis/{JOBSET_API}/namespaces/{site.namespace}/jobsets"
         self._workloads = f"/apis/{QUEUE_API}/namespaces/{site.namespace}/workloads"
+        self._jobs = f"/apis/batch/v1/namespaces/{site.namespace}/jobs"
         self._pods = f"/api/v1/namespaces/{site.namespace}/pods"
         self._checks: dict[str, bool] = {}  # whether it is MultiKueue's; a check never changes hands
 
@@ -293,14 +296,18 @@ class KueueEngine:
 
     def jobs(self) -> Sequence[BatchJob]:
         """All that there is; whoever looks nominates too."""
-        pods = self.server.listed(self._pods, KEY)  # first: what is gone a moment later may still have some
+        # Jobs make pods, JobSets make jobs: so ordered, what has ended while they were read cannot seem to be gone.
+        jobs = self.server.listed(self._jobs, KEY)
+        pods = self.server.listed(self._pods, KEY)
         sets = self.server.listed(self._sets, KEY)
         workloads = self.server.listed(self._workloads) if any(not _is_over(each) for each in sets) else []
         try:
-            found = jobs_of(sets, workloads, pods)
+            found = jobs_of(sets, workloads, pods, jobs)
             failed = self._dispatch(sets, workloads)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ActuatorError(f"the API server told what is no JobSet, Workload or pod: {error!r}"[:300]) from None
+            raise ActuatorError(
+                f"the API server told what is no JobSet, Workload, job or pod: {error!r}"[:300]
+            ) from None
         broken = {each["metadata"]["labels"][KEY] for each in sets if "Failed" in _conditions(each)}
         for each in sets:
             if each["metadata"]["labels"][KEY] in broken and not _is_over(each):
