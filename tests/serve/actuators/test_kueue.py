@@ -425,6 +425,7 @@ def test_nominations_wait_for_quota_and_take_nothing_away(clusters: ServedBy):
     assert after == {**before, "nominatedClusterNames": ["worker-oslo"]}
     assert after["reclaimablePods"] == pods
     assert fake.owners[uid]["kueue-reclaimable-pods"] == {"reclaimablePods"}
+    assert "reclaimablePods" not in fake.owners[uid][kueue.OWNER]
     (job,) = asking.jobs()
     assert job.state == PENDING
     assert job.told == f"has quota; checks: {cluster_fake.CHECK} pending; nominated: worker-oslo"
@@ -538,7 +539,7 @@ def test_of_a_job_whose_second_part_is_refused_nothing_stays(clusters: ServedBy)
 def test_where_one_part_fails_the_others_are_ended(clusters: ServedBy):
     assert clusters.actuator.carry_out(clusters.order(BEGIN, 1, "oslo", "lyon")).ok
     there(clusters).pods[1].kill()
-    until(lambda: list(there(clusters).sets) == [f"{KEY}-1"] if seen(clusters).state == FAILED else False)
+    until(lambda: seen(clusters).state == FAILED and list(there(clusters).sets) == [f"{KEY}-1"], 20.0)
     assert "FailedJobs" in seen(clusters).told
     assert clusters.actuator.carry_out(clusters.order(BEGIN, 2, "lyon")).ok
 
