@@ -129,6 +129,7 @@ ACTUATORS: Mapping[str, str] = {
     "own": "hippo.serve.actuators.own:Own",
     "slurm": "hippo.serve.actuators.slurm:slurm",
     "ray": "hippo.serve.actuators.ray_jobs:ray",
+    "kueue": "hippo.serve.actuators.kueue:Kueue",
 }
 """Who carries out what ``hippo serve`` decides: what makes one of the form ``serve.actuators.base.Actuator``."""
 

@@ -16,10 +16,10 @@ SCHEMAS: dict[str, Any] = json.loads(Path(__file__).with_name("crds.json").read_
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "number": (int, float)}
 
 
-def faults(document: dict[str, Any]) -> list[str]:
-    """What is wrong with an object, by the schema of its kind."""
+def faults(document: dict[str, Any], schema: dict[str, Any] | None = None) -> list[str]:
+    """What is wrong with an object, by the schema of its kind, or another."""
     version = document["apiVersion"].rpartition("/")[2]
-    return list(_faults(document, SCHEMAS[f"{document['kind']}/{version}"], document["kind"]))
+    return list(_faults(document, schema or SCHEMAS[f"{document['kind']}/{version}"], document["kind"]))
 
 
 def _faults(value: Any, schema: dict[str, Any], place: str) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""What can be served by an actuator in tests, each in one form: an engine in memory, hippo's own runs, Slurm, Ray."""
+"""What can be served by an actuator in tests, each in one form: an engine in memory, hippo's own runs, Slurm, Ray, a
+server that plays Kueue."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,16 @@ from tests.serve import servers
 
 from hippo.files import write_files
 from hippo.serve import demo
+from hippo.serve.actuators.api_server import ApiAddress
 from hippo.serve.actuators.base import Actuator, ActuatorError
 from hippo.serve.actuators.batch import BatchActuator, BatchJob, BatchLaunch
+from hippo.serve.actuators.kueue import Kueue, KueueSite
 from hippo.serve.actuators.own import _PROCESSES, Own
 from hippo.serve.actuators.ray_jobs import RayEngine
 from hippo.serve.actuators.slurm import SlurmEngine
 from hippo.serve.records import DONE, FAILED, RUNNING, JobOrder
+
+from .cluster_fake import QUEUE, SPACE, TOKEN, FakeCluster, served
 
 MARK = "18d3f0a1"
 """Of a store."""
@@ -159,6 +164,33 @@ def by_ray(folder: Path) -> Iterator[ServedBy]:
         )
 
 
+@contextmanager
+def by_kueue(folder: Path, *clusters: str) -> Iterator[ServedBy]:
+    with served(FakeCluster(folder, clusters=clusters)) as there:
+        made = ServedBy(
+            lambda: kueue_of(there),
+            folder / "runs",
+            command,
+            lambda: noted(folder / "runs" / "j1"),
+        )
+        made.site = there  # type: ignore[attr-defined]
+        yield made
+
+
+def by_multikueue(folder: Path) -> Any:
+    """Domains are clusters; one is called otherwise there."""
+    return by_kueue(folder, "worker-oslo", "lyon")
+
+
+def kueue_of(there: FakeCluster, **other: Any) -> Kueue:
+    token = there.folder / "token"
+    token.write_text(f"{TOKEN}\n")
+    names = {"oslo": "worker-oslo"} if there.clusters else {}
+    where = ApiAddress(there.url, token)
+    site = KueueSite(where, SPACE, QUEUE, "runs", image="example/train:1", clusters=names)
+    return Kueue(there.folder / "runs", cluster_file(there.folder), replace(site, **other))
+
+
 def noted(home: Path) -> int:
     """How often its first node began it: two nodes note at once, which counts once a key."""
     try:
@@ -179,4 +211,6 @@ class LosesAnswers:
 
 
 SITES = {"memory": in_memory, "own": by_own, "slurm": by_slurm, "ray": by_ray}
-__all__ = ["SITES", "LosesAnswers", "ServedBy", "subprocess"]
+SITES |= {"kueue": by_kueue, "multikueue": by_multikueue}
+QUICK = ("memory", "kueue")
+__all__ = ["QUICK", "SITES", "LosesAnswers", "ServedBy", "subprocess"]

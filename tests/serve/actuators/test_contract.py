@@ -1,4 +1,5 @@
-"""What every actuator keeps to, held against the engines themselves; in memory it is quick."""
+"""What every actuator keeps to, held against the engines themselves; in memory it is quick, and
+Kueue's are a server that plays it."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from tests.serve.servers import until
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, STOP, SeenJob
 
-from .sites import SITES, LosesAnswers, ServedBy
+from .sites import QUICK, SITES, LosesAnswers, ServedBy
 
 
 @pytest.fixture(
-    params=[each if each == "memory" else pytest.param(each, marks=pytest.mark.slow) for each in SITES], scope="module"
+    params=[each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in SITES], scope="module"
 )
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBy]:
     with SITES[request.param](tmp_path_factory.mktemp(request.param)) as made:

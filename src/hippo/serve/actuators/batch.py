@@ -1,5 +1,5 @@
-"""Engines that somebody else runs (Slurm, Ray): a job is a batch job of theirs, and begins anew from its checkpoint
-when it moves.
+"""Engines that somebody else runs (Slurm, Ray, Kueue): a job is a batch job of theirs, and begins anew from its
+checkpoint when it moves.
 
 The key of an order is the name of the engine's job: what was begun is found again whoever has forgotten it. A job has a
 folder that its nodes see: ``place.json``, ``plan.json`` (of elastic training), what it says of itself in
@@ -26,8 +26,11 @@ from hippo.serve.records import DONE, FAILED, RUNNING, STOP, JobOrder, Receipt, 
 
 ENDS_WITHIN_S, BEGINS_WITHIN_S = 60.0, 120.0
 LOOK_EVERY_S = 0.3
-PENDING = "pending"
+PENDING, TAKEN = "pending", "taken"
+"""It waits at its engine; its engine has taken its devices away, and may begin it again."""
 ALIVE = (PENDING, RUNNING)
+HELD = (*ALIVE, TAKEN)
+"""What is ended before another of the same job begins."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KEPT_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH")
 """Of the service's environment what jobs get; tokens are not among them."""
@@ -55,6 +58,7 @@ class BatchLaunch:
     environment: Mapping[str, str]
     home: Path
     shares: tuple[DomainShare, ...]
+    image: str = ""  # of a container that the words run in, where its engine has such
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class BatchJob:
 
     id: str
     key: str
-    state: str  # PENDING, RUNNING, DONE, FAILED
+    state: str  # PENDING, RUNNING, TAKEN, DONE, FAILED
     told: str = ""  # why
 
 
@@ -111,6 +115,8 @@ class BatchActuator:
             return "job: run.command: is no list of words. To fix: write what is to be started, word by word"
         if not isinstance(more, dict) or not all(NAME.fullmatch(name) and _is_word(more[name]) for name in more):
             return "job: run.environment: is no mapping of names to words. To fix: write NAME: text"
+        if "image" in run and not _is_word(run["image"]):
+            return "job: run.image: is no word. To fix: write the name of a container's image, or leave it out"
         return ""
 
     def carry_out(self, order: JobOrder) -> Receipt:
@@ -122,7 +128,7 @@ class BatchActuator:
         if any(each.key == order.key for each in mine):  # the service was killed between the act and its note
             _note(home, order.key)
             return Receipt(True, "had begun before", _document(home / "plan.json"))
-        self._end([each for each in mine if each.state in ALIVE], order.key)
+        self._end([each for each in mine if each.state in HELD], order.key)
         if order.act == STOP:
             _note(home, order.key)
             return Receipt(True, "ended; its checkpoints are kept")
@@ -159,7 +165,8 @@ class BatchActuator:
         told |= {"HIPPO_DOMAINS": ",".join(held), "HIPPO_GPUS": ",".join(map(str, held.values()))}
         told |= {"HIPPO_PLAN": str(home / "plan.json")} if document else {}
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        return BatchLaunch(order.key, tuple(words), {**kept, **more, **told}, home, shares), document
+        given = {**kept, **more, **told}
+        return BatchLaunch(order.key, tuple(words), given, home, shares, run.get("image", "")), document
 
     def _began(self, order: JobOrder, document: dict[str, Any] | None) -> Receipt:
         """Once its engine runs it; who is not run for too long is taken back."""
@@ -181,7 +188,7 @@ class BatchActuator:
         ids = {each.id for each in jobs}
 
         def gone() -> bool:
-            return not any(each.id in ids and each.state in ALIVE for each in self.engine.jobs())
+            return not any(each.id in ids and each.state in HELD for each in self.engine.jobs())
 
         if ids and not until(gone, ENDS_WITHIN_S, LOOK_EVERY_S):
             raise ActuatorError(f"{key}: {', '.join(sorted(ids))} of {self.name} does not end")

@@ -42,6 +42,15 @@ def runs_cluster(given: str | Path | None, actuator: str) -> Cluster:
     return load_cluster(name)
 
 
+def renamed(variable: str, what: str) -> dict[str, str]:
+    """What domains are called elsewhere, as an environment variable lists it; ``InputError``: it is no list."""
+    given = [each for each in os.environ.get(variable, "").split(",") if each]
+    if not all(each.count("=") == 1 for each in given):
+        remedy = f"write DOMAIN={what},DOMAIN={what}"
+        raise InputError("is no list", source=variable, value=os.environ[variable], remedy=remedy)
+    return dict(each.split("=") for each in given)
+
+
 def held_gpus(place: Mapping[str, Any]) -> dict[str, int]:
     """GPUs of each domain of a place."""
     return dict(zip(place["domains"], place["gpus"], strict=True))

@@ -16,6 +16,7 @@ from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.batch import PENDING, BatchActuator, BatchJob, BatchLaunch, RefusedError
+from hippo.serve.actuators.placing import renamed
 from hippo.serve.records import DONE, FAILED, RUNNING
 
 PARTITIONS = "HIPPO_SLURM_PARTITIONS"
@@ -105,11 +106,7 @@ def slurm(folder: Path | None = None, cluster: str | Path | None = None) -> Batc
     if shutil.which("sbatch") is None:
         remedy = "install Slurm's client where the service runs (Debian: slurm-client)"
         raise InputError("sbatch is not installed", source="--actuator", value="slurm", remedy=remedy)
-    given = [each for each in os.environ.get(PARTITIONS, "").split(",") if each]
-    if not all(each.count("=") == 1 for each in given):
-        value = os.environ[PARTITIONS]
-        raise InputError("is no list", source=PARTITIONS, value=value, remedy="write DOMAIN=PARTITION,DOMAIN=PARTITION")
-    return BatchActuator(SlurmEngine(dict(each.split("=") for each in given)), folder, cluster)
+    return BatchActuator(SlurmEngine(renamed(PARTITIONS, "PARTITION")), folder, cluster)
 
 
 def _told(words: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
