@@ -12,6 +12,7 @@ from pathlib import Path
 from hippo.decide.wording import percent
 from hippo.score.interval import (
     EMULATED,
+    EXPERTS,
     FUSED,
     RUN,
     coverage,
@@ -55,8 +56,8 @@ def told() -> str:
         f"Each step is printed with an interval that should hold nine of ten measured steps. Of {rows} rows, each "
         f"predicted without its own source, {percent(held)} lie in theirs (`hippo bench intervals`). It reaches "
         f"{widths[FUSED]} either way for the middle one of the dense models in one place, {far} over several with "
-        f"hippo's executor or torch, {over_nccl} with NCCL, which nobody measured alone over a WAN; mixtures of "
-        "experts and what no runtime does have none."
+        f"hippo's executor or torch, {over_nccl} with NCCL, which nobody measured alone over a WAN, and "
+        f"{widths[EXPERTS]} for mixtures of experts; what no runtime does has none."
     )
 
 

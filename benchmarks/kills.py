@@ -358,7 +358,7 @@ def batch(store: str, folder: Path, steps: Sequence[str], seed: int, client: Cli
 
 def settled(client: Client) -> None:
     """Before anything more is asked for: cancels and approvals that were acknowledged are taken up by themselves."""
-    left = set(client.cancelled)
+    left, waits = set(client.cancelled), set(client.approved)
     for _ in range(100):
         with suppress(OSError, HTTPException):
             for name in sorted(left):
