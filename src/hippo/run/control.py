@@ -462,7 +462,11 @@ class RunClient:
                 f"no run listens: {error.strerror}", source="SOCKET", value=str(path), remedy=remedy
             ) from None
         self._file = self._socket.makefile("rwb")
-        self.ask({"hello": PROTOCOL, "token": token})
+        try:
+            self.ask({"hello": PROTOCOL, "token": token})
+        except BaseException:  # it has just ended, or does not know the token
+            self.close()
+            raise
 
     def __enter__(self) -> RunClient:
         return self
