@@ -17,7 +17,7 @@ from hippo.serve import loop as loop_module
 from hippo.serve import server
 from hippo.serve import tables as t
 from hippo.serve.actuators.paper import Paper
-from hippo.serve.jobs import answer, let_go, take_in
+from hippo.serve.jobs import NotThereError, answer, let_go, take_in
 from hippo.serve.loop import QUEUE
 from hippo.serve.records import DONE, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
@@ -486,3 +486,123 @@ def test_what_is_very_old_is_forgotten_and_who_runs_keeps_its_orders(served: Ser
     assert [each.job for each in served.decisions()] == names[:1]
     assert before
     assert served.store.read(lambda at: at.execute(count).scalar()) == 0
+
+
+class Refuses(Stubborn):
+    """Begins nothing."""
+
+    def carry_out(self, order: JobOrder) -> Receipt:
+        self.acts.append(order.act)
+        return Receipt(order.act == "stop", "no such domain")
+
+
+def killed(served: Served) -> None:
+    """Whatever its actuators answer from now on is not heard."""
+    served.loop._ends = True
+    for worker in served.loop.workers.values():
+        worker.close()
+    served.store.close()
+
+
+def test_answers_to_a_queue_that_is_begun_anew_lose_nobody(tmp_path: Path):
+    """Three orders are open when it is killed; then a domain has another name, and all three are refused at once."""
+    first = Stubborn(0)
+    first.carry_out = lambda order: time.sleep(3600.0)  # type: ignore[method-assign,assignment,return-value]
+    served = Served.of(url(tmp_path), Clock(), first, actuator="stubborn")
+    names = [served.submit(**{**GANG, "devices": 8}) for _ in range(3)]
+    served.turn()
+    killed(served)
+    refuses = Refuses(0)
+    again = Served.of(url(tmp_path), served.clock, refuses, actuator="stubborn", renamed=("wuhu", "elsewhere"))
+    time.sleep(0.3)  # all have been refused before the first turn
+    again.turn(1.0)
+    assert "turns broken" not in again.loop.state.counts
+    until(again, lambda: not again.loop._open)
+    assert set(again.jobs()) == set(names)
+    again.close()
+
+
+def test_who_is_being_planned_or_waits_for_a_yes_is_not_stopped(tmp_path: Path):
+    stubborn = Stubborn(0)
+    served = Served.of(url(tmp_path), Clock(), stubborn, actuator="stubborn")
+    name = served.submit(**{**GANG, "devices": 8})
+    until(served, lambda: stubborn.jobs and not served.loop._open)
+    served.close()
+    again = Served.of(
+        url(tmp_path), served.clock, stubborn, actuator="stubborn", mode="advise", renamed=("wuhu", "elsewhere")
+    )
+    for _ in range(10):
+        again.turn(1.0)
+        time.sleep(0.05)
+    assert stubborn.acts == ["begin"]
+    assert name in stubborn.jobs
+    assert {each.state for each in again.decisions()} <= {"carried out", "proposed", "superseded"}
+    again.close()
+
+
+def test_what_ended_while_the_queue_was_begun_anew_is_done(tmp_path: Path):
+    stubborn = Stubborn(0)
+    served = Served.of(url(tmp_path), Clock(), stubborn, actuator="stubborn")
+    name = served.submit(**{**GANG, "devices": 8})
+    until(served, lambda: stubborn.jobs and not served.loop._open)
+    served.close()
+    stubborn.jobs[name] = SeenJob(name, stubborn.jobs[name].key, DONE, 1.0)
+    again = Served.of(
+        url(tmp_path), served.clock, stubborn, actuator="stubborn", mode="advise", renamed=("wuhu", "elsewhere")
+    )
+    until(again, lambda: again.jobs()[name].state == "done")
+    assert stubborn.acts == ["begin"]
+    again.close()
+
+
+def test_a_yes_that_names_a_domain_that_is_gone_is_superseded(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    served.submit(**{**GANG, "devices": 8})
+    served.turn()
+    (proposed,) = served.decisions()
+    lost = (proposed.after or {})["domains"][0]
+    served.store.write(answer(proposed.name, "boss", served.clock(), yes=True)).result()
+    served.close()
+    again = Served.of(url(tmp_path), served.clock, mode="advise", renamed=(lost, "elsewhere"))
+    again.turn(1.0)
+    first = again.decisions()[0]
+    assert (first.state, first.told) == ("superseded", "what it names is not there any more")
+    assert "turns broken" not in again.loop.state.counts
+    again.close()
+
+
+def test_a_look_that_takes_long_says_nothing_of_what_came_since(tmp_path: Path):
+    slow = Stubborn(0)
+    seen = slow.seen
+    slow.seen = lambda: (seen(), time.sleep(0.6))[0]  # type: ignore[method-assign]
+    served = Served.of(url(tmp_path), Clock(), slow, actuator="stubborn", gone_after_s=0.1)
+    served.submit(**{**GANG, "devices": 8})
+    end_s = time.monotonic() + 3.0
+    while time.monotonic() < end_s:
+        served.turn(0.1)
+        time.sleep(0.02)
+    assert slow.acts == ["begin"]
+    served.close()
+
+
+def test_a_job_of_an_actuator_that_is_not_served_waits_for_it(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock())
+    name = served.submit(**{**GANG, "devices": 8}, actuator="stubborn")
+    for _ in range(3):
+        served.turn(1.0)
+    assert served.jobs()[name].state == "queued"
+    served.close()
+    stubborn = Stubborn(0)
+    again = Served.of(url(tmp_path), served.clock, stubborn)
+    until(again, lambda: name in stubborn.jobs)
+    again.close()
+
+
+def test_the_id_of_a_job_is_none_of_a_decision(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    served.submit(**{**GANG, "devices": 8})
+    served.turn()
+    with pytest.raises(NotThereError):
+        served.store.write(answer("j1", "boss", served.clock(), yes=True)).result()
+    assert [each.state for each in served.decisions()] == ["proposed"]
+    served.close()

@@ -64,7 +64,7 @@ def let_go(name: str, who: str, now_s: float) -> Callable[[Connection], None]:
 
     def write(at: Connection) -> None:
         row = at.execute(sql.select(t.JOBS.c.state, t.JOBS.c.cancels).where(t.JOBS.c.number == number_of(name))).first()
-        if row is None:
+        if row is None or not name.startswith("j"):
             raise NotThereError("no such job", source="jobs", value=name[:40], remedy="see GET /v1/jobs")
         if row.state in OVER:
             raise AlreadyOverError(f"is over ({row.state})", source="job", value=name, remedy="nothing has to be done")
@@ -82,7 +82,7 @@ def answer(name: str, who: str, now_s: float, *, yes: bool) -> Callable[[Connect
     def write(at: Connection) -> None:
         here = t.DECISIONS.c.number == number_of(name)
         row = at.execute(sql.select(t.DECISIONS.c.state).where(here)).first()
-        if row is None:
+        if row is None or not name.startswith("d"):
             raise NotThereError("no such decision", source="decisions", value=name[:40], remedy="see GET /v1/decisions")
         if row.state == state:
             return

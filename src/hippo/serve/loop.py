@@ -64,8 +64,8 @@ MOST_FAILURES = 3
 """Of a job, before it is given up."""
 FADED_S = 3600.0
 """A failure is forgotten when the job has not failed again for so long."""
-STOP_AGAIN_S, MOST_STOPPED = 10.0, 1000
-"""Between two tries to stop what runs and should not; so many are remembered."""
+STOP_AGAIN_S, STOP_AT_LEAST_S, MOST_STOPPED = 10.0, 600.0, 1000
+"""Between two tries to stop what runs and should not, doubled each time up to the second; so many are remembered."""
 RETRY_S = 1.0
 ROLL_EVERY_S = 30.0
 LOOK_EVERY_S = 1.0
@@ -155,7 +155,7 @@ class ServeLoop:
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
         self._open: dict[str, set[str]] = {}  # of each job, keys of orders that are not answered
         self._failures: dict[str, tuple[int, float]] = {}  # of each job, and when it last failed
-        self._stopped: dict[str, float] = {}  # when it was last tried to stop what an actuator has and should not
+        self._stopped: dict[str, tuple[float, int]] = {}  # who was stopped, when last, and how often again
         self._looked: dict[str, float] = {}  # when it was last written down how a job goes on
         self._times: dict[str, float] = {}  # measured over predicted step, of each job
         self._measured: dict[str, tuple[int, list[float]]] = {}  # jobs whose last decision's outcome is being measured
@@ -252,6 +252,9 @@ class ServeLoop:
         """Stand as the store says."""
         with self.lock:
             self._jobs = {each.name: each for each in self._stored()}
+            most = sql.select(sql.func.max(t.DECISIONS.c.number))
+            known = self.store.read(lambda at: (at.execute(most).scalar(), kept(at, BEYOND)))
+            self._last_decision = max(int(each or 0) for each in known)
             since_s = self._clock() - FORECAST_S
             for each in self.store.read(lambda at: lately(at, since_s)):
                 self.measured[each.source, each.destination] = LinkForecast(each.time_s, each.bytes_per_s)
@@ -353,8 +356,7 @@ class ServeLoop:
             looks |= self._take_links(now_s)
             looks |= self._looks
             self._pass(now_s)
-            if self.mode != r.ACT or not self.state.turns:  # at first those of before, whatever the mode is now
-                self._take_approved(now_s)
+            self._take_approved(now_s)  # of before too, whatever the mode is now
             if looks:
                 self._look(now_s)
             self._looks = False
@@ -385,7 +387,11 @@ class ServeLoop:
         self._held.holds = bool(why) or self.mode != r.ACT
 
     def _take_answers(self, now_s: float) -> None:
-        for order, receipt in _all(self._answers):
+        while True:  # one by one: what breaks one must not lose those behind it
+            try:
+                order, receipt = self._answers.get_nowait()
+            except Empty:
+                return
             self._took_answer(order, receipt, now_s)
 
     def _took_answer(self, order: JobOrder, receipt: Receipt, now_s: float) -> None:
@@ -412,11 +418,11 @@ class ServeLoop:
             self._unwritten.append(plan)
             self._set(order.job, now_s, place={**(self._jobs[order.job].place or {}), "plan": name})
         if order.act == r.STOP:
-            self._stopped[order.job] = monotonic()
+            self._stopped[order.job] = monotonic(), self._stopped.get(order.job, (0.0, 0))[1]
         if receipt.ok and order.job in self._jobs:
             self._keys[order.job] = order.key, monotonic()
             self._measured[order.job] = decision, []
-        elif order.job in self._jobs and order.act != r.STOP:
+        elif order.job in self._jobs and order.act != r.STOP and not left:  # else one behind it says how it stands
             self._lost(order.job, receipt.told, now_s)
 
     def _lost(self, name: str, why: str, now_s: float) -> None:
@@ -424,6 +430,8 @@ class ServeLoop:
         count, last_s = self._failures.get(name, (0, now_s))
         count = count + 1 if now_s - last_s <= FADED_S else 1
         self._failures[name], self._looks = (count, now_s), True
+        if name not in self._names():
+            return  # the queue was begun anew, and it comes to it again
         self.site.live.fail(name, now_s - self.site.epoch_s)
         if count >= MOST_FAILURES:
             self._end(name, r.FAILED, f"failed {MOST_FAILURES} times, last: {why}", now_s)
@@ -461,9 +469,10 @@ class ServeLoop:
 
         self._unwritten.append(write)
 
-    def _set_decision(self, number: int, **values: Any) -> None:
-        """Write columns of a decision with this turn."""
+    def _set_decision(self, number: int, only: str = "", **values: Any) -> None:
+        """Write columns of a decision with this turn; ``only``: if it is in this state still."""
         row = sql.update(t.DECISIONS).where(t.DECISIONS.c.number == number).values(**values)
+        row = row.where(t.DECISIONS.c.state == only) if only else row
         self._unwritten.append(lambda at: at.execute(row))
 
     def _take_jobs(self, now_s: float) -> None:
@@ -472,6 +481,9 @@ class ServeLoop:
         queued += _all(self._come)
         come: list[Job] = []
         for each in queued:
+            if self._unserved(each):  # it waits for who can begin it
+                self._jobs.setdefault(each.name, each)
+                continue
             try:
                 job = self._job(each, now_s - self.site.epoch_s)
                 state = self._ready(job)
@@ -549,7 +561,7 @@ class ServeLoop:
             if not worker.actuator.tells:
                 continue
             seen = {} if worker.seen is None else {each.job: each for each in worker.seen}
-            self._stop_left(worker, seen.values(), runs, now_s)
+            self._settle_left(worker, seen.values(), runs, now_s)
             for name, job in list(self._jobs.items()):
                 if name not in runs or self._actuator(job) != worker.actuator.name:
                     continue
@@ -567,23 +579,35 @@ class ServeLoop:
                     looks |= self._saw(name, found, now_s)
         return looks
 
-    def _stop_left(self, worker: ActuatorWorker, seen: Iterable[SeenJob], runs: Collection[str], now_s: float) -> None:
-        """Whoever still runs and should not is stopped, again and again: a stop was refused, or a job was given up."""
-        if worker.fault or self.mode == r.OBSERVE:
+    def _settle_left(
+        self, worker: ActuatorWorker, seen: Iterable[SeenJob], runs: Collection[str], now_s: float
+    ) -> None:
+        """Whoever has run to the end, is done; who still runs and should not is stopped, again and again: a stop was
+        refused, or a job was given up. Where somebody has to say yes, only who is over is stopped."""
+        if worker.fault:
             return
+        waits = self._names() - set(runs) if self.mode == r.ACT and not self.state.holds else set[str]()
         for each in seen:
-            name, tried_s = each.job, self._stopped.get(each.job, -inf)
-            left = each.state == r.RUNNING and name not in runs and name not in self._open
-            if not left or not each.key.endswith(self._mark) or worker.seen_s < tried_s + STOP_AGAIN_S:
+            name = each.job
+            if name in runs or name in self._open or not each.key.endswith(self._mark):
                 continue
-            job = self._jobs.get(name) or next(iter(self._stored_as([name])), None)
-            if job is not None and self._actuator(job) == worker.actuator.name:
-                self._stopped[name] = monotonic()
-                change = JobChange(name, r.STOP, None, None)
-                self._order(change, now_s, {"cause": "it runs still, and should not"}, job)
+            known = self._jobs.get(name)
+            if each.state == r.DONE and known is not None and self._actuator(known) == worker.actuator.name:
+                self._end(name, r.DONE, "", now_s)
+            elif each.state == r.RUNNING and (known is None or name in waits):
+                self._stop_again(worker, name, now_s)
+
+    def _stop_again(self, worker: ActuatorWorker, name: str, now_s: float) -> None:
+        tried_s, times = self._stopped.get(name, (-inf, 0))
+        if worker.seen_s < tried_s + min(STOP_AGAIN_S * 2.0**times, STOP_AT_LEAST_S):
+            return
+        job = self._jobs.get(name) or next(iter(self._stored_as([name])), None)
+        if job is not None and self._actuator(job) == worker.actuator.name:
+            self._stopped[name] = monotonic(), times + 1
+            self._order(JobChange(name, r.STOP, None, None), now_s, {"cause": "it runs still, and should not"}, job)
         if len(self._stopped) > MOST_STOPPED:
-            old_s = monotonic() - 2.0 * STOP_AGAIN_S
-            self._stopped = {name: tried_s for name, tried_s in self._stopped.items() if tried_s > old_s}
+            old_s = monotonic() - 2.0 * STOP_AT_LEAST_S
+            self._stopped = {name: at for name, at in self._stopped.items() if at[0] > old_s}
 
     def _saw(self, name: str, seen: SeenJob, now_s: float) -> bool:
         at_s = now_s - self.site.epoch_s
@@ -719,10 +743,6 @@ class ServeLoop:
         return None if step_s is None else float(step_s) * self._times.get(job.name, 1.0)
 
     def _next_decision(self) -> int:
-        if not hasattr(self, "_last_decision"):
-            most = sql.select(sql.func.max(t.DECISIONS.c.number))
-            known = self.store.read(lambda at: (at.execute(most).scalar(), kept(at, BEYOND)))
-            self._last_decision = max(int(each or 0) for each in known)
         self._last_decision += 1
         return self._last_decision
 
@@ -761,7 +781,7 @@ class ServeLoop:
 
     def _supersede(self, decisions: Sequence[StoredDecision]) -> None:
         for each in decisions:
-            self._set_decision(each.number, state=r.SUPERSEDED)
+            self._set_decision(each.number, only=r.PROPOSED, state=r.SUPERSEDED)
 
     @staticmethod
     def _said(change: JobChange) -> str:
@@ -775,9 +795,8 @@ class ServeLoop:
         )
         for each in map(decision_of_row, rows):
             change, places = JobChange(each.job, each.act, each.before, each.after), self.site.places()
-            told = (
-                "" if each.job in self._jobs and self.site.live.moment is not None else "the job is not there any more"
-            )
+            there = each.job in self._jobs and self.site.live.moment is not None
+            told = "" if there and self._stands(each.after) else "what it names is not there any more"
             if not told and _place(places.get(each.job)) != _place(each.before):
                 told = "the job has changed since"  # by another that was approved
             if not told:
@@ -789,6 +808,10 @@ class ServeLoop:
             if done:
                 again = replace(change, before=places.get(each.job), after=self.site.places().get(each.job))
                 self._order(again, now_s, {**each.why, "approved": each.name, "by": each.by})
+
+    def _stands(self, place: Mapping[str, Any] | None) -> bool:
+        """Whether the site has the domains of a place."""
+        return set((place or {}).get("domains", ())) <= set(self.site.live.site.domains)
 
     # ---------------------------------------------------------------------------------------------------- the store
     def _roll(self, now_s: float) -> None:

@@ -81,13 +81,14 @@ class ActuatorWorker:
             self._due.wait(self._every_s)
 
     def _look(self) -> None:
+        began_s = monotonic()  # what comes about while it looks may be missing from what it says
         try:
             found = tuple(_sane(each) for each in self.actuator.seen())
         except Exception as error:  # whatever breaks there must not end the service
             self.fault = f"{type(error).__name__}: {error}"[:200]
             return
         changed = found != self.seen
-        self.seen, self.seen_s, self.fault = found, monotonic(), ""
+        self.seen, self.seen_s, self.fault = found, began_s, ""
         if changed:
             self._news()
 
