@@ -20,13 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear, nnls
 
-from _data import data  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION, RANGES, Calibration, constant
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score import throughput
-from hippo.score.cases import PublishedRun, load_cases
+from hippo.score.cases import PublishedRun
 from hippo.score.interval import IN_ONE_PLACE, has_experts
 from hippo.score.published import comparison_key, predict, problem_of, reaching
 from hippo.simulate.fast import step_time
@@ -52,14 +50,6 @@ def changed(calibration: Calibration, values: Mapping[str, float]) -> Calibratio
             only: dict[str, Any] = {field: each}
             generations[family] = replace(generations[family], **only)
     return replace(calibration, generations=MappingProxyType(generations), **plain)
-
-
-def fitted_rows() -> tuple[PublishedRun, ...]:
-    """What the constants are fitted to: ``training_open.json``, and the mixtures of experts with ep > 1 of
-    ``training_throughput.csv``; its dense rows are left to judge."""
-    more = throughput.cases(data("published/training_throughput.csv"))
-    experts = [case for case in more if case.model is not None and has_experts(case.model) and (case.ep or 1) > 1]
-    return (*load_cases(data("training_open.json")), *experts)
 
 
 def source_of(case: PublishedRun) -> str:

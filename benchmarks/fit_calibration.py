@@ -6,7 +6,8 @@ Starts from the constants in use, so that a second run must find nothing better;
 
 from __future__ import annotations
 
-from _fit import fit, fitted_rows  # type: ignore[import-not-found]
+from _data import fitted_rows  # type: ignore[import-not-found]
+from _fit import fit  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION, RANGES, constant
 
 

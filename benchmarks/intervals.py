@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from _data import FOLDER, data  # type: ignore[import-not-found]
+from _data import FOLDER, data, fitted_rows  # type: ignore[import-not-found]
 from _fit import (  # type: ignore[import-not-found]
     Linear,
     changed,
     expected_sizes,
-    fitted_rows,
     rows,
     source_of,
     without,

@@ -22,6 +22,7 @@ from hippo.score import interval
 from hippo.score.cases import load_cases
 from hippo.score.interval import (
     EMULATED,
+    EXPERTS,
     FUSED,
     NCCL,
     NCCL_LINKS,
@@ -116,7 +117,14 @@ def test_which_steps_have_an_interval(small: Problem, across: Plan) -> None:
     assert under_nccl is not None
     assert (under_nccl.of, under_nccl.only_if) == ("one place and several places under NCCL", "links fill")
     assert interval_of(replace(small, runtime="ideal"), across, 100.0) is None
-    assert interval_of(replace(measured, model=model("mixtral-8x7b")), across, 100.0) is None
+    experts = interval_of(replace(measured, model=model("mixtral-8x7b")), across, 100.0)
+    assert experts is not None
+    assert experts.of == "one place, mixtures of experts and emulated links"
+    assert experts.low_s < found.low_s
+    under_nccl = interval_of(replace(small, runtime="megatron", model=model("mixtral-8x7b")), across, 100.0)
+    assert under_nccl is not None  # no surer than in one place: whole steps over a WAN are of dense models
+    assert under_nccl.high_s >= 100.0 * math.exp(errors_of(EXPERTS).half_width())
+    assert interval_of(replace(measured, model=model("qwen3-next-80b-a3b")), across, 100.0) is None
     volta = replace(measured.cluster, gpu=gpu("V100"))
     assert interval_of(replace(measured, cluster=volta), across, 100.0) is None
 
@@ -136,9 +144,12 @@ def test_the_shares_of_a_step_are_those_of_its_slowed_constants(small: Problem, 
 
 def test_the_intervals_cover_what_was_left_out_of_them() -> None:
     """85 to 95 % of each family; half-widths as results/accuracy.md has them: 12 % were asked, 25 % where assumed."""
+    most = {UNFUSED: 0.22, EXPERTS: 0.7}
     for name, each in coverage().items():
         assert 0.85 <= float(str(each["covered"])) <= 0.95, name
-        assert float(str(each["half_width_left_out"])) <= (0.25 if RESTS_ON.get(name) == "assumed" else 0.2), name
+        assert float(str(each["half_width_left_out"])) <= (
+            0.25 if RESTS_ON.get(name) == "assumed" else most.get(name, 0.2)
+        ), name
     assert np.median([width for _, _, width in left_out(FUSED)]) <= 0.12
 
 

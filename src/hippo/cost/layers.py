@@ -332,14 +332,14 @@ def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:
 def expert_exchange_s(layer: Layer, setting: LayerSetting) -> float:
     """Exposed seconds until tokens have reached their experts and their results are back (16 bit both ways).
 
-    Experts are not cut by tp here: the ep group lies on neighbouring devices, and each brings its share of the tokens.
+    Each expert is cut by tp: the ranks of a group lie tp apart, and each brings its share of the tokens.
     """
     layout, calibration = setting.layout, setting.kernels.calibration
     experts = layer.feed_forward.experts if layer.feed_forward else None
     if experts is None or layout.ep == 1:
         return 0.0
     moved = setting.skew * 2.0 * setting.tokens * layer.hidden / layout.tp
-    group = CollectiveGroup(layout.ep)
+    group = CollectiveGroup(layout.ep, layout.tp)
     once = setting.software.dispatcher != "alltoall"
     seconds = 2 * token_exchange_s(moved, experts.per_token, group, setting.fabric, calibration, once=once)
     return seconds * (calibration.exposed_ep if setting.software.overlap_ep else 1.0)

@@ -130,8 +130,9 @@ def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -
 
     Gradients summed in fp32 stand beside the 16-bit gradient; an fp16 optimizer holds an fp32 copy of the gradients.
     """
-    experts = sum(layer.expert_parameters for layer in layers) / (layout.tp * layout.ep)
-    parameters = sum(rank_parameters(layer, layout) for layer in layers) - experts
+    all_experts = sum(layer.expert_parameters for layer in layers) / layout.tp
+    parameters = sum(rank_parameters(layer, layout) for layer in layers) - all_experts / layout.ep
+    experts = all_experts / min(layout.ep, layout.dp * layout.cp)  # published layouts may spread them over tp, too
     weight, summed = weight_bytes(layout.precision), workload.gradient_bytes_per_parameter
     gradient = summed + (weight if summed > weight else 0.0)
     optimizer = max(0.0, workload.state_bytes_per_parameter - weight - summed)

@@ -168,30 +168,38 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
     if len(problem.cluster.domains) < 2 or problem.objective.name != "time":
         return decision
     began = process_time()
-    replanner = asking.panel.replanner.of(problem, best.plan)
+    alike = _alike(problem, best.plan)
+    replanner = asking.panel.replanner.of(alike, best.plan)
     base = None if against is None else against.best
-    others = Alternatives(best, decision.runners_up, replanner, base, Effort(limit_s))
+    others = Alternatives(best.under(alike), decision.runners_up, replanner, base, Effort(limit_s))
     exact = proposals[at]
     for _ in range(MOST_ANSWERS):
         found = others.settle()
         if found.step_time_s * (1.0 + EQUAL) >= others.answer.step_time_s:
             break
-        ordered = judged(problem, asking.ordered(Proposal(EXACT, Status.FEASIBLE, found)))
+        ordered = judged(problem, asking.ordered(Proposal(EXACT, Status.FEASIBLE, found.under(problem))))
         bound = exact.lower_bound_s
         gap = None if bound is None else max(0.0, 1.0 - bound / found.step_time_s)
-        told = replace(ordered, gap=gap, lower_bound_s=bound, runners_up=(others.answer, *others.known))
+        known = tuple(each.under(problem) for each in (others.answer, *others.known))
+        told = replace(ordered, gap=gap, lower_bound_s=bound, runners_up=known)
         notes = (*asking.notes[EXACT], *ordered.notes, SEARCHED_ON)
         told = replace(told, notes=notes, rejected=exact.rejected, cut_short=exact.cut_short)
         proposals = [*proposals[:at], told, *proposals[at + 1 :]]
         decision = _best(problem, proposals, against)
         assert decision.judged is not None, "there was a plan before"
-        others = others.beside(decision.judged)
+        others = others.beside(decision.judged.under(alike))
     asking.effort.spend(others.effort.spent_s)
     planning_s, work_s = exact.planning_s + process_time() - began, exact.work_s + others.effort.spent_s
     row = replace(decision.rows[at], planning_s=planning_s, work_s=work_s)
     rows = (*decision.rows[:at], row, *decision.rows[at + 1 :])
     others.effort.limit_s = WORK_S  # the limit stops planners, not reasons
     return replace(decision, rows=rows, planning_s=sum(row.planning_s for row in rows), others=others)
+
+
+def _alike(problem: Problem, plan: Plan) -> Problem:
+    """The problem with the plan's degree of expert parallelism, with which it is planned anew."""
+    same = problem.expert_parallel == plan.expert_parallel
+    return problem if same else replace(problem, expert_parallel=plan.expert_parallel)
 
 
 def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
@@ -231,10 +239,10 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         return replace(decision, reasons=missing + told + dropped)
     others = decision.others
     if others is None:
-        alike = replace(problem, expert_parallel=best.plan.expert_parallel)
+        alike = _alike(problem, best.plan)
         anew = None if panel.replanner is None else panel.replanner.of(alike, best.plan)
         against = None if decision.baseline is None else decision.baseline.best
-        others = Alternatives(best, decision.runners_up, anew, against)
+        others = Alternatives(best.under(alike), decision.runners_up, anew, against)
     replanner = others.replanner
     decision = replace(decision, runners_up=others.search())
     local_sgd = if_allowed(decision, panel.local_sgd, seed, replanner=replanner)

@@ -294,6 +294,8 @@ class Sweep:
         found = list(others.anew.plans(changed, others.effort))
         known = (judge(changed, plan) for plan in others.foreign if flaw(changed, plan) is None)
         found = sorted([*found, *((each.step_time_s, each.plan) for each in known)], key=lambda item: item[0])
+        if not found:
+            return False
         self.planned[factor] = self._close(changed, found)
         self.points[factor] = best_ways(self.planned[factor])
         for _, plan in found[:POOLED]:

@@ -12,6 +12,7 @@ from hippo.decide.wording import between, count, described, seconds, usd
 from hippo.errors import HippoError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
+from hippo.planners.answers import answer_of
 from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
 from hippo.problem.problem import Problem
@@ -109,7 +110,7 @@ def expected(problem: Problem, plan: Plan, runtime: str) -> ExportTimes:
 def inside_one_domain(problem: Problem) -> Judged | None:
     """The best plan inside one domain that the search over layouts finds (``single_domain``); None: there is none."""
     try:
-        found = SingleDomain().propose(problem, STOP).plan
+        found = answer_of(SingleDomain(), problem, STOP).plan
     except HippoError:
         return None
     return None if found is None else judge(problem, found)

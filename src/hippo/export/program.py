@@ -14,6 +14,7 @@ from hippo.export.expected import under
 from hippo.export.ranks import RankOrder
 from hippo.plan.check import check
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Sync
+from hippo.planners.answers import answer_of
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.problem import Problem
@@ -85,7 +86,7 @@ def planned_anew(problem: Problem, runtime: str, unsaid: Unsaid) -> Nearest | No
     """The best plan for the runtime that a short search finds; None: none."""
     asked = replace(problem, runtime=runtime, allow_local_sgd=False)
     try:
-        proposal = Exact().propose(asked, STOP)
+        proposal = answer_of(Exact(), asked, STOP)
     except HippoError:
         return None
     if proposal.plan is None:

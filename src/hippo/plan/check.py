@@ -226,9 +226,9 @@ def _expert_split(problem: Problem, plan: Plan) -> Iterator[Violation]:
         if count % ep:
             yield Violation(rule, where, f"{ep} does not divide the {count} experts")
     for stage_where, _, stage in _stages(plan):
-        ranks = stage.tp * plan.context_parallel * stage.dp
-        if ranks % ep:
-            yield Violation(rule, stage_where, f"expert_parallel {ep} does not divide the stage's {ranks} ranks")
+        lanes = plan.context_parallel * stage.dp  # each expert is cut by tp, as everything is
+        if lanes % ep:
+            yield Violation(rule, stage_where, f"expert_parallel {ep} does not divide the stage's {lanes} lanes")
 
 
 def _choices(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -469,7 +469,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "tensor parallel": "use a tp that divides heads and widths",
         "context parallel": "use a degree that divides the sequence",
         "sequence parallel": "use degrees that divide the sequence, or switch sequence_parallel off",
-        "expert parallel": "use a degree that divides the experts and the ranks of every stage",
+        "expert parallel": "use a degree that divides the experts and dp x cp of every stage",
         "precision": "use a precision that the GPU has",
         "local SGD": "allow it, or write sync: {method: allreduce}",
         "not allowed": "allow it, or write compression: []",

@@ -40,12 +40,14 @@ def answer_of(
 ) -> Proposal:
     """What the planner proposes; where it finds the problem infeasible by an error, that is its answer."""
     degrees = expert_degrees(problem)
+    if degrees == (problem.expert_parallel,):  # this very problem: what its search leaves is asked for by it
+        return _answer(planner, problem, stop, seed, progress)
     each = replace(stop, time_limit_s=stop.time_limit_s / len(degrees))
     found = [
         _answer(planner, replace(problem, expert_parallel=degree), each, seed, _told(progress, degree, len(degrees)))
         for degree in degrees
     ]
-    return found[0] if len(found) == 1 else _best(problem, degrees, found)
+    return _best(problem, degrees, found)
 
 
 def _answer(planner: Planner, problem: Problem, stop: Stop, seed: int, progress: Progress | None) -> Proposal:
@@ -79,7 +81,12 @@ def _best(problem: Problem, degrees: Sequence[int], found: Sequence[Proposal]) -
     }
     if not judged:
         return replace(found[0], **spent)  # type: ignore[arg-type]
-    values = {degree: objective_value(problem.objective, each.score) for degree, each in judged.items()}
+    # A reward is against a baseline, which nobody has told yet: what is weighed is compared by its time.
+    weighed = problem.objective.name == "weighted"
+    values = {
+        degree: each.score.step_time_s if weighed else objective_value(problem.objective, each.score)
+        for degree, each in judged.items()
+    }
     degree = min(values, key=lambda each: (values[each], each))
     winner = found[degrees.index(degree)]
     gaps = [each for each in found if each.best is not None or each.status is not Status.INFEASIBLE]
@@ -103,6 +110,6 @@ def _best(problem: Problem, degrees: Sequence[int], found: Sequence[Proposal]) -
 
 
 def _why(problem: Problem, degree: int, values: dict[int, float]) -> str:
-    unit = "USD" if problem.objective.name == "cost" else "s" if problem.objective.name == "time" else ""
-    tried = ", ".join(f"{each}: {values[each]:.4g} {unit}".rstrip() for each in sorted(values))
+    unit = "USD" if problem.objective.name == "cost" else "s"
+    tried = ", ".join(f"{each}: {values[each]:.4g} {unit}" for each in sorted(values))
     return f"Expert parallelism {degree} is the best of the degrees tried for all stages ({tried})."

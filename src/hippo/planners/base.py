@@ -75,7 +75,10 @@ Progress = Callable[[str, float], None]
 class Planner(Protocol):
     """One method: a problem, a stopping rule and a seed in; a proposal out."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As the registry knows it."""
+        ...
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best plan of this planner's kind that it finds before ``stop``."""

@@ -22,6 +22,7 @@ from hippo.errors import InfeasibleError
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
 from hippo.plan.rollouts import RolloutPlan, RolloutPool
+from hippo.planners.answers import answer_of
 from hippo.planners.base import Progress, Stop
 from hippo.planners.effort import Effort
 from hippo.planners.exact.search import Exact
@@ -193,7 +194,7 @@ def trainers_of(problem: Problem, rollouts: Rollouts, effort: Effort, progress: 
         alone = _alone(problem, replace(domain, nodes=nodes))
         if alike not in known:
             left = TRAINER_SHARE * effort.limit_s / len(asked)
-            proposal = Exact().propose(alone, Stop(left))
+            proposal = answer_of(Exact(), alone, Stop(left))
             effort.spend(proposal.work_s)
             known[alike] = proposal.plan
         plan = known[alike]

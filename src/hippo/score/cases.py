@@ -324,6 +324,7 @@ def _software(device: Gpu, sharding: str, text: str) -> Software:
         overlap_dp=modern or torch,
         overlap_tp=overlap_tp,
         overlap_ep="DeepSeek-V3" in text,
+        dispatcher="deepep" if "DeepSeek-V3" in text else "alltoall",
         blocking_launches="CUDA_LAUNCH_BLOCKING" in text,
         list_gathers=sharding == "zero3" and not modern,
     )

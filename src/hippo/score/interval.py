@@ -137,7 +137,10 @@ def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_plac
     if places == 1:
         return _around(step_time_s, inside, told)
     if problem.runtime in ("megatron", "deepspeed"):
-        return _around(step_time_s, errors_over_nccl(inside), f"{told} and {TOLD[NCCL]}", only_if="links fill")
+        experts = has_experts(problem.model)  # the whole steps over a WAN are of dense models
+        over = errors_of(NCCL_LINKS).plus(inside) if experts else errors_over_nccl(inside)
+        links = TOLD[NCCL_LINKS if experts else NCCL]
+        return _around(step_time_s, over, f"{told} and {links}", only_if="links fill")
     return _around(step_time_s, inside.plus(errors_of(EMULATED)), f"{told} and {TOLD[EMULATED]}")
 
 

@@ -37,8 +37,8 @@ PRECISIONS: Mapping[str, str] = {
     **{"mxfp8": "mxfp8", "fp8-mx": "mxfp8", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"},
     **{"fp8 rowwise": "fp8", "fp8 tensorwise": "fp8", "fp4 (fp8 attention)": "nvfp4"},
 }
-MODERN = Software()
-"""Megatron-LM with Transformer Engine: attention tuned for the GPU, collectives beside computation."""
+MODERN = Software(dispatcher="deepep")
+"""Megatron-LM with Transformer Engine and DeepEP: attention tuned for the GPU, collectives beside computation."""
 SOFTWARE: tuple[tuple[str, Software], ...] = (
     (r"megatron-bridge 26\.0[6-9]", replace(MODERN, fused_experts=True)),
     (r"nemo-automodel", replace(MODERN, overlap_tp=False)),

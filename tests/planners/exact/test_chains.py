@@ -100,7 +100,7 @@ def test_a_plan_taken_for_a_candidate_takes_as_long(name: str, seed: int) -> Non
     found = judged(asked, planner(name).propose(asked, STOP))
     assert found.plan is not None
     assert found.score is not None
-    candidate = Candidate.of(problem, found.plan)
+    candidate = Candidate.of(asked, found.plan)
     assert candidate is not None
     assert judge(asked, candidate.plan(asked)).step_time_s == pytest.approx(found.score.step_time_s, rel=TOLERANCE)
 
