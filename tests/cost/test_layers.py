@@ -190,9 +190,9 @@ def test_expert_parallelism_spares_parameters_and_costs_exchange():
     assert spread.communication_s > 0.0
     assert spread.weight_s < alone.weight_s  # fewer gradients to add up
     beside = replace(setting(dp=8, ep=8), software=Software(overlap_ep=True))
-    alone_each = replace(setting(dp=8, ep=8), software=Software(dispatcher="alltoall"))
+    once = replace(setting(dp=8, ep=8), software=Software(dispatcher="deepep"))  # of two copies some share a rank
     assert layer_time(layer, beside).communication_s < spread.communication_s
-    assert layer_time(layer, alone_each).communication_s > spread.communication_s
+    assert layer_time(layer, once).communication_s < spread.communication_s
 
 
 def test_routing_that_favours_some_experts_takes_longer():
