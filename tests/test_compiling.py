@@ -322,7 +322,9 @@ def test_a_source_that_is_edited_while_a_process_runs_leaves_nothing_behind(
     pair: Path, tmp_path: Path, when: str
 ) -> None:
     (pair / "other.py").write_text(CALLED)
-    edit = f"import pathlib; pathlib.Path({str(pair / 'constants.py')!r}).write_text('FACTOR = 100')\n"
+    # A process knows when it began to a tick of the kernel: one that is forked with all imported edits within it.
+    edit = "import pathlib, time; time.sleep(0.03); "
+    edit += f"pathlib.Path({str(pair / 'constants.py')!r}).write_text('FACTOR = 100')\n"
     ask = ASK.replace("print(", f"{edit}print(")
     if when == "after the first call":
         ask = ASK.replace("print(", f"from pair.other import times\ntimes(np.arange(2.0))\n{edit}print(")
