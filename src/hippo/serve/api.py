@@ -135,7 +135,7 @@ class Alerts(BaseModel):
     alerts: Annotated[list[Alert], Field(max_length=1000)]
 
 
-class Answer(JSONResponse):
+class AsciiAnswer(JSONResponse):
     """JSON in ASCII: what cannot be encoded otherwise is told, too."""
 
     def render(self, content: Any) -> bytes:
@@ -169,9 +169,9 @@ Submitter = Annotated[Caller, _may("submit")]
 Decider = Annotated[Caller, _may("decide")]
 
 
-def problem_response(status: int, document: Mapping[str, Any]) -> Answer:
+def problem_response(status: int, document: Mapping[str, Any]) -> AsciiAnswer:
     """A problem document."""
-    return Answer(dict(document), status, media_type="application/problem+json")
+    return AsciiAnswer(dict(document), status, media_type="application/problem+json")
 
 
 def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | None = None) -> FastAPI:
@@ -212,11 +212,11 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             detail, _, remedy = why.partition(". To fix: ")
             raise Refusal(400, "not for its actuator", detail, remedy=remedy)
         if dry_run:
-            return Answer({"dry_run": True, "job": spec})
+            return AsciiAnswer({"dry_run": True, "job": spec})
         write = take_in(spec, idempotency_key, caller.name, now_s, loop.terms.actuator)
         taken, new = await written(write, lambda told: loop.come(*told))
         found = job_document(taken)
-        return Answer(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
+        return AsciiAnswer(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
 
     @app.get("/v1/jobs", responses=_told(400, 401, 403, 422))
     async def jobs(
@@ -232,12 +232,12 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         if state is not None:
             asked = asked.where(t.JOBS.c.state == state)
         rows = [job_document(job_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
-        return Answer({"jobs": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
+        return AsciiAnswer({"jobs": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
 
     @app.get("/v1/jobs/{name}", responses=_told(400, 401, 403, 404))
     async def job(name: str, caller: Reader) -> Response:
         """One job."""
-        return Answer(job_document(_job(name)))
+        return AsciiAnswer(job_document(_job(name)))
 
     @app.get("/v1/jobs/{name}/history", responses=_told(400, 401, 403, 404))
     async def job_history(name: str, caller: Reader) -> Response:
@@ -248,7 +248,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         found, rows = store.read(lambda at: (at.execute(looks).all(), at.execute(asked).all()))
         steps = [{key: value for key, value in row._mapping.items() if key != "job"} for row in found]
         told = [decision_document(decision_of_row(each)) for each in rows]
-        return Answer({"id": name, "steps": steps, "decisions": told})
+        return AsciiAnswer({"id": name, "steps": steps, "decisions": told})
 
     def _job(name: str) -> StoredJob:
         asked = sql.select(t.JOBS).where(t.JOBS.c.number == number_of(name))
@@ -264,7 +264,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         if not dry_run:
             await written(let_go(name, caller.name, loop.now_s()), lambda _: loop.cancel(name))
             found = _job(name)
-        return Answer({**job_document(found), "dry_run": dry_run}, 202)
+        return AsciiAnswer({**job_document(found), "dry_run": dry_run}, 202)
 
     # ----------------------------------------------------------------------------------------------------- decisions
     @app.get("/v1/decisions", responses=_told(400, 401, 403, 422))
@@ -285,7 +285,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             asked = asked if value is None else asked.where(column == value)
         rows = [decision_document(decision_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
         cursor = rows[-1]["id"] if since is not None and len(rows) == limit else None
-        return Answer({"decisions": rows, "next": cursor})
+        return AsciiAnswer({"decisions": rows, "next": cursor})
 
     @app.post("/v1/decisions/{name}/{verdict}", responses=_told(400, 401, 403, 404, 409, 422))
     async def decide(
@@ -301,7 +301,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         row = store.read(lambda at: at.execute(asked).first())
         if row is None or not name.startswith("d"):
             raise Refusal(404, "no such decision", remedy="see GET /v1/decisions")
-        return Answer({**decision_document(decision_of_row(row)), "dry_run": dry_run})
+        return AsciiAnswer({**decision_document(decision_of_row(row)), "dry_run": dry_run})
 
     @app.get("/v1/plans/{name}", responses=_told(304, 400, 401, 403, 404))
     async def plan(name: str, caller: Reader, if_none_match: Annotated[str | None, Header()] = None) -> Response:
@@ -319,7 +319,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/v1/links", responses=_told(400, 401, 403))
     async def links(caller: Reader) -> Response:
         """What every link carries now, of what it is bought as, and in the mean of the last quarter of an hour."""
-        return Answer({"links": links_document(loop), "holds": loop.state.holds})
+        return AsciiAnswer({"links": links_document(loop), "holds": loop.state.holds})
 
     @app.get("/v1/links/history", responses=_told(400, 401, 403, 404, 422))
     async def link_history(
@@ -335,7 +335,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         rows = store.read(lambda at: history(at, source, destination, since_s))
         names = ("time_s", "gbps", "least_gbps", "most_gbps")
         found = [dict(zip(names, (each[0], *map(gbps_from_bytes_per_s, each[1:])), strict=True)) for each in rows]
-        return Answer({"from": source, "to": destination, "minutes": found})
+        return AsciiAnswer({"from": source, "to": destination, "minutes": found})
 
     @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413, 422))
     async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
@@ -347,7 +347,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         ]
         if points and not dry_run:
             await written(store_points(points), lambda _: loop.points(points))
-        return Answer({"taken": 0 if dry_run else len(points)}, 202)
+        return AsciiAnswer({"taken": 0 if dry_run else len(points)}, 202)
 
     @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413, 422))
     async def alerts(push: Alerts, caller: Teller) -> Response:
@@ -362,7 +362,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
 
         if push.alerts:
             await written(write)
-        return Answer({"taken": len(push.alerts)}, 202)
+        return AsciiAnswer({"taken": len(push.alerts)}, 202)
 
     @app.post("/v1/whatif", responses=_told(400, 401, 403, 409, 422))
     async def whatif(job: Submission, caller: Reader) -> Response:
@@ -370,7 +370,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         spec = job.told()
         checked_job = job_of(spec, "whatif", caller.name, 0.0)
         found = await asyncio.to_thread(expected_wait, loop, checked_job)
-        return Answer(found)
+        return AsciiAnswer(found)
 
     # ------------------------------------------------------------------------------------------------------- watching
     @app.get("/v1/events", responses=_told(400, 401, 403))
@@ -389,7 +389,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/v1/state", responses=_told(400, 401, 403))
     async def state(caller: Reader) -> Response:
         """What the page shows beside jobs, decisions and links."""
-        return Answer(state_document(loop, puller))
+        return AsciiAnswer(state_document(loop, puller))
 
     @app.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> Response:

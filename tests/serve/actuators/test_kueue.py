@@ -24,7 +24,7 @@ from hippo.registry import JOB_SCHEDULERS, load
 from hippo.serve.actuators import api_server, batch, kueue
 from hippo.serve.actuators.api_server import CA, TOKEN, URL, ApiAddress, ApiServer
 from hippo.serve.actuators.base import ActuatorError
-from hippo.serve.actuators.batch import PENDING, TAKEN, BatchActuator, BatchLaunch, DomainShare, RefusedError
+from hippo.serve.actuators.batch import PENDING, TAKEN, BatchActuator, BatchLaunch, DomainNodes, RefusedError
 from hippo.serve.actuators.kueue import CLAIM, CLUSTERS, NAMESPACE, QUEUE, Kueue, KueueSite, jobs_of, jobsets, state_of
 from hippo.serve.loop import LoopTerms, ServeLoop
 from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, STOP, SeenJob
@@ -38,7 +38,7 @@ from .sites import MARK, ServedBy, by_kueue, by_multikueue, cluster_file, kueue_
 KEY = f"o-1-j1-{MARK}"
 SITE = KueueSite(ApiAddress("http://127.0.0.1:1"), "training", "gpus", "runs", image="example/train:1")
 CLUSTERED = replace(SITE, clusters={"oslo": "worker-oslo"})
-SHARES = (DomainShare("oslo", 2, 8), DomainShare("lyon", 1, 4))
+SHARES = (DomainNodes("oslo", 2, 8), DomainNodes("lyon", 1, 4))
 
 
 def launch(**other: Any) -> BatchLaunch:
@@ -207,7 +207,7 @@ def test_an_answer_to_a_post_that_is_lost_makes_no_second_job(site: ServedBy):
 
 def test_what_exists_already_counts_as_begun(site: ServedBy):
     """As where the list is behind the POST."""
-    made = launch(shares=(DomainShare("oslo", 1, 2),), words=("sleep", "600"), home=site.folder)
+    made = launch(shares=(DomainNodes("oslo", 1, 2),), words=("sleep", "600"), home=site.folder)
     for _ in range(2):
         engine(site).begin(made)
     assert len(there(site).posted) == 1

@@ -41,7 +41,7 @@ class RefusedError(HippoError):
 
 
 @dataclass(frozen=True)
-class DomainShare:
+class DomainNodes:
     """What a job holds of a domain."""
 
     domain: str
@@ -57,7 +57,7 @@ class BatchLaunch:
     words: tuple[str, ...]
     environment: Mapping[str, str]
     home: Path
-    shares: tuple[DomainShare, ...]
+    shares: tuple[DomainNodes, ...]
     image: str = ""  # of a container that the words run in, where its engine has such
 
 
@@ -159,7 +159,7 @@ class BatchActuator:
         held = held_gpus(place)
         per = {each.name: each.gpus_per_node for each in self.cluster.domains}
         shares = tuple(
-            DomainShare(name, max(1, gpus // per[name]), min(gpus, per[name])) for name, gpus in held.items()
+            DomainNodes(name, max(1, gpus // per[name]), min(gpus, per[name])) for name, gpus in held.items()
         )
         told = {"HIPPO_JOB": order.job, "HIPPO_KEY": order.key, "HIPPO_HOME": str(home)}
         told |= {"HIPPO_DOMAINS": ",".join(held), "HIPPO_GPUS": ",".join(map(str, held.values()))}

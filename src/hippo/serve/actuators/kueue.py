@@ -27,7 +27,7 @@ from hippo.serve.actuators.batch import (
     BatchActuator,
     BatchJob,
     BatchLaunch,
-    DomainShare,
+    DomainNodes,
     RefusedError,
 )
 from hippo.serve.actuators.placing import renamed
@@ -105,7 +105,7 @@ def jobsets(launch: BatchLaunch, site: KueueSite) -> list[Document]:
 NO_IMAGE = f"job: run.image: is missing. To fix: name the image that the command runs in, or set {IMAGE}"
 
 
-def _part(launch: BatchLaunch, site: KueueSite, name: str, part: int, share: DomainShare) -> Document:
+def _part(launch: BatchLaunch, site: KueueSite, name: str, part: int, share: DomainNodes) -> Document:
     """The nodes of a domain: an Indexed job, a pod a node."""
     given = {each: text for each, text in launch.environment.items() if not _of_this_machine(each, text)}
     given |= {"HIPPO_DOMAIN": share.domain, "HIPPO_NODES": ",".join(str(each.nodes) for each in launch.shares)}
