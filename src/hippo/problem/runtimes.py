@@ -16,6 +16,8 @@ from hippo.problem.model import Model
 from hippo.problem.transport import HIPPO, IDEAL, NCCL, STOCK_WINDOW_BYTES, TORCH, Transport
 
 RECOMPUTE = ("none", "selective", "full")
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+"""What Megatron-LM computes again by itself (``--recompute-modules``); a recomputation names some, joined by ``+``."""
 SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
 ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
@@ -23,6 +25,12 @@ ALL_REDUCE = ("two-level", "ring")
 
 LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
 """What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
+
+
+def recomputed_modules(recompute: str) -> frozenset[str]:
+    """The modules that a recomputation names (``layernorm+moe_act``); none for the other kinds, or an unknown name."""
+    named = frozenset(recompute.split("+"))
+    return named if named <= frozenset(MODULES) else frozenset()
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ class PublishedRun:
     achieved: tuple[str, ...] = ()  # shares of the calibration that are 1: its network is what it achieves, measured
     apart: bool = False  # shown beside the others, not among them
     routing_skew: float = 1.0  # tokens of the fullest rank of experts over the mean
+    etp: int | None = None  # ranks that an expert is cut over; None: tp, or as few as there are
     offloads: bool = False  # activations wait in the host's memory: what its GPUs hold is not predicted
     unknown: tuple[str, ...] = ()  # keys of the row that nothing reads
 

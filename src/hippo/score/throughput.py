@@ -181,6 +181,7 @@ class _ThroughputRow:
                 pp=pp,
                 cp=cp,
                 ep=self._degree("ep"),
+                etp=self._degree("etp"),
                 interleave=self._degree("vp") or (1 if self._plain() else None),
                 micro_batch=micro,
                 global_batch=batch,
