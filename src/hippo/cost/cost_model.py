@@ -104,8 +104,7 @@ class CostModel:
         if self.measured is None or not layers:
             return found
         share = self._held(start, stop, layout) / sum(rank_parameters(layer, layout) for layer in layers)
-        spare = 1 + self.calibration.fragmentation
-        otherwise, workspace = found.activation_bytes / spare, found.workspace_bytes
+        activation, workspace = found.activation_bytes, found.workspace_bytes
         if layers[-1].kind is LayerKind.HEAD:  # logits may be among what was measured: not twice
             kept = self.measured.activation_bytes(layout, stop - 1, stop, otherwise=0.0)
             inner = workspace_bytes(layers[:-1], layout, workload) if layers[:-1] else 0.0
@@ -115,7 +114,7 @@ class CostModel:
             weights_bytes=share * found.weights_bytes,
             gradients_bytes=share * found.gradients_bytes,
             optimizer_bytes=share * found.optimizer_bytes,
-            activation_bytes=self.measured.activation_bytes(layout, start, stop, otherwise=otherwise) * spare,
+            activation_bytes=self.measured.activation_bytes(layout, start, stop, otherwise=activation),
             workspace_bytes=workspace,
         )
 

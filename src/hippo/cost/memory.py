@@ -19,6 +19,8 @@ from hippo.problem.workload import Workload
 DELTA_CHUNK = 64
 """Tokens that kernels of the gated delta rule take at a time (flash-linear-attention)."""
 
+LIST_GATHERED = 1e9
+"""Parameters that DeepSpeed lets stand whole at a time (``stage3_max_live_parameters``)."""
 WEIGHT_BYTES = {"fp32": 4.0}
 Part = tuple[frozenset[str], float]
 """Modules each of which frees the bytes when it is computed again, and the bytes."""
@@ -53,33 +55,28 @@ def state_shards(layout: Layout) -> tuple[float, float, float]:
 def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -> tuple[float, float, float]:
     """Bytes of (weights, gradients, optimizer state) on one rank.
 
-    A tied head on another stage than the embedding has a copy of its matrix there (Megatron-LM, DeepSpeed). Gradients
-    summed in fp32 are all there is in Megatron-LM, which drops each 16-bit gradient as soon as it is added; DeepSpeed
-    keeps them until the backward pass has ended. An fp16 optimizer holds an fp32 copy of the gradients.
+    In a pipeline a tied head has a copy of the embedding's matrix (Megatron-LM, DeepSpeed), and full sharding leaves
+    16-bit weights whole from the first micro-batch to the last, with fp32 sums of gradients, as torchtitan does not
+    gather and reduce for each (``reshard_after_forward``, ``unsharded_accumulated_grad``). Gradients summed in fp32 are
+    all there is in Megatron-LM, which drops each 16-bit gradient as soon as it is added; DeepSpeed keeps them until the
+    backward pass has ended. An fp16 optimizer holds an fp32 copy of the gradients.
     """
     experts = sum(layer.expert_parameters for layer in layers) / (layout.expert_tp * layout.ep)
     parameters = sum(rank_parameters(layer, layout) for layer in layers) - experts
-    parameters += sum(tied_copy(layer) for layer in layers) / layout.tp * (layers[:1] != () and not _embeds(layers))
+    piped, software = layout.num_stages > 1, workload.software
+    if piped:
+        parameters += sum(layer.vocab * layer.hidden for layer in layers if layer.tied) / layout.tp
     weight, summed = weight_bytes(layout.precision), workload.gradient_bytes_per_parameter
-    gradient = summed + (weight if workload.software.late_sums and summed > weight else 0.0)
+    gradient = summed + (weight if software.late_sums and summed > weight else 0.0)
     optimizer = max(0.0, workload.state_bytes_per_parameter - weight - summed)
     optimizer += 4.0 if layout.precision == "fp16" else 0.0
     w, g, o = (
         # Of the ranks that share the rest, one in ep x etp / tp has the same experts.
-        parameters / shards
-        + experts / (max(1.0, shards * layout.tp / (layout.expert_tp * layout.ep)) if shards > 1 else 1)
+        parameters / shards + experts / (max(1.0, shards * layout.tp / (layout.expert_tp * layout.ep)) if shards > 1 else 1)
         for shards in state_shards(layout)
     )
-    return w * weight, g * gradient, o * optimizer
-
-
-def tied_copy(layer: Layer) -> int:
-    """Parameters of the head's matrix that its own stage holds where the embedding lies on another."""
-    return layer.vocab * layer.hidden if layer.kind is LayerKind.HEAD and layer.tied else 0
-
-
-def _embeds(layers: tuple[Layer, ...]) -> bool:
-    return any(layer.kind is LayerKind.EMBEDDING for layer in layers)
+    whole = parameters + experts if piped and layout.sharding in ("full", "hybrid") else 0.0
+    return w * weight + whole * weight, g * gradient + whole * 4.0, o * optimizer
 
 
 def activation_bytes(layer: Layer, layout: Layout, workload: Workload) -> float:
@@ -221,15 +218,21 @@ def _outer(layout: Layout, workload: Workload) -> float:
 
 
 def workspace_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -> float:
-    """Largest temporary: logits with what the loss makes of them, one block computed again; and gathered parameters."""
+    """Largest temporary: logits with what the loss makes of them, one block computed again; and gathered parameters.
+
+    A block that predicts a further token leaves the fp32 result of its own loss beside the logits.
+    """
     vocab = max((layer.vocab for layer in layers if layer.kind is LayerKind.HEAD), default=0)
-    logits = workload.software.logit_bytes * _tokens(layout, workload) * vocab / layout.tp
+    further = sum(layer.vocab > 0 for layer in layers if layer.kind is LayerKind.BLOCK)
+    logits = (workload.software.logit_bytes + 4.0 * further) * _tokens(layout, workload) * vocab / layout.tp
     blocks = {layer for layer in layers if layer.kind is LayerKind.BLOCK}
     again = max((again_bytes(layer, layout, workload) for layer in blocks), default=0.0)
     gathered = 0.0
-    if layout.sharding in ("full", "hybrid"):  # two layers' weights and one layer's gradients are whole at a time
-        gathered = 3 * weight_bytes(layout.precision) * max(rank_parameters(layer, layout) for layer in set(layers))
-    return max(logits, again) + gathered
+    if layout.sharding in ("full", "hybrid") and layout.num_stages == 1:
+        # Two layers' weights and one layer's gradients are whole at a time; one by one, so many as DeepSpeed lets live.
+        held = max(rank_parameters(layer, layout) for layer in set(layers))
+        gathered = 3 * (min(held, LIST_GATHERED) if workload.software.list_gathers else held)
+    return max(logits, again) + gathered * weight_bytes(layout.precision)
 
 
 def stage_memory(
@@ -241,12 +244,10 @@ def stage_memory(
         weights_bytes=weights,
         gradients_bytes=gradients,
         optimizer_bytes=optimizer,
-        activation_bytes=sum(activation_bytes(layer, layout, workload) for layer in layers)
-        * (1 + calibration.fragmentation),
+        activation_bytes=sum(activation_bytes(layer, layout, workload) for layer in layers),
         live_micro_batches=0.0,
         workspace_bytes=workspace_bytes(layers, layout, workload) if layers else 0.0,
         reserved_bytes=calibration.context_bytes + calibration.reserved_share * gpu.memory_bytes,
-        fragmentation=calibration.fragmentation,
     )
 
 

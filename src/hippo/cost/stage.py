@@ -45,13 +45,11 @@ class StageMemory:
     live_micro_batches: float  # how many of them are live at the peak (fractions: interleaving)
     workspace_bytes: float  # logits, gathered parameters, communication buffers
     reserved_bytes: float  # CUDA context, communicators, what the allocator cannot use
-    fragmentation: float = 0.0  # share of the activations, among their bytes: blocks that are free, and of no use
 
     @property
     def allocated_bytes(self) -> float:
         """What the framework's allocator counts at the peak (``torch.cuda.max_memory_allocated``)."""
-        spare = self.activation_bytes * self.live_micro_batches * self.fragmentation / (1 + self.fragmentation)
-        return self.peak_bytes - spare - self.reserved_bytes
+        return self.peak_bytes - self.reserved_bytes
 
     @property
     def peak_bytes(self) -> float:

@@ -51,11 +51,18 @@ class MemoryEstimate:
         return max(peaks) - self.costs.usable_memory_bytes()
 
     def kept(self, tp: int, dp: int, sharding: str) -> Sums:
-        """Running sums of weights, gradients and optimizer state."""
+        """Running sums of weights, gradients and optimizer state.
+
+        Those of a pipeline's stages where the model does not fit one: what pipelines keep beside (``state_bytes``) would
+        make a plan of one stage seem too large, and where that fits, stages have room.
+        """
         key = "kept", tp, dp if sharding != "none" else 1, sharding
         if key not in self._known:
-            each = self._per_layer(Recipe(1, sharding=sharding), tp, dp, _state)
-            self._known[key] = [0.0, *accumulate(each)]
+            alone, piped = (
+                [0.0, *accumulate(self._per_layer(Recipe(1, sharding=sharding), tp, dp, _state, stages=stages))]
+                for stages in (1, 2)
+            )
+            self._known[key] = alone if alone[-1] <= self.costs.usable_memory_bytes() else piped
         return self._known[key]
 
     def left(self, tp: int, recipe: Recipe) -> Sums:
@@ -77,10 +84,12 @@ class MemoryEstimate:
             self._known[key] = passing
         return self._known[key]
 
-    def _per_layer(self, recipe: Recipe, tp: int, dp: int, of: Callable[[StageMemory], float]) -> list[float]:
+    def _per_layer(
+        self, recipe: Recipe, tp: int, dp: int, of: Callable[[StageMemory], float], *, stages: int = 1
+    ) -> list[float]:
         """(N,) of one figure, asked once per distinct layer."""
         problem, known = self.costs.problem, dict[int, float]()
-        layout, domain = recipe.layout(problem, tp=tp, dp=dp), problem.cluster.domains[0].name
+        layout, domain = recipe.layout(problem, tp=tp, dp=dp, stages=stages), problem.cluster.domains[0].name
         index = self.costs.distinct[1].tolist()
         for layer, kind in enumerate(index):
             if kind not in known:

@@ -117,7 +117,7 @@ class MemoryRun:
         live = sum(
             live * sum(activation_bytes(layer, layout, self.workload) for layer in chunk) for chunk, live in rank
         )
-        return replace(whole, activation_bytes=live * (1 + whole.fragmentation), live_micro_batches=1.0)
+        return replace(whole, activation_bytes=live, live_micro_batches=1.0)
 
     @property
     def _device(self) -> Gpu:

@@ -213,6 +213,7 @@ class _Row:
         layers, hidden, heads, seq = (int(value or 0) for value in sizes.values())
         if heads > hidden:
             inner._complain("heads", heads, f"is more than hidden ({hidden})", "correct one of them")
+        plain = name.startswith("MPT")  # neither biases nor dropout (llm-foundry: no_bias, attn_pdrop, resid_pdrop)
         built = gpt_model(
             name,
             layers=layers,
@@ -223,6 +224,8 @@ class _Row:
             vocab=inner._count("vocab", most=MAX_VOCAB) or USUAL_VOCAB,
             seq=seq,
             gated=bool(inner._flag("gated_mlp")),
+            bias=False if plain else None,
+            norm_bias=False if plain else None,
             source=str(self.row.get("source") or ""),
         )
         return built, None
@@ -328,6 +331,9 @@ def _software(device: Gpu, sharding: str, text: str) -> Software:
         dispatcher="deepep" if "DeepSeek-V3" in text else "alltoall",
         blocking_launches="CUDA_LAUNCH_BLOCKING" in text,
         list_gathers=sharding == "zero3" and not modern,
+        # llm-foundry's fused_crossentropy: logits and their gradients, both 16 bit.
+        logit_bytes=4.0 if "llm-foundry" in text else 6.0 if modern and not torch else 10.0,
+        late_sums=sharding.startswith("zero"),  # DeepSpeed's names
     )
 
 

@@ -365,7 +365,7 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
         peak = peak_bytes(cost, plan, etp=case.etp)
         least = min(least, peak)  # who leaves settings open and has run had one that fits
         over = peak > cost.usable_memory_bytes() * (TOLERANCE if case.recompute is None else CAPACITY)
-        rank = RECOMPUTE.index(plan.recompute)
+        rank = 0 if case.recompute else RECOMPUTE.index(plan.recompute)
         if best is not None and (over, rank) > (best.over, best.recompute):
             continue
         seconds = fast.step_time(lower(problem, plan, cost=cost))
