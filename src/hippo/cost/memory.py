@@ -13,7 +13,7 @@ from hippo.cost.kernels import WIDE
 from hippo.cost.stage import Layout, StageMemory
 from hippo.problem.cluster import Gpu
 from hippo.problem.model import Attention, Experts, FeedForward, Layer, LayerKind
-from hippo.problem.runtimes import recomputed_modules
+from hippo.problem.runtimes import SELECTIVE, recomputed_modules
 from hippo.problem.workload import Workload
 
 DELTA_CHUNK = 64
@@ -24,8 +24,6 @@ LIST_GATHERED = 1e9
 WEIGHT_BYTES = {"fp32": 4.0}
 Part = tuple[frozenset[str], float]
 """Modules each of which frees the bytes when it is computed again, and the bytes."""
-ACTIVATIONS = "activations"
-"""Results of activation functions, of dense networks too; not among Megatron-LM's modules."""
 
 
 def weight_bytes(precision: str) -> float:
@@ -72,7 +70,8 @@ def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -
     optimizer += 4.0 if layout.precision == "fp16" else 0.0
     w, g, o = (
         # Of the ranks that share the rest, one in ep x etp / tp has the same experts.
-        parameters / shards + experts / (max(1.0, shards * layout.tp / (layout.expert_tp * layout.ep)) if shards > 1 else 1)
+        parameters / shards
+        + experts / (max(1.0, shards * layout.tp / (layout.expert_tp * layout.ep)) if shards > 1 else 1)
         for shards in state_shards(layout)
     )
     whole = parameters + experts if piped and layout.sharding in ("full", "hybrid") else 0.0
@@ -83,8 +82,8 @@ def activation_bytes(layer: Layer, layout: Layout, workload: Workload) -> float:
     """Bytes that one micro-batch leaves on a rank between forward and backward of the layer.
 
     ``selective`` recomputation gives up what is cheap to repeat: the unfused attention core (Megatron-LM), every second
-    product and all elementwise results (PyTorch, with ``flash2``), results of norms and activation functions and what
-    latent attention projects up (with ``tuned``: Megatron-Bridge's recipes).
+    product and elementwise results (PyTorch, with ``flash2``), results of norms, of experts' activation functions and
+    what latent attention projects up (Megatron-LM's modules, with ``tuned``).
     """
     if layer.kind is not LayerKind.BLOCK or layout.recompute == "full":
         # The input alone: of the block that is computed again, of the embedding's dropout, of the head's norm.
@@ -108,7 +107,7 @@ def _freed(layout: Layout, workload: Workload) -> frozenset[str]:
         return recomputed_modules(layout.recompute)
     if workload.software.attention == "unfused":
         return frozenset({"core_attn"})
-    return frozenset({"layernorm", "moe_act", "mla_up_proj", ACTIVATIONS})
+    return SELECTIVE
 
 
 def kept(layer: Layer, layout: Layout, workload: Workload) -> tuple[Part, ...]:
@@ -140,9 +139,9 @@ def _attention(att: Attention, layout: Layout, workload: Workload, *, dropout: b
 
     Fused attention of the flash-attn package works with the batch first: its result stands once as it leaves the
     kernel and once as the next product reads it (Transformer Engine, PyTorch); cuDNN takes any order. The unfused core
-    keeps the softmax, with dropout its result and mask, too (5 a s^2 b). Linear attention keeps queries, keys and values before and
-    behind the convolution, the gates, the result, what norm and gates give, and of each chunk the square that solves
-    it; states are computed again (flash-linear-attention).
+    keeps the softmax, with dropout its result and mask, too (5 a s^2 b). Linear attention keeps queries, keys and values
+    before and behind the convolution, the gates, the result, what norm and gates give, and of each chunk the square that
+    solves it; states are computed again (flash-linear-attention).
     """
     wide, tokens, nothing = _wide(layout), _tokens(layout, workload) / layout.tp, frozenset[str]()
     result, lat, linear = att.heads * att.head_dim, att.latent, att.linear
@@ -181,14 +180,14 @@ def _network(
 ) -> Iterator[Part]:
     """Results of the first product(s), and of the activation function, which the last product reads."""
     yield frozenset(modules), tokens * width * _wide(layout) * (2 if ff.gated else 1)
-    yield frozenset({*modules, ACTIVATIONS, *act}), tokens * width * _narrow(layout)
+    yield frozenset({*modules, *act}), tokens * width * _narrow(layout)
 
 
 def _mixture(ff: FeedForward, experts: Experts, h: int, layout: Layout, workload: Workload) -> Iterator[Part]:
     """A copy of each token for each of its experts, on the fullest rank; the router's scores; shared experts.
 
-    The tp ranks of a group bring their own share of the tokens; an expert that is cut over ``etp`` ranks has on each all
-    copies that these bring. ``routing_skew`` is what the fullest rank gets over the mean.
+    The tp ranks of a group bring their own share of the tokens; an expert that is cut over ``etp`` ranks has on each
+    all copies that these bring. ``routing_skew`` is what the fullest rank gets over the mean.
     """
     share = _tokens(layout, workload) / layout.tp
     copies = share * experts.per_token * (workload.routing_skew if layout.ep > 1 else 1.0) * layout.expert_tp

@@ -53,8 +53,8 @@ class MemoryEstimate:
     def kept(self, tp: int, dp: int, sharding: str) -> Sums:
         """Running sums of weights, gradients and optimizer state.
 
-        Those of a pipeline's stages where the model does not fit one: what pipelines keep beside (``state_bytes``) would
-        make a plan of one stage seem too large, and where that fits, stages have room.
+        Those of a pipeline's stages where the model does not fit one: what pipelines keep beside (``state_bytes``)
+        would make a plan of one stage seem too large, and where that fits, stages have room.
         """
         key = "kept", tp, dp if sharding != "none" else 1, sharding
         if key not in self._known:

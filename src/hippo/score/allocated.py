@@ -1,4 +1,4 @@
-"""Peaks of a framework's allocator: rows in the form of ``megatron_memory_time.csv`` and of the dry runs' table, parsed.
+"""Peaks of a framework's allocator: rows in the form of ``megatron_memory_time.csv`` and of the dry runs' table.
 
 Megatron-LM's rows state their arguments; what an argument is where a row leaves it out is Megatron-LM's own default
 (``megatron/training/arguments.py``). The peak is that of the last rank (``torch.cuda.max_memory_allocated``): of what
@@ -57,7 +57,7 @@ LEFT_OUT: tuple[tuple[str, str, str], ...] = (
 )
 """Columns, what they say, and why such a row is not predicted."""
 USUAL_GPUS = 8
-"""Of Megatron-LM's functional tests (``tests/test_utils/recipes``); 4 of those whose name ends on ``_1node``, on GB200."""
+"""Of Megatron-LM's functional tests (``tests/test_utils/recipes``); 4 of those that end on ``_1node``, on GB200."""
 OLD_IMAGES = r"^lts dgxa100_dracooci"
 """Environment and platform whose images have no fused attention where a row leaves it to Transformer Engine."""
 
@@ -68,8 +68,8 @@ DRY_RUN = Workload(
     gradient_bytes_per_parameter=4.0,
     routing_skew=1.5,
 )
-"""Settings of the dry runs' ``pretrain_deepseek3_671b.yaml``: sums of gradients that are not shared, an optimizer that is,
-room in every expert for 1.5 times its share; recomputation and precision of what is kept were chosen on ten rows."""
+"""Settings of the dry runs' ``pretrain_deepseek3_671b.yaml``: sums of gradients that are not shared, an optimizer that
+is, room in every expert for 1.5 times its share. Which recomputation they leave open was chosen on ten rows: none."""
 DRY_RUN_MICRO_BATCHES = 32
 DRY_RUN_GPU = "A100-80GB"
 """The rows are of Ascend, and count no more than what is allocated; the device does not matter."""
@@ -91,6 +91,7 @@ class MemoryRun:
     gpu: Gpu | None = None
     ranks: tuple[Rank, ...] = ()
     deterministic: bool = False
+    ran: bool = True  # False: it was compiled alone
     unknown: tuple[str, ...] = ()
 
     def allocated_bytes(self, calibration: Calibration) -> float:
@@ -159,7 +160,7 @@ def _dry_run(row: Mapping[str, str], index: int) -> MemoryRun:
     held = (*layers[:1],) * (stage == 0) + blocks[start : start + each + (more > 0)] + layers[-2:] * (stage == pp - 1)
     layout = Layout(tp=tp, dp=dp, micro_batch=1, ep=ep, etp=1, sharding="optimizer", num_stages=pp, replicas=dp)
     live = float(min(pp - stage, DRY_RUN_MICRO_BATCHES))
-    return replace(nothing, layout=layout, workload=DRY_RUN, gpu=gpu(DRY_RUN_GPU), ranks=(((held, live),),))
+    return replace(nothing, layout=layout, workload=DRY_RUN, gpu=gpu(DRY_RUN_GPU), ranks=(((held, live),),), ran=False)
 
 
 @dataclass(frozen=True)

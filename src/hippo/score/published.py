@@ -410,13 +410,13 @@ def _predict_peak(case: MemoryRun, calibration: Calibration) -> Prediction:
     if case.refusal is not None or case.gpu is None:
         return replace(told, memory_gb=measured)
     room = case.gpu.memory_bytes * CAPACITY
-    near = measured is not None and case.measured_bytes >= NEAR * room
+    near = case.measured_bytes is not None and case.measured_bytes >= NEAR * room
     return replace(
         told,
         memory_gb=measured,
         predicted_memory_gb=gb_from_bytes(case.allocated_bytes(calibration)),
-        out_of_memory=case.peak_bytes(calibration) > room,
-        four_times=case.peak_bytes(calibration, times=4) > room if near else None,
+        out_of_memory=case.peak_bytes(calibration) > room if case.ran else None,
+        four_times=case.peak_bytes(calibration, times=4) > room if case.ran and near else None,
     )
 
 
