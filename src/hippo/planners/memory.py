@@ -38,7 +38,8 @@ class MemoryEstimate:
     def parts(self, recipe: Recipe, tp: int, dp: int, layers: tuple[int, int]) -> tuple[float, float]:
         """Bytes kept with what is temporary, and bytes of each micro-batch in flight."""
         start, stop = layers
-        kept, left = self.kept(tp, dp, recipe.sharding), self.left(tp, recipe)
+        piped = stop - start < self.costs.problem.model.num_layers
+        kept, left = self.kept(tp, dp, recipe.sharding, piped=piped), self.left(tp, recipe)
         return kept[stop] - kept[start] + max(self.temporary(tp, recipe)[start:stop]), left[stop] - left[start]
 
     def missing_bytes(self, recipe: Recipe, tp: int, dp: int, cuts: Sequence[int], waves: int) -> float:
@@ -50,19 +51,18 @@ class MemoryEstimate:
         )
         return max(peaks) - self.costs.usable_memory_bytes()
 
-    def kept(self, tp: int, dp: int, sharding: str) -> Sums:
-        """Running sums of weights, gradients and optimizer state.
+    def kept(self, tp: int, dp: int, sharding: str, *, piped: bool | None = None) -> Sums:
+        """Running sums of weights, gradients and optimizer state of one stage alone, or of several (``piped``).
 
-        Those of a pipeline's stages where the model does not fit one: what pipelines keep beside (``state_bytes``)
-        would make a plan of one stage seem too large, and where that fits, stages have room.
+        None: nobody knows. Then those of several where the model does not fit one: what pipelines keep beside
+        (``state_bytes``) would make a plan of one stage seem too large, and where that fits, stages have room.
         """
-        key = "kept", tp, dp if sharding != "none" else 1, sharding
+        if piped is None:
+            piped = self.kept(tp, dp, sharding, piped=False)[-1] > self.costs.usable_memory_bytes()
+        key = "kept", tp, dp if sharding != "none" else 1, sharding, piped
         if key not in self._known:
-            alone, piped = (
-                [0.0, *accumulate(self._per_layer(Recipe(1, sharding=sharding), tp, dp, _state, stages=stages))]
-                for stages in (1, 2)
-            )
-            self._known[key] = alone if alone[-1] <= self.costs.usable_memory_bytes() else piped
+            each = self._per_layer(Recipe(1, sharding=sharding), tp, dp, _state, stages=1 + piped)
+            self._known[key] = [0.0, *accumulate(each)]
         return self._known[key]
 
     def left(self, tp: int, recipe: Recipe) -> Sums:
