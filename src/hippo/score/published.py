@@ -60,7 +60,9 @@ FILES = (
     *("published/megatron_memory_time.csv", "published/mindspore_dryrun_memory_dsv3.csv"),
 )
 """What ``hippo validate --data DIR`` looks for."""
-TOLERANCE = 1.25  # a run that leaves its recomputation open may seem this much too large: the memory model's own error
+TOLERANCE = (
+    1.25  # a run that leaves recomputation or chunks open may seem this much too large: the memory model's own error
+)
 
 
 @dataclass(frozen=True)
@@ -360,11 +362,11 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     if case.cluster is not None:
         return replace(nothing, predicted_s=_mean_step(case, problem, cost, {} if known is None else known))
     best: _Choice | None = None
-    least = math.inf
+    least, open_ = math.inf, case.recompute is None or case.interleave is None
     for plan in candidates(case):
         peak = peak_bytes(cost, plan, etp=case.etp)
         least = min(least, peak)  # who leaves settings open and has run had one that fits
-        over = peak > cost.usable_memory_bytes() * (TOLERANCE if case.recompute is None else CAPACITY)
+        over = peak > cost.usable_memory_bytes() * (TOLERANCE if open_ else CAPACITY)
         rank = 0 if case.recompute else RECOMPUTE.index(plan.recompute)
         if best is not None and (over, rank) > (best.over, best.recompute):
             continue
