@@ -35,7 +35,7 @@ from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob, StoredDecision, StoredJob
-from hippo.serve.site import JobChange, ServedSite, job_of
+from hippo.serve.site import LAYOUT, JobChange, ServedSite, job_of
 from hippo.serve.store import (
     BEYOND,
     Store,
@@ -64,6 +64,8 @@ MOST_FAILURES = 3
 """Of a job, before it is given up."""
 FADED_S = 3600.0
 """A failure is forgotten when the job has not failed again for so long."""
+DENIED_S = 86_400.0
+"""So long after it was proposed what somebody said no to is not proposed again, while its job stands as it did."""
 STOP_AGAIN_S, STOP_AT_LEAST_S, MOST_STOPPED = 10.0, 600.0, 1000
 """Between two tries to stop what runs and should not, doubled each time up to the second; so many are remembered."""
 RETRY_S = 1.0
@@ -422,8 +424,27 @@ class ServeLoop:
         if receipt.ok and order.job in self._jobs:
             self._keys[order.job] = order.key, monotonic()
             self._measured[order.job] = decision, []
-        elif order.job in self._jobs and order.act != r.STOP and not left:  # else one behind it says how it stands
+        elif order.job in self._jobs and order.act == r.BEGIN and not left:  # else one behind it says how it stands
             self._lost(order.job, receipt.told, now_s)
+        elif order.job in self._jobs and order.act == r.RESIZE and not left:
+            self._stays(order.job, decision, receipt.told, now_s)
+
+    def _stays(self, name: str, decision: int, why: str, now_s: float) -> None:
+        """A move was refused: the job runs on where it was, which is no failure of its own. Where others have come
+        there meanwhile it waits, and is stopped."""
+        asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.number == decision)
+        refused = self.store.read(lambda at: decision_of_row(at.execute(asked).one()))
+        change = JobChange(name, r.RESIZE, refused.after, refused.before)
+        if name not in self.site.standing() or change.after is None:
+            return
+        self._looks = True
+        self.site.live.pass_to(now_s - self.site.epoch_s)
+        if self._stands(name, change.after) and self.site.carry_out(change):
+            self._set(name, now_s, "job stays", place=self.site.places()[name], why=f"its move was refused: {why}")
+        else:
+            if name in self.site.standing():
+                self.site.carry_out(replace(change, act=r.STOP))
+            self._set(name, now_s, "job waits again", state=r.WAITING, why=f"its move was refused: {why}")
 
     def _lost(self, name: str, why: str, now_s: float) -> None:
         """A job does not run as it was thought to: it waits again, or is given up."""
@@ -756,13 +777,16 @@ class ServeLoop:
             said = {self._said(each): each for each in self.site.proposals(self._held)}  # type: ignore[arg-type]
         finally:
             self._held.holds = True
-        stands = {
-            self._said(JobChange(each.job, each.act, each.before, each.after)): each for each in self._proposals()
-        }
+        found = self._proposals(t.DECISIONS.c.state == r.DENIED, t.DECISIONS.c.time_s > now_s - DENIED_S)
+        of = {True: dict[str, StoredDecision](), False: dict[str, StoredDecision]()}
+        for each in found:
+            of[each.state == r.DENIED][self._said(JobChange(each.job, each.act, each.before, each.after))] = each
+        stands, denied = of[False], of[True]
         self._supersede([each for key, each in stands.items() if key not in said])
         moment = self.site.live.moment
         for key, change in said.items():
-            if key in stands or change.job not in self._jobs or moment is None:
+            no = key in denied and _place(denied[key].before) == _place(change.before)
+            if key in stands or no or change.job not in self._jobs or moment is None:
                 continue
             number, why = self._next_decision(), reasons(self.site, moment, change)
             job, policy = self._jobs[change.job], self._held.name
@@ -775,8 +799,10 @@ class ServeLoop:
 
             self._unwritten.append(write)
 
-    def _proposals(self) -> list[StoredDecision]:
-        asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.state == r.PROPOSED)
+    def _proposals(self, *others: Any) -> list[StoredDecision]:
+        """What is proposed; ``others``: and what all of these hold of."""
+        which = t.DECISIONS.c.state == r.PROPOSED
+        asked = sql.select(t.DECISIONS).where(sql.or_(which, sql.and_(*others)) if others else which)
         return self.store.read(lambda at: [decision_of_row(each) for each in at.execute(asked).all()])
 
     def _supersede(self, decisions: Sequence[StoredDecision]) -> None:
@@ -796,7 +822,7 @@ class ServeLoop:
         for each in map(decision_of_row, rows):
             change, places = JobChange(each.job, each.act, each.before, each.after), self.site.places()
             there = each.job in self._jobs and self.site.live.moment is not None
-            told = "" if there and self._stands(each.after) else "what it names is not there any more"
+            told = "" if there and self._stands(each.job, each.after) else "what it names is not there any more"
             if not told and _place(places.get(each.job)) != _place(each.before):
                 told = "the job has changed since"  # by another that was approved
             if not told:
@@ -809,9 +835,9 @@ class ServeLoop:
                 again = replace(change, before=places.get(each.job), after=self.site.places().get(each.job))
                 self._order(again, now_s, {**each.why, "approved": each.name, "by": each.by})
 
-    def _stands(self, place: Mapping[str, Any] | None) -> bool:
-        """Whether the site has the domains of a place."""
-        return set((place or {}).get("domains", ())) <= set(self.site.live.site.domains)
+    def _stands(self, name: str, place: Mapping[str, Any] | None) -> bool:
+        """Whether the site has the domains of a place, and its table of offers what the place means by its number."""
+        return place is None or self.site.has(name, place)
 
     # ---------------------------------------------------------------------------------------------------- the store
     def _roll(self, now_s: float) -> None:
@@ -886,7 +912,7 @@ def _all(queue: SimpleQueue[T]) -> list[T]:
 
 def _place(place: Mapping[str, Any] | None) -> str:
     """What tells two places of a job apart."""
-    return json.dumps({key: (place or {}).get(key) for key in ("offer", "domains", "gpus")})
+    return json.dumps({key: (place or {}).get(key) for key in ("offer", "domains", "gpus", *LAYOUT)})
 
 
 def _decision_row(
