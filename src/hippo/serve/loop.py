@@ -138,7 +138,7 @@ class ServeLoop:
         self.store, self.site, self.terms, self._clock = store, site, terms, clock
         self._wall, self._notice, self._noticed_s = wall or clock, notice, 0.0
         self.mode, self.state, self.lock = terms.mode, LoopState(), RLock()
-        self._held = HeldScheduler(site.scheduler, rule, self._tell)
+        self._held = HeldScheduler(site.scheduler, rule, self.tell)
         self.site.live.scheduler = self._held  # type: ignore[assignment]  # which names, summaries have no part in
         self._mark = f"{round(1e3 * site.epoch_s):x}"  # of the store, and of what was restored from it
         self._woken, self._ends = Event(), False
@@ -228,6 +228,10 @@ class ServeLoop:
         self._cancels.put(name)
         self.wake()
 
+    def tell(self, sentence: str) -> None:
+        """Write down what somebody should know, with this turn."""
+        self._told.append(sentence)
+
     def now_s(self) -> float:
         """On the service's clock."""
         return self._clock()
@@ -288,7 +292,7 @@ class ServeLoop:
                 self._learn(each)
             self.site.live.restore(content, self.site.timed(jobs))
         except InputError as error:
-            self._tell(f"the queue is begun anew: {error}")
+            self.tell(f"the queue is begun anew: {error}")
             self.site.live.clear()
             back = {name: job for name, job in self._jobs.items() if job.state in (r.WAITING, r.RUNNING)}
             self._jobs |= {name: replace(job, state=r.QUEUED) for name, job in back.items()}
@@ -329,7 +333,7 @@ class ServeLoop:
                 self.state.unwritten = str(error)
             except Exception as error:  # a turn that breaks must not end the service
                 self.state.counts["turns broken"] += 1
-                self._tell(f"a turn broke: {type(error).__name__}: {error}"[:300])
+                self.tell(f"a turn broke: {type(error).__name__}: {error}"[:300])
                 self._missed()
             sleep(min(LONGEST_REST_S, monotonic() - began_s))  # what comes meanwhile is taken together
             due_s = self.site.live.next_s + self.site.epoch_s - self._clock()
@@ -379,12 +383,12 @@ class ServeLoop:
                 words = f"jobs of {', '.join(missing)} are left as they are: start the service with --actuator too"
                 notice = f"{notice}; {words}" if notice else words
             if notice and notice != self.state.notice:
-                self._tell(notice)
+                self.tell(notice)
             self.state.notice = notice
         old = self._heard_s is not None and monotonic() - self._heard_s > self.terms.stale_s
         why = f"no telemetry for {self.terms.stale_s:g} s" if old else ""
         if why != self.state.holds:
-            self._tell(f"holds: {why}" if why else "goes on: telemetry is back")
+            self.tell(f"holds: {why}" if why else "goes on: telemetry is back")
         self.state.holds = why
         self._held.holds = bool(why) or self.mode != r.ACT
 
@@ -896,9 +900,6 @@ class ServeLoop:
 
     def _actuator(self, job: StoredJob) -> str:
         return str(job.spec.get("actuator") or self.terms.actuator)
-
-    def _tell(self, sentence: str) -> None:
-        self._told.append(sentence)
 
 
 def _all(queue: SimpleQueue[T]) -> list[T]:
