@@ -224,6 +224,7 @@ def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[
     return Plan(
         (replace(line, warm_up=warm_up),),
         choice.wave // int(where.table.arrays.dp[draft.rows[0]]),
+        expert_parallel=problem.expert_parallel,
         precision=problem.workload.precision,
         recompute=choice.recompute,
         sharding=choice.sharding if widest > 1 else "none",

@@ -260,6 +260,8 @@ class _Rows:
             room = room_for_lanes(domain, tp)
             for dp in divisors(choice.wave):
                 size = choice.wave // dp
+                if dp % problem.expert_parallel:
+                    continue
                 if (
                     choice.lanes not in (None, (tp, dp))
                     or dp > room
@@ -312,6 +314,7 @@ class _Rows:
             tp,
             dp,
             mode.micro_batch,
+            ep=problem.expert_parallel,
             recompute=mode.recompute,
             sharding=mode.sharding,
             precision=problem.workload.precision,
