@@ -14,6 +14,7 @@ from math import gcd
 from time import process_time
 
 from hippo.errors import InfeasibleError
+from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, judge
@@ -33,6 +34,12 @@ def expert_degrees(problem: Problem) -> tuple[int, ...]:
     largest = max(domain.gpus for domain in problem.cluster.domains)
     batch = problem.workload.global_batch
     return tuple(ep for ep in range(1, min(count, largest, batch) + 1) if count % ep == 0 and batch % ep == 0)
+
+
+def at_degree(problem: Problem, plan: Plan) -> Problem:
+    """The problem with the plan's degree of expert parallelism, with which it is planned anew."""
+    same = problem.expert_parallel == plan.expert_parallel
+    return problem if same else replace(problem, expert_parallel=plan.expert_parallel)
 
 
 def answer_of(

@@ -232,9 +232,11 @@ def not_run_here(model: Model, seq: int) -> str | None:
     return None
 
 
-def usual_runtime(model: Model, seq: int) -> str:
-    """hippo's executor; Megatron-LM for models that it cannot run."""
-    return "hippo" if not_run_here(model, seq) is None else "megatron"
+def usual_runtime(model: Model, seq: int, *, local_sgd: bool = False) -> str:
+    """hippo's executor; for models that it cannot run Megatron-LM, or torch where replicas may average now and then."""
+    if not_run_here(model, seq) is None:
+        return "hippo"
+    return "torch" if local_sgd else "megatron"
 
 
 def tp_refusal(model: Model, tp: int, rules: Runtime) -> str | None:
