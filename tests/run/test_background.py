@@ -155,7 +155,7 @@ def test_what_cannot_be_given_up_is_refused(tmp_path: Path):
         ({"order": "give-up", "key": "1", "number": True}, "no such order is under way"),
         ({"order": "give-up", "key": "1", "speed": 7}, "speed: is unknown"),
         ({**move, "way": "by ship"}, "unknown way 'by ship'"),
-        ({**move, "way": 3}, "way: must be a str"),
+        ({**move, "way": 3}, "way: must be a word"),
     ):
         assert told in desk.answer(request)["refused"]
     assert desk.answer(move) == {"accepted": 1}

@@ -208,7 +208,6 @@ class Conductor:
         self.crew, self.version, self._changes, self._saver = crew, Version.first(job), changes, saver
         self._stretches: list[tuple[Version, Changed | None, list[RunStep]]] = [(self.version, None, [])]
         self._coming: _Coming | None = None
-        self._again: PlanChange | None = None  # what was given up when a process was lost
         self._fresh, self._numbered = len(self.version.members), 0
         self._lost: LostError | None = None  # in the step just made, after all had agreed
         self._stale = False  # messages of what was given up may be under way
@@ -292,7 +291,7 @@ class Conductor:
         self.crew.forget({*coming.version.members} - {*now.members})
         self._coming = None
         if {*lost} & {*now.members}:
-            self._again = coming.change
+            self._changes.again(coming.change)
         else:
             self._changes.gave_up(coming.change, str(error))
 
@@ -342,9 +341,9 @@ class Conductor:
         if self._saver is not None:
             self._saver.poll()
         if self._coming is None and self._is_entered:
-            change, self._again = self._again or self._changes.due(done, self.version.job), None
+            change = self._changes.due(done, self.version.job)
             if change is not None and change.background and not self._stretches[-1][2]:
-                self._again = change  # nothing is known yet of what steps leave
+                self._changes.again(change)  # nothing is known yet of what steps leave
             elif change is not None:
                 self._prepare(change)
         coming = self._coming
