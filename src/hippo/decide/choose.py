@@ -21,7 +21,7 @@ from hippo.decide.rivals import WORK_S, Alternatives
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import Way, count, percent, usd, way_of
 from hippo.plan.plan import Plan
-from hippo.planners.answers import answer_of
+from hippo.planners.answers import answer_of, with_degrees
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.effort import Effort
 from hippo.planners.exact.front import MARGIN
@@ -197,9 +197,8 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
 
 
 def _alike(problem: Problem, plan: Plan) -> Problem:
-    """The problem with the plan's degree of expert parallelism, with which it is planned anew."""
-    same = problem.expert_parallel == plan.expert_parallel
-    return problem if same else replace(problem, expert_parallel=plan.expert_parallel)
+    """The problem with the plan's degrees of context and expert parallelism, with which it is planned anew."""
+    return with_degrees(problem, (plan.context_parallel, plan.expert_parallel))
 
 
 def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
