@@ -8,7 +8,6 @@ Letters: v chunks, p ranks of a pipeline, q of them in each of n domains, m wave
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -32,93 +31,28 @@ PRECISION, SLACK = 1e-4, 1e-9  # of a bound, of a block
 REACH = 1.1  # times the best, beyond which a shape is not likely to win
 
 
-CHUNKS = np.arange(2, MOST_CHUNKS + 1)
-
-
-@dataclass(frozen=True, eq=False)
-class Chunked:
-    """Shapes of one way with each of ``CHUNKS``, (V, R) each, in the unit of the objective."""
-
-    own: Range
-    usd: Floats  # (R,) per second
-    bound: Floats  # inf: there is no such plan, or no room for it
-    likely: Floats  # what it takes if every chunk takes as long as the longest
-
-
-def search_interleaved(field: Field) -> None:
-    """Plays shapes with chunks, the likeliest first, as long as they may win and some of them do."""
-    tried = field.tried
-    for kind, ideal in _worth(field):
-        if shapes_of(field, kind, ideal).bound.min(initial=inf) >= tried.value:
-            continue
-        failures = 0
-        for bound, each in _likeliest_first(field, kind, field.real_ways(kind, ideal)):
-            if failures >= PATIENCE or tried.must_stop:
-                break
-            if bound < tried.value:
-                before = tried.value
-                failures = 0 if tried.play(each) < before else failures + 1
-
-
-def least_interleaved(field: Field) -> float:
-    """Least worth, in the unit of the objective, of any plan with chunks whose stages lie alike that is below the best
-    value so far; inf: there is none."""
-    least = field.tried.value
-    for kind, way in _worth(field):
-        least = _least_on(field, kind, way, least)
-    return least if least < field.tried.value else inf
-
-
-def _least_on(field: Field, kind: int, way: DomainWay, ceiling: float) -> float:
-    """Least worth over all ways to deal the layers, of any shape on a way; the ceiling where none is below it."""
-    shapes = shapes_of(field, kind, way)
-    v, r = np.nonzero(shapes.bound < ceiling)
-    order = np.argsort(shapes.bound[v, r], kind="stable")
-    v, r = v[order], r[order]
-    field.tried.effort.spend(SHAPE_S * len(v))
-    own, packed = shapes.own, sorts(field, kind)
-    at = own.layout[r]
-    p, wave = way.span * own.stages[r], field.layout_rows(kind).wave[at]
-    waves = -(-(field.problem.workload.global_batch // wave) // way.groups)
-    waits = np.maximum(0, waves * (CHUNKS[v] - 1) - 1) * packed.hop_s[at] if _coupled(field, way) else np.zeros(len(v))
-    agreed = field.carried_s(way)[None, :] * own.longer[r, None]
-    agreed = np.where(own.longer[r, None] > 1.0, agreed, field.sync_s(way)[None, :]) * field.tables.blocks_share
-    tail = own.ends[r] if way.span == 1 else np.full(len(v), field.tail_s(way))
-    usd = shapes.usd[r] if field.problem.objective.name == "cost" else np.ones(len(v))
-    entries = Entries(
-        shapes.bound[v, r], usd, at, p, own.stages[r], CHUNKS[v], waves, own.wave_bytes[r], own.once[r] + tail, waits,
-        agreed / (field.problem.model.num_layers - 2),
-    )  # fmt: skip
-    fixed = field.least_egress_usd(way) if field.problem.objective.name == "cost" else 0.0
-    borders = np.array([way.before_s, way.before_pace, way.down_s, way.down_pace])
-    later = field.rules.gradients_first and field.tables.split
-    numbers = _numbers(field, kind, later=later)
-    return float(
-        least_dealt(entries, numbers, packed.hop_s, borders, (field.problem.model.num_layers - 2, fixed), ceiling)
-    )
-
-
-def _coupled(field: Field, way: DomainWay) -> bool:
-    """Whether a rank waits until what its forwards send has come, inside one domain."""
-    return field.rules.messages.calls == "coupled" and way.span == 1
-
-
 # Columns of the numbers of a layout: seconds, round trip and forward of the least block, of the first and the last
-# layer; bytes kept and left per wave of each; room for them; what any rank does once per step.
-TOTAL, TRIP, FORTH, KEPT, LEFT, ROOM, FIXED = 0, 3, 6, 9, 12, 15, 16
+# layer; bytes kept and left per wave of each; room for them; what any rank does once per step; seconds of the longest
+# block, and of all.
+TOTAL, TRIP, FORTH, KEPT, LEFT, ROOM, FIXED, LONGEST, BLOCKS = 0, 3, 6, 9, 12, 15, 16, 17, 18
 
 
-def _numbers(field: Field, kind: int, *, later: bool) -> Floats:
-    """(L, 17) of all layouts of a kind."""
-    tables = sorts(field, kind).tables
-    rows = np.diff(tables[:, [1, 8 if later else 1, 0, 2, 3]], axis=2)
-    parts = np.stack([rows[:, :, 1:-1].min(axis=2), rows[:, :, 0], rows[:, :, -1]], axis=2)  # (L, 5, 3)
-    room = field.tables.usable_bytes - tables[:, 4, :-1].min(axis=1)
-    return np.concatenate([parts.reshape(len(tables), 15), room[:, None], tables[:, 6, :1]], axis=1)
+def _numbers(field: Field, kind: int) -> Floats:
+    """(L, 19) of all layouts of a kind."""
+
+    def made() -> Floats:
+        tables = sorts(field, kind).tables
+        rows = np.diff(tables[:, [1, _trip_row(field), 0, 2, 3]], axis=2)
+        blocks, room = rows[:, :, 1:-1], field.tables.usable_bytes - tables[:, 4, :-1].min(axis=1)
+        parts = np.stack([blocks.min(axis=2), rows[:, :, 0], rows[:, :, -1]], axis=2).reshape(len(tables), 15)
+        others = room, tables[:, 6, 0], blocks[:, 0].max(axis=1), blocks[:, 0].sum(axis=1)
+        return np.concatenate([parts, np.stack(others, axis=1)], axis=1)
+
+    return field.tables.shared(("chunk numbers", kind), made)
 
 
 class Entries(NamedTuple):
-    """Shapes of one way with so many chunks, S of them, the least rough bound first."""
+    """Shapes of one way with so many chunks, S of them."""
 
     rough: Floats  # (S,) in the unit of the objective
     per_second: Floats  # (S,)
@@ -135,7 +69,8 @@ class Entries(NamedTuple):
 
 @kernel
 def least_dealt(entries, numbers, hops, borders, model, ceiling):  # type: ignore[no-untyped-def]
-    """Least worth below ``ceiling`` of any shape over all ways to deal the blocks to its ranks; else the ceiling.
+    """Least worth below ``ceiling`` of any shape over all ways to deal the blocks to its ranks; else the ceiling. The
+    shape of the least rough bound comes first.
 
     ``borders`` (4, n) before each domain: round trip in seconds and per byte, the way down alike. ``model``: its
     blocks, and what any plan costs beside its time.
@@ -204,6 +139,39 @@ def dealt_within(entries, one, numbers, hops, borders, blocks, limit):  # type: 
     return most.max() >= blocks
 
 
+CHUNKS = np.arange(2, MOST_CHUNKS + 1)
+
+
+def search_interleaved(field: Field) -> None:
+    """Plays shapes with chunks, the likeliest first, as long as they may win and some of them do."""
+    tried = field.tried
+    for kind, ideal in _worth(field):
+        if not len(shapes_of(field, kind, ideal, tried.value)[1]):
+            continue
+        failures = 0
+        for bound, each in _likeliest_first(field, kind, field.real_ways(kind, ideal)):
+            if failures >= PATIENCE or tried.must_stop:
+                break
+            if bound < tried.value:
+                before = tried.value
+                failures = 0 if tried.play(each) < before else failures + 1
+
+
+def least_interleaved(field: Field) -> float:
+    """Least worth, in the unit of the objective, of any plan with chunks whose stages lie alike that is below the best
+    value so far; inf: there is none."""
+    least = field.tried.value
+    for kind, way in _worth(field):
+        found, _ = shapes_of(field, kind, way, least)
+        if len(found.rough):
+            borders = np.array([way.before_s, way.before_pace, way.down_s, way.down_pace])
+            model = field.problem.model.num_layers - 2, _egress_usd(field, way)
+            order = np.argsort(found.rough, kind="stable")
+            entries = Entries(*(column[order] for column in found))  # type: ignore[arg-type]
+            least = float(least_dealt(entries, _numbers(field, kind), sorts(field, kind).hop_s, borders, model, least))
+    return least if least < field.tried.value else inf
+
+
 def _worth(field: Field) -> Iterator[tuple[int, DomainWay]]:
     """Ideal ways with the kind of their domains; none where the runtime has no chunks."""
     if not field.rules.interleave or field.sync.method != "allreduce":
@@ -215,11 +183,11 @@ def _worth(field: Field) -> Iterator[tuple[int, DomainWay]]:
 def _likeliest_first(field: Field, kind: int, ways: list[DomainWay]) -> Iterator[tuple[float, Candidate]]:
     found: list[tuple[float, float, int, int, int, int]] = []
     for at, way in enumerate(ways):
-        shapes = shapes_of(field, kind, way)
-        v, r = np.nonzero((shapes.bound < field.tried.value) & (shapes.likely < REACH * field.tried.value))
-        layouts, stages = shapes.own.layout[r].tolist(), shapes.own.stages[r].tolist()
-        figures = shapes.likely[v, r].tolist(), shapes.bound[v, r].tolist()
-        found += zip(*figures, [at] * len(v), layouts, stages, CHUNKS[v].tolist(), strict=True)
+        entries, likely = shapes_of(field, kind, way, field.tried.value)
+        near = likely < REACH * field.tried.value
+        where = np.full(len(near), at), entries.layout, entries.per_domain, entries.chunks
+        columns = likely, entries.rough, *where
+        found += zip(*(column[near].tolist() for column in columns), strict=True)
     for _, bound, at, layout, stages, chunks in sorted(found):
         shape = shape_of(field, field.layouts[kind][layout], ways[at], stages)
         cuts = balanced_cuts(field, shape, chunks)
@@ -260,84 +228,86 @@ def warm_ups(ranks: int, chunks: int) -> Floats:
     return np.asarray(2 * (ranks - 1 - np.arange(ranks)) + (chunks - 1) * ranks + 1, np.float64)
 
 
-def shapes_of(field: Field, kind: int, way: DomainWay) -> Chunked:
-    """All shapes on a way with chunks."""
-    own = Range.known(field, kind, way)
-    field.tried.effort.spend(SHAPE_S)
-    key = "chunks", kind, way.groups, way.span, way.senders
-    compute, likely, wave = field.tables.shared(key, lambda: _without_links(field, kind, way, own))
-    v, tail = CHUNKS[:, None], own.ends if way.span == 1 else field.tail_s(way)
-    wave = wave + v * (way.after_s[0] + way.after_pace[0] * own.wave_bytes)
-    links = v * (own.followers + 1) * own.wave_bytes * way.slowest
-    bound = np.maximum(np.maximum(compute, wave), links) + own.once + tail
-    bound = np.maximum(bound, agreed_bound(field, way, own))
-    likely = np.maximum(bound, likely + own.once + tail)
-    usd = rent_usd_per_s(field.problem.cluster.gpu, 1) * way.size * own.stages * own.lane
-    if field.problem.objective.name == "cost":
-        bound, likely = (each * usd + field.least_egress_usd(way) for each in (bound, likely))
-    return Chunked(own, np.asarray(usd, np.float64), np.asarray(bound), np.asarray(likely))
-
-
-def _without_links(field: Field, kind: int, way: DomainWay, own: Range) -> tuple[Floats, Floats, Floats]:
-    """Seconds (V, R) of the work with the bubble that chunks leave, the same as it is likely to be, and those of one
-    wave's trip, whatever the links."""
-    rules, rows, packed = field.rules, field.layout_rows(kind), sorts(field, kind)
-    layers, at, p = field.problem.model.num_layers, own.layout, way.span * own.stages
-    v, m = CHUNKS[:, None], -(-(field.problem.workload.global_batch // rows.wave[at]) // way.groups)
-    later = rules.gradients_first and field.tables.split
-    prefix, whole = packed.tables[at, 8 if later else 1], packed.tables[at, 1]
-    trip, total, hop = prefix[:, -1], whole[:, -1], packed.hop_s[at]
-    blocks = np.diff(prefix, axis=1)[:, 1:-1]
-    least, longest = blocks.min(axis=1), np.diff(whole, axis=1)[:, 1:-1].max(axis=1)
-    alike = least / longest
+def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[Entries, Floats]:
+    """Shapes on a way with chunks that may be worth less than the ceiling, and what each is worth, (S,), if every chunk
+    takes as long as the longest."""
+    own, packed, numbers = Range.known(field, kind, way), sorts(field, kind), _numbers(field, kind)
+    rules, batch, layers = field.rules, field.problem.workload.global_batch, field.problem.model.num_layers
+    timed = field.problem.objective.name != "cost"
+    usd = (
+        np.ones(len(own.stages))
+        if timed
+        else rent_usd_per_s(field.problem.cluster.gpu, 1) * way.size * own.stages * own.lane
+    )
+    fixed, tail = _egress_usd(field, way), own.ends if way.span == 1 else field.tail_s(way)
+    ranks, waves = way.span * own.stages, -(-(batch // field.layout_rows(kind).wave[own.layout]) // way.groups)
+    total, trip = packed.tables[own.layout, 1, -1], packed.tables[own.layout, _trip_row(field), -1]
 
     # Each chunk holds a layer: before a rank's first wave, and behind its last, lie those of the ranks before.
-    each = np.arange(len(at))
-    heads = np.cumsum(prefix, axis=1)[each, p - 1] + hop * (p * (p - 1) - own.stages * way.span * (way.span - 1))
-    shortest = (heads + (m - 1) * total + trip) / p
-    # Chunks of a rank differ by a layer at most: the recursion of bound 4 with the v-th part of a rank before the next.
-    slack = np.maximum(0.0, p * least * (v - 1) / v - prefix[:, 1])
-    dealt = bubbled((whole[:, -2] - whole[:, 1]) * alike / v, alike / v / (m - 1 + alike), p) - slack
-    most = -(-(layers - 2) // p)
-    coupled = _coupled(field, way)
-    waits = np.maximum(0, m * (v - 1) - 1) * hop if coupled else 0.0
-    compute = np.maximum(np.maximum(shortest, m * most * least), dealt) + waits
-    chunk = -(-most // v) * np.diff(whole, axis=1)[:, 1:-1].mean(axis=1)
-    likely = m * np.maximum(v * chunk, total / p) + (p - 1) * chunk
-    likely += (m * v if coupled else 2 * p) * _usual_hops(field, kind)[at]
-    hops = v * way.span * (own.stages - 1) + (v - 1 if way.span == 1 else 0)
-    fits = _fits(field, kind, own, p, m) & (p > 1) & (v * p <= layers)
+    hops = packed.hop_s[own.layout] * (ranks * (ranks - 1) - own.stages * way.span * (way.span - 1))
+    heads = _heads(field, kind)[own.layout, ranks - 1] + hops
+    back = own.once + tail
+    shortest, agreed = (heads + (waves - 1) * total + trip) / ranks, agreed_bound(field, way, own)
+    fits = (ranks > 1) & (2 * ranks <= layers) & (fixed + usd * np.maximum(shortest + back, agreed) < ceiling)
     if rules.interleave_in_rounds:
-        fits &= m % p == 0
-    return np.where(fits, compute, inf), np.where(fits, likely, inf), trip + 2 * hop * hops
+        fits &= waves % ranks == 0
+    r, v = (each.ravel() for each in np.meshgrid(np.flatnonzero(fits), CHUNKS, indexing="ij"))
+    r, v = (each[v * ranks[r] <= layers] for each in (r, v))
+    at, p, m = own.layout[r], ranks[r], waves[r]
+    least, alike = numbers[at, TRIP], numbers[at, TRIP] / numbers[at, LONGEST]
+    inner, hop = numbers[at, BLOCKS], packed.hop_s[at]
+
+    # Chunks of a rank differ by a layer at most: the recursion of bound 4 with the v-th part of a rank before the next.
+    slack = np.maximum(0.0, p * least * (v - 1) / v - numbers[at, TRIP + 1])
+    dealt = bubbled(inner * alike / v, alike / v / (m - 1 + alike), p) - slack
+    coupled = rules.messages.calls == "coupled" and way.span == 1  # a rank waits until its forward has come
+    waits = np.maximum(0, m * (v - 1) - 1) * hop if coupled else np.zeros(len(v))
+    most = -(-(layers - 2) // p)
+    links = v * (own.followers[r] + 1) * own.wave_bytes[r] * way.slowest
+    wave = trip[r] + 2 * hop * (v * way.span * (own.stages[r] - 1) + (v - 1 if way.span == 1 else 0))
+    wave += v * (way.after_s[0] + way.after_pace[0] * own.wave_bytes[r])
+    compute = np.maximum(np.maximum(shortest[r], dealt), m * most * least) + waits
+    bound = np.maximum(np.maximum(compute, np.maximum(wave, links)) + back[r], agreed[r])
+
+    chunk = -(-most // v) * inner / (layers - 2)
+    likely = m * np.maximum(v * chunk, total[r] / p) + (p - 1) * chunk + back[r]
+    likely = np.maximum(bound, likely + (m * v if coupled else 2 * p) * _usual_hops(field, kind)[at])
+    ring = field.carried_s(way) * own.longer[r, None]
+    ring = np.where(own.longer[r, None] > 1.0, ring, field.sync_s(way)) * field.tables.blocks_share / (layers - 2)
+    bound, likely = fixed + usd[r] * bound, fixed + usd[r] * likely
+    near = np.flatnonzero(bound < ceiling)
+    field.tried.effort.spend(SHAPE_S * (1 + len(near)))
+    columns = bound, usd[r], at, p, own.stages[r], v, m, own.wave_bytes[r], back[r], waits, ring
+    return Entries(*(np.asarray(each)[near] for each in columns)), np.asarray(likely)[near]
+
+
+def _egress_usd(field: Field, way: DomainWay) -> float:
+    return field.least_egress_usd(way) if field.problem.objective.name == "cost" else 0.0
+
+
+def _trip_row(field: Field) -> int:
+    """Row of a layout's table with what lies on a round trip: weight gradients come later where the runtime sends those
+    of the inputs first."""
+    return 8 if field.rules.gradients_first and field.tables.split else 1
+
+
+def _heads(field: Field, kind: int) -> Floats:
+    """(L, N + 1) round trips through the first layer, the first two, and so on, added up."""
+    return field.tables.shared(
+        ("heads", kind), lambda: np.cumsum(sorts(field, kind).tables[:, _trip_row(field)], axis=1)
+    )
 
 
 def _usual_hops(field: Field, kind: int) -> Floats:
     """(L,) seconds of a message between two stages of a domain that lie side by side."""
-    domain, found = field.tables.examples[kind], []
-    for layout in field.layouts[kind]:
-        size, gpus = layout.mode.micro_batch * field.tables.wave_bytes_per_sequence, layout.tp * layout.dp
-        near = 2 * gpus <= domain.gpus_per_node
-        sent = size if near else size * layout.dp / layout.nodes(domain.gpus_per_node)
-        found.append(field.tables.model.p2p_seconds(domain.name, sent, same_node=near))
-    return np.array(found)
 
+    def made() -> Floats:
+        domain, found = field.tables.examples[kind], []
+        for layout in field.layouts[kind]:
+            size, gpus = layout.mode.micro_batch * field.tables.wave_bytes_per_sequence, layout.tp * layout.dp
+            near = 2 * gpus <= domain.gpus_per_node
+            sent = size if near else size * layout.dp / layout.nodes(domain.gpus_per_node)
+            found.append(field.tables.model.p2p_seconds(domain.name, sent, same_node=near))
+        return np.array(found)
 
-def _fits(field: Field, kind: int, own: Range, p: Ints, m: Ints) -> NDArray[np.bool_]:
-    """(V, R) whether there may be room: each rank takes the share of the blocks that it has memory for, where they are
-    alike; else all ranks keep no more waves than the last one does."""
-    tables, layers = field.tables, field.problem.model.num_layers
-    kept, left = (sorts(field, kind).tables[own.layout, row] for row in (2, 3))
-    room = tables.usable_bytes - sorts(field, kind).tables[own.layout, 4, :layers].min(axis=1)
-    if tables.blocks_share == 0.0:
-        live = np.minimum(m, ((CHUNKS[:, None] - 1) * p + 1) / CHUNKS[:, None])
-        return np.asarray(kept[:, -1] + live * left[:, -1] <= p * room)
-    inner, each = kept[:, -2] - kept[:, 1], left[:, -2] - left[:, 1]
-    share = np.zeros((len(CHUNKS), len(p)))
-    for ranks in np.unique(p).tolist():
-        for at, chunks in enumerate(CHUNKS.tolist()):
-            mine = p == ranks
-            live = np.minimum(m[mine, None], warm_ups(ranks, chunks) / chunks)
-            need = np.maximum(inner[mine, None] + live * each[mine, None], 1e-9)
-            share[at, mine] = (room[mine, None] / need).sum(axis=1)
-    return share >= 1.0 - 1e-9
+    return field.tables.shared(("usual hops", kind), made)

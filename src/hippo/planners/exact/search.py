@@ -85,7 +85,6 @@ class Exact:
             search_ways(field)
             search_replicas(field)
             play_ordered(field)
-            search_interleaved(field)
         tried.share = 1.0
         _say(progress, "proving the bound", 0.9)
         granted = _granted(tried, fields)
@@ -104,6 +103,11 @@ class Exact:
             asked = _ask_others(tried, seed)
             if timed and tried.value < before and tried.winner is not None:
                 search_chains(fields[0], [tried.winner], seeded=False)
+            polish_best(problem, tried, granted)
+        plain = tried.value
+        for field in fields:
+            search_interleaved(field)
+        if tried.value < plain:
             polish_best(problem, tried, granted)
         chunked = min(map(least_interleaved, fields)) if lower > 0 else lower  # beyond 32 domains nothing is proven
         lower, cause = min((lower, cause), (chunked, CHUNKED))
