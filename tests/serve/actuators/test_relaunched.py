@@ -84,6 +84,7 @@ def test_a_relaunch_goes_on_from_its_checkpoint_under_another_plan(
         found = losses()
         before, after = (json.loads((home / f"{name}.json").read_text()) for name in ("before", "plan"))
         assert before["pipelines"] != after["pipelines"]
+        actuator.close()
     alone = tmp_path / "alone"
     alone.mkdir()
     train(STEPS, alone)

@@ -25,6 +25,7 @@ from hippo.planners.baselines.sailor import Sailor
 from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
 from hippo.planners.exact.candidates import Candidate, Tried, joining
 from hippo.planners.exact.chains import search_chains
+from hippo.planners.exact.interleaved import least_interleaved, search_interleaved
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
@@ -42,6 +43,7 @@ ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more th
 SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
+CHUNKED = "stages of several chunks that all lie alike"
 MIXED = "pipelines whose domains lie differently"
 TOLD = 0.01  # a gap above it gets a word on why it is open
 OPEN = (
@@ -103,6 +105,13 @@ class Exact:
             if timed and tried.value < before and tried.winner is not None:
                 search_chains(fields[0], [tried.winner], seeded=False)
             polish_best(problem, tried, granted)
+        plain = tried.value
+        for field in fields:
+            search_interleaved(field)
+        if tried.value < plain:
+            polish_best(problem, tried, granted)
+        chunked = min(map(least_interleaved, fields)) if lower > 0 else lower  # beyond 32 domains nothing is proven
+        lower, cause = min((lower, cause), (chunked, CHUNKED))
         found = _proposal(problem, tried, lower, cause)
         theirs_s = sum(answer.planning_s for answer in asked)
         return replace(found, planning_s=found.planning_s - theirs_s, asked=asked)
