@@ -19,7 +19,8 @@ from hippo.plan.plan import Plan
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.simulate.costs import chunk_layers
+from hippo.simulate.costs import chunk_layers, cost_model
+from hippo.simulate.costs import layout as layout_of
 
 # ------------------------------------------------------------------------------------------------------ megatron model
 # A model as flags of Megatron-LM. Sizes and forms that its flags cannot say are named.
@@ -136,6 +137,8 @@ def _widest(model: Model) -> FeedForward:
 RUNTIME, CHECKPOINTS = "megatron", "CHECKPOINTS"
 _BF16 = ("--bf16", "--grad-reduce-in-bf16")  # by itself --bf16 sums gradients in fp32, twice the plan's bytes
 PRECISIONS = {"bf16": _BF16, "fp16": ("--fp16",), "fp32": (), "fp8": (*_BF16, "--fp8-format hybrid")}
+CONTEXT = {"ring": "p2p", "gather": "all_gather", "alltoall": "a2a"}
+"""``--cp-comm-type`` by way (``runtimes.CONTEXT_WAYS``)."""
 RECOMPUTE = {
     "none": (),
     "selective": ("--recompute-granularity selective",),
@@ -166,7 +169,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
         words=(
             '"${MEGATRON_LM:?the folder of your Megatron-LM checkout}/pretrain_gpt.py"',
             *model_flags(problem.model, problem.workload),
-            *parallel_flags(problem.model, plan),
+            *parallel_flags(problem, plan),
             *order,
             *batch_flags(problem, plan),
             *_data(problem),
@@ -236,18 +239,27 @@ def _letters(start: int, stop: int, num_layers: int) -> str:
     return "".join(kind if times == 1 else f"{kind}*{times}" for kind, times in runs)
 
 
-def parallel_flags(model: Model, plan: Plan) -> list[str]:
+def parallel_flags(problem: Problem, plan: Plan) -> list[str]:
     """Degrees, cuts, recomputation, sharding."""
     pipeline = plan.pipelines[0]
     tp, pp = pipeline.stages[0].tp, len(pipeline.stages)
     flags = [f"--tensor-model-parallel-size {tp}", f"--pipeline-model-parallel-size {pp}"]
     if pp > 1:
-        flags.append(f"--pipeline-model-parallel-layout '{layout(model, plan)}'")
+        flags.append(f"--pipeline-model-parallel-layout '{layout(problem.model, plan)}'")
     flags += ["--sequence-parallel"] * (tp > 1 and plan.sequence_parallel)
-    flags += [f"--context-parallel-size {plan.context_parallel}"] * (plan.context_parallel > 1)
+    if plan.context_parallel > 1:
+        flags += [f"--context-parallel-size {plan.context_parallel}", f"--cp-comm-type {context_words(problem, plan)}"]
     flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
     flags += _optimizer_flags(plan)
     return [*flags, *RECOMPUTE[plan.recompute]]
+
+
+def context_words(problem: Problem, plan: Plan) -> str:
+    """How the parts of a sequence meet: a word for all blocks, or one for each."""
+    pipeline = plan.pipelines[0]
+    stage = pipeline.stages[0]
+    ways = cost_model(problem).context_ways(stage.domain, layout_of(plan, pipeline, stage))
+    return " ".join(CONTEXT[way] for way in (ways if len(set(ways)) > 1 else ways[:1]))
 
 
 def _instances(plan: Plan) -> int:

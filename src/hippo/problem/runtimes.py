@@ -21,6 +21,8 @@ ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
 
+CONTEXT_WAYS = ("ring", "gather", "alltoall")
+"""Ways in which the parts of a sequence meet under context parallelism (``cost.layers.context_seconds``)."""
 LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
 """What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
 
@@ -60,7 +62,7 @@ class Runtime:
     shardings: tuple[str, ...] = SHARDING
     shardings_with_pipeline: tuple[str, ...] = SHARDING  # where a pipeline has more than one stage
     recompute: tuple[str, ...] = RECOMPUTE
-    context_parallel: bool = True
+    context_ways: tuple[str, ...] = CONTEXT_WAYS  # of context parallelism; none: it has no such
     expert_parallel: bool = True
     compression: bool = True
     relays: bool = True  # traffic of two domains through a third
@@ -75,6 +77,11 @@ class Runtime:
     messages: Messages = Messages()
     assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
     ends: tuple[End, ...] = ()  # of what is assumed: the slow one and the fast one
+
+    @property
+    def context_parallel(self) -> bool:
+        """Whether it splits sequences over ranks."""
+        return bool(self.context_ways)
 
     def all_reduces(self, sharding: str) -> tuple[str, ...]:
         """Ways in which replicas of several domains can sum, the one that sends less first."""
@@ -109,7 +116,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             name="hippo",
             told="hippo's executor",
             gradients_first=True,
-            context_parallel=False,
+            context_ways=(),
             expert_parallel=False,
             relays=False,
             live_levers=frozenset(),
@@ -139,6 +146,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             _ONE_MESH,
             name="torch",
             told="torch's pipelining",
+            context_ways=("gather",),  # torchtitan's usual one; its other hands pieces on, too, without overlap
             shardings=("none", "gradients", "full", "hybrid"),
             shardings_with_pipeline=("none", "gradients", "full", "hybrid"),
             compression=False,
@@ -163,7 +171,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             shardings=("none", "optimizer", "gradients", "full"),
             shardings_with_pipeline=("none", "optimizer"),
             recompute=("none", "full"),
-            context_parallel=False,
+            context_ways=(),
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,

@@ -85,8 +85,7 @@ class Exact:
         _say(progress, "proving the bound", 0.9)
         granted = _granted(tried, fields)
         lower, cause = _lower(problem, tried, granted)
-        best = min((value for value, _ in tried.best.values()), default=inf)
-        if best > NEAR * tried.value:
+        if tried.least > NEAR * tried.value:
             return _proposal(problem, tried, lower, cause)
         if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
             polish_best(problem, tried, granted)
@@ -251,7 +250,7 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Propo
     winner, effort = tried.winner, tried.effort
     bound = min(lower, tried.value)
     gap = 1.0 - bound / tried.value if tried.value < inf else None
-    if winner is None or tried.known[winner] >= tried.ceiling:
+    if winner is None or tried.least >= tried.ceiling:
         spent = {"planning_s": effort.cpu_s, "rejected": dict(tried.rejected), "work_s": effort.spent_s}
         return Proposal("exact", Status.INFEASIBLE, gap=gap, cut_short=effort.cut, **spent)  # type: ignore[arg-type]
     assert gap is not None, "the winner has a value"
