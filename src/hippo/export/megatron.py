@@ -18,6 +18,7 @@ from hippo.export.torchrun import export_program
 from hippo.plan.plan import Plan
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, Model
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import SELECTIVE, recomputed_modules
 from hippo.problem.workload import Workload
 from hippo.simulate.costs import chunk_layers, cost_model
 from hippo.simulate.costs import layout as layout_of
@@ -139,11 +140,7 @@ _BF16 = ("--bf16", "--grad-reduce-in-bf16")  # by itself --bf16 sums gradients i
 PRECISIONS = {"bf16": _BF16, "fp16": ("--fp16",), "fp32": (), "fp8": (*_BF16, "--fp8-format hybrid")}
 CONTEXT = {"ring": "p2p", "gather": "all_gather", "alltoall": "a2a"}
 """``--cp-comm-type`` by way (``runtimes.CONTEXT_WAYS``)."""
-RECOMPUTE = {
-    "none": (),
-    "selective": ("--recompute-granularity selective",),
-    "full": ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"),
-}
+FULL = ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1")
 RESHARDABLE = (
     "Checkpoints are re-plannable from the first: --ckpt-format torch_dist loads under other tp, pp and cuts, "
     "--dist-ckpt-optim-fully-reshardable lets the optimizer's state follow."
@@ -251,7 +248,20 @@ def parallel_flags(problem: Problem, plan: Plan) -> list[str]:
         flags += [f"--context-parallel-size {plan.context_parallel}", f"--cp-comm-type {context_words(problem, plan)}"]
     flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
     flags += _optimizer_flags(plan)
-    return [*flags, *RECOMPUTE[plan.recompute]]
+    return [*flags, *_recompute_flags(problem.model, plan)]
+
+
+def _recompute_flags(model: Model, plan: Plan) -> list[str]:
+    """Modules that are computed again, those that the model has; of 8 bit, by a recipe that knows how."""
+    if plan.recompute in ("none", "full"):
+        return [*FULL] if plan.recompute == "full" else []
+    named = recomputed_modules(plan.recompute) or SELECTIVE
+    experts = any(layer.feed_forward and layer.feed_forward.experts for layer in _blocks(model))
+    latent = any(layer.attention and layer.attention.latent for layer in _blocks(model))
+    missing = {*(() if experts else ("moe", "moe_act", "shared_experts")), *(() if latent else ("mla_up_proj",))}
+    flags = ["--recompute-granularity selective", f"--recompute-modules {' '.join(sorted(named - missing))}"]
+    flags += ["--moe-grouped-gemm"] * (experts and "moe_act" in named)
+    return flags + ["--fp8-recipe tensorwise"] * (plan.precision == "fp8" and bool(named & {"layernorm", "moe_act"}))
 
 
 def context_words(problem: Problem, plan: Plan) -> str:

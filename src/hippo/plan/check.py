@@ -390,7 +390,7 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
         "schedule.live_limit": not rules.live_limit and plan.schedule.live_limit is not None,
         "interleave": not rules.interleave and plan.interleave > 1,
         "sharding": plan.sharding not in shardings,
-        "recompute": plan.recompute not in rules.recompute,
+        "recompute": not rules.recomputes(plan.recompute),
         "context_parallel": not rules.context_parallel and plan.context_parallel > 1,
         "expert_parallel": not rules.expert_parallel and plan.expert_parallel > 1,
         "sync.method": not rules.local_sgd and plan.sync.method == "local_sgd",

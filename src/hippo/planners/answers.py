@@ -69,6 +69,11 @@ def _largest(problem: Problem) -> int:
     return max(domain.gpus for domain in problem.cluster.domains)
 
 
+def at_degree(problem: Problem, plan: Plan) -> Problem:
+    """The problem with the plan's degrees of context and expert parallelism, with which it is planned anew."""
+    return with_degrees(problem, (plan.context_parallel, plan.expert_parallel))
+
+
 def answer_of(
     planner: Planner, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None
 ) -> Proposal:

@@ -16,6 +16,10 @@ from hippo.problem.model import Model
 from hippo.problem.transport import HIPPO, IDEAL, NCCL, STOCK_WINDOW_BYTES, TORCH, Transport
 
 RECOMPUTE = ("none", "selective", "full")
+SELECTIVE = frozenset({"layernorm", "mla_up_proj", "moe_act"})
+"""What ``selective`` computes again where attention is fused: little work for what it frees."""
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+"""What Megatron-LM computes again by itself (``--recompute-modules``); a recomputation names some, joined by ``+``."""
 SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
 ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
@@ -25,6 +29,12 @@ CONTEXT_WAYS = ("ring", "gather", "alltoall")
 """Ways in which the parts of a sequence meet under context parallelism (``cost.layers.context_seconds``)."""
 LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
 """What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
+
+
+def recomputed_modules(recompute: str) -> frozenset[str]:
+    """The modules that a recomputation names (``layernorm+moe_act``); none for the other kinds, or an unknown name."""
+    named = frozenset(recompute.split("+"))
+    return named if named <= frozenset(MODULES) else frozenset()
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,7 @@ class Runtime:
     shardings_with_pipeline: tuple[str, ...] = SHARDING  # where a pipeline has more than one stage
     recompute: tuple[str, ...] = RECOMPUTE
     context_ways: tuple[str, ...] = CONTEXT_WAYS  # of context parallelism; none: it has no such
+    recompute_modules: bool = True  # single modules, by Megatron-LM's names
     expert_parallel: bool = True
     compression: bool = True
     relays: bool = True  # traffic of two domains through a third
@@ -82,6 +93,10 @@ class Runtime:
     def context_parallel(self) -> bool:
         """Whether it splits sequences over ranks."""
         return bool(self.context_ways)
+
+    def recomputes(self, recompute: str) -> bool:
+        """Whether it can compute this again."""
+        return recompute in self.recompute or (self.recompute_modules and bool(recomputed_modules(recompute)))
 
     def all_reduces(self, sharding: str) -> tuple[str, ...]:
         """Ways in which replicas of several domains can sum, the one that sends less first."""
@@ -118,6 +133,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             gradients_first=True,
             context_ways=(),
             expert_parallel=False,
+            recompute_modules=False,
             relays=False,
             live_levers=frozenset(),
             transport=HIPPO,
@@ -149,6 +165,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             context_ways=("gather",),  # torchtitan's usual one; its other hands pieces on, too, without overlap
             shardings=("none", "gradients", "full", "hybrid"),
             shardings_with_pipeline=("none", "gradients", "full", "hybrid"),
+            recompute_modules=False,
             compression=False,
             kv_heads_divide=True,
             two_level=("hybrid",),  # HSDP: a mesh of (replicate, shard)
@@ -172,6 +189,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             shardings_with_pipeline=("none", "optimizer"),
             recompute=("none", "full"),
             context_ways=(),
+            recompute_modules=False,
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,
@@ -240,9 +258,11 @@ def not_run_here(model: Model, seq: int) -> str | None:
     return None
 
 
-def usual_runtime(model: Model, seq: int) -> str:
-    """hippo's executor; Megatron-LM for models that it cannot run."""
-    return "hippo" if not_run_here(model, seq) is None else "megatron"
+def usual_runtime(model: Model, seq: int, *, local_sgd: bool = False) -> str:
+    """hippo's executor; for models that it cannot run Megatron-LM, or torch where replicas may average now and then."""
+    if not_run_here(model, seq) is None:
+        return "hippo"
+    return "torch" if local_sgd else "megatron"
 
 
 def tp_refusal(model: Model, tp: int, rules: Runtime) -> str | None:

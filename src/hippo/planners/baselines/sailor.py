@@ -376,7 +376,7 @@ class SailorSearch:
         """Bytes (W, K) of weights, gradients and optimizer state."""
         key = split.stages, sharding, dp if sharding != "none" else 1
         if key not in self._states:
-            sums = np.array([self._memory.kept(tp, dp, sharding) for tp in self.widths])
+            sums = np.array([self._memory.kept(tp, dp, sharding, piped=split.stages > 1) for tp in self.widths])
             self._states[key] = sums[:, split.stops] - sums[:, split.starts]
         return self._states[key]
 

@@ -36,28 +36,32 @@ class Candidate:
     sharding: str
     relays: tuple[Relay, ...] = ()
     sync: Sync = Sync()
+    chunks: int = 1  # of layers a stage, interleaved
 
     @classmethod
     def of(cls, problem: Problem, plan: Plan) -> Candidate | None:
         """A plan without its devices, its operations in an order that comes as near as a candidate's can; None: it has
         what candidates of the problem have not."""
         degrees = problem.context_parallel, problem.expert_parallel
-        if plan.interleave > 1 or (plan.context_parallel, plan.expert_parallel) != degrees:
+        if (plan.context_parallel, plan.expert_parallel) != degrees:
             return None
         lines = tuple(
             PipelineSketch(
                 tuple(StageSketch(stage.domain, stage.layers, stage.tp, stage.dp) for stage in line.stages),
                 line.num_micro_batches,
-                () if line.order or plan.schedule.name == "1f1b" else run_ahead(plan, line),
+                () if line.order or plan.schedule.name in ("1f1b", "interleaved") else run_ahead(plan, line),
                 line.order,
             )
             for line in plan.pipelines
         )
-        return cls(lines, plan.micro_batch, plan.recompute, plan.sharding, plan.relays, plan.sync)
+        return cls(lines, plan.micro_batch, plan.recompute, plan.sharding, plan.relays, plan.sync, plan.interleave)
 
     @property
     def schedule(self) -> ScheduleChoice:
-        """1F1B, the one that runs further ahead, with the most that any stage keeps, or the orders made for it."""
+        """1F1B, with chunks interleaved, the one that runs further ahead, with the most that any stage keeps, or the
+        orders made for it."""
+        if self.chunks > 1:
+            return ScheduleChoice("interleaved")
         if any(line.order for line in self.pipelines):
             return ScheduleChoice("best")
         ahead = [line.warm_up[0] for line in self.pipelines if line.warm_up]
@@ -71,7 +75,7 @@ class Candidate:
     @property
     def operations(self) -> int:
         """Forwards, backwards and weight gradients of all stages and waves."""
-        return sum(3 * len(line.stages) * line.num_micro_batches for line in self.pipelines)
+        return sum(3 * self.chunks * len(line.stages) * line.num_micro_batches for line in self.pipelines)
 
     @property
     def bare(self) -> Candidate:
@@ -92,6 +96,7 @@ class Candidate:
             precision=problem.workload.precision,
             recompute=self.recompute,
             sharding=self.sharding,
+            interleave=self.chunks,
             schedule=self.schedule,
             relays=self.relays,
             compression=border_compression(problem, pipelines),

@@ -25,6 +25,7 @@ from hippo.planners.baselines.sailor import Sailor
 from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
 from hippo.planners.exact.candidates import Candidate, Tried, joining
 from hippo.planners.exact.chains import search_chains
+from hippo.planners.exact.interleaved import least_interleaved, search_interleaved
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
@@ -42,6 +43,7 @@ ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more th
 SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
+CHUNKED = "stages of several chunks that all lie alike"
 MIXED = "pipelines whose domains lie differently"
 TOLD = 0.01  # a gap above it gets a word on why it is open
 OPEN = (
@@ -83,28 +85,49 @@ class Exact:
             play_ordered(field)
         tried.share = 1.0
         _say(progress, "proving the bound", 0.9)
-        granted = _granted(tried, fields)
-        lower, cause = _lower(problem, tried, granted)
-        if tried.least > NEAR * tried.value:
-            return _proposal(problem, tried, lower, cause)
-        if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
-            polish_best(problem, tried, granted)
-            if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
-                lower, cause = _lower(problem, tried, _granted(tried, fields))
+        lower, cause = _lower(problem, tried, _granted(tried, fields))
         asked: tuple[Proposal, ...] = ()
-        if tried.value * (1.0 - max(stop.gap, TOLD)) > lower:
-            _say(progress, "searching chains of domains", 0.95)
-            timed = problem.objective.name != "cost"
-            if timed:
-                search_chains(fields[0], [each for _, each in tried.best.values()])
-            before = tried.value
-            asked = _ask_others(tried, seed)
-            if timed and tried.value < before and tried.winner is not None:
-                search_chains(fields[0], [tried.winner], seeded=False)
-            polish_best(problem, tried, granted)
+        if tried.least <= NEAR * tried.value:
+            lower, cause, asked = _worked_on(tried, fields, (lower, cause), stop, seed, progress)
+        chunked = min(map(least_interleaved, fields)) if lower > 0 else lower  # beyond 32 domains nothing is proven
+        lower, cause = min((lower, cause), (chunked, CHUNKED))
         found = _proposal(problem, tried, lower, cause)
         theirs_s = sum(answer.planning_s for answer in asked)
         return replace(found, planning_s=found.planning_s - theirs_s, asked=asked)
+
+
+def _worked_on(
+    tried: Tried,
+    fields: list[Field],
+    proven: tuple[float, str],
+    stop: Stop,
+    seed: int,
+    progress: Progress | None,
+) -> tuple[float, str, tuple[Proposal, ...]]:
+    """Goes on from the best plan by small moves, along chains of domains, by what others answer and in chunks; the
+    bound, which is made again where replicas got their orders only now, and what others answered."""
+    (lower, cause), granted = proven, _granted(tried, fields)
+    if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
+        polish_best(tried.problem, tried, granted)
+        if granted is fields and _granted(tried, fields) is not fields:
+            lower, cause = _lower(tried.problem, tried, _granted(tried, fields))
+    asked: tuple[Proposal, ...] = ()
+    if tried.value * (1.0 - max(stop.gap, TOLD)) > lower:
+        _say(progress, "searching chains of domains", 0.95)
+        timed = tried.problem.objective.name != "cost"
+        if timed:
+            search_chains(fields[0], [each for _, each in tried.best.values()])
+        before = tried.value
+        asked = _ask_others(tried, seed)
+        if timed and tried.value < before and tried.winner is not None:
+            search_chains(fields[0], [tried.winner], seeded=False)
+        polish_best(tried.problem, tried, granted)
+    plain = tried.value
+    for field in fields:
+        search_interleaved(field)
+    if tried.value < plain:
+        polish_best(tried.problem, tried, granted)
+    return lower, cause, asked
 
 
 def _ask_others(tried: Tried, seed: int) -> tuple[Proposal, ...]:

@@ -225,6 +225,12 @@ class Range:
     longer: Floats  # (R,) ``space.ring_share``
 
     @classmethod
+    def known(cls, field: Field, kind: int, way: DomainWay) -> Range:
+        """The same as ``of``, worked out once for ways over as many groups and domains."""
+        key = "range", kind, way.groups, way.span, way.senders, field.splits(way)
+        return field.tables.shared(key, lambda: cls.of(field, kind, way))
+
+    @classmethod
     def of(cls, field: Field, kind: int, way: DomainWay) -> Range:
         """All shapes of domains of this kind on ways like this one."""
         rows, split = field.layout_rows(kind), field.splits(way)
@@ -261,21 +267,26 @@ class Range:
 
 def rough_bounds(field: Field, kind: int, way: DomainWay) -> tuple[Floats, Range]:
     """Bound of every shape on a way, (R,), in the unit of the objective."""
-    key = "range", kind, way.groups, way.span, way.senders, field.splits(way)
-    own = field.tables.shared(key, lambda: Range.of(field, kind, way))
+    own = Range.known(field, kind, way)
     links = way.after_s[0] + way.after_pace[0] * own.wave_bytes + own.followers * own.wave_bytes * way.slowest
     tail = own.ends if way.span == 1 else field.tail_s(way)
     bound = np.maximum(own.trip + links, own.bubbled) + own.once + tail
     if own.early is not None:  # stages between the ends do not wait for tied embeddings
         bound = np.maximum(bound, own.early)
-    agreed = np.where(own.longer > 1.0, own.longer * field.carried_s(way).min(), field.sync_s(way).min())
-    agreed *= field.tables.blocks_share
-    if (agreed > 0).all():
-        bound = np.maximum(bound, agreed / way.span / (1 - (own.work / (own.work + agreed)) ** own.stages))
+    bound = np.maximum(bound, agreed_bound(field, way, own))
     if field.problem.objective.name == "cost":
         gpus = way.size * own.stages * own.lane
         bound = bound * rent_usd_per_s(field.problem.cluster.gpu, 1) * gpus + field.least_egress_usd(way)
     return bound, own
+
+
+def agreed_bound(field: Field, way: DomainWay, own: Range) -> Floats:
+    """(R,) seconds of the work with the agreement that follows it, bound 5."""
+    agreed = np.where(own.longer > 1.0, own.longer * field.carried_s(way).min(), field.sync_s(way).min())
+    agreed *= field.tables.blocks_share
+    if not (agreed > 0).all():
+        return np.zeros(len(agreed))
+    return np.asarray(agreed / way.span / (1 - (own.work / (own.work + agreed)) ** own.stages))
 
 
 def shapes(field: Field, kind: int, ways: list[DomainWay]) -> tuple[Floats, Ints]:
@@ -459,8 +470,10 @@ def warm_ups(field: Field, shape: PlanShape, cuts: Ints) -> list[tuple[int, ...]
     return plain + ways
 
 
-def candidate(field: Field, shape: PlanShape, cuts: list[int], warm_up: tuple[int, ...]) -> Candidate:
-    """The shape with these cuts as a candidate."""
+def candidate(
+    field: Field, shape: PlanShape, cuts: list[int], warm_up: tuple[int, ...], *, chunks: int = 1
+) -> Candidate:
+    """The shape with these cuts, and so many chunks a stage, as a candidate."""
     layout, mode = shape.layout, shape.layout.mode
     names = [domain.name for domain in field.problem.cluster.domains]
     lines = tuple(
@@ -475,4 +488,4 @@ def candidate(field: Field, shape: PlanShape, cuts: list[int], warm_up: tuple[in
         for path, waves in zip(shape.way.domains, shape.waves, strict=True)
     )
     sync = field.sync if len(lines) > 1 else Sync()
-    return Candidate(lines, mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync)
+    return Candidate(lines, mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync, chunks)
