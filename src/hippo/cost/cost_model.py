@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from hippo.cost.calibration import CALIBRATION, Calibration
 from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s
 from hippo.cost.kernels import Kernels
-from hippo.cost.layers import LayerSetting, LayerTime, layer_time
+from hippo.cost.layers import LayerSetting, LayerTime, context_way, layer_time
 from hippo.cost.measured import MeasuredCosts
 from hippo.cost.memory import rank_parameters, stage_memory, state_shards, weight_bytes, workspace_bytes
 from hippo.cost.stage import Layout, StageCost, StageMemory
 from hippo.problem.model import Layer, LayerKind
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import CONTEXT_WAYS
 
 Made = TypeVar("Made")
 
@@ -162,17 +163,33 @@ class CostModel:
         key = ("table", self.fabrics[domain], layout)
         table = self._cache.get(key)
         if table is None:
-            workload = self.problem.workload
-            kernels = self._kernels(layout.precision)
-            gradient = workload.gradient_bytes_per_parameter
-            fabric = self.fabrics[domain]
-            skew = workload.routing_skew
-            setting = LayerSetting(kernels, fabric, layout, workload.seq, workload.software, gradient, skew)
+            setting = self._setting(domain, layout)
             layers, index = self.distinct
             table = np.array([_row(layer_time(layer, setting)) for layer in layers])[index]
             self._cache[key] = table
         assert isinstance(table, np.ndarray)
         return table
+
+    def _setting(self, domain: str, layout: Layout) -> LayerSetting:
+        workload, kernels = self.problem.workload, self._kernels(layout.precision)
+        known = workload.software.context_way
+        return LayerSetting(
+            kernels,
+            self.fabrics[domain],
+            layout,
+            workload.seq,
+            workload.software,
+            workload.gradient_bytes_per_parameter,
+            workload.routing_skew,
+            (known,) if known else self.problem.rules.context_ways or CONTEXT_WAYS,
+        )
+
+    def context_ways(self, domain: str, layout: Layout) -> tuple[str, ...]:
+        """(blocks,) the way in which the parts of a sequence meet in each block."""
+        layers, index = self.distinct
+        setting = self._setting(domain, layout)
+        ways = [context_way(layer, setting) for layer in layers]
+        return tuple(ways[kind] for kind in index[1:-1].tolist())
 
     def _prefix(self, domain: str, layout: Layout) -> NDArray[np.float64]:
         """(N + 1, 5): running sums of ``_tables``."""

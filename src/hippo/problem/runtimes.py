@@ -25,6 +25,8 @@ ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
 
+CONTEXT_WAYS = ("ring", "gather", "alltoall")
+"""Ways in which the parts of a sequence meet under context parallelism (``cost.layers.context_seconds``)."""
 LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
 """What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
 
@@ -70,8 +72,8 @@ class Runtime:
     shardings: tuple[str, ...] = SHARDING
     shardings_with_pipeline: tuple[str, ...] = SHARDING  # where a pipeline has more than one stage
     recompute: tuple[str, ...] = RECOMPUTE
+    context_ways: tuple[str, ...] = CONTEXT_WAYS  # of context parallelism; none: it has no such
     recompute_modules: bool = True  # single modules, by Megatron-LM's names
-    context_parallel: bool = True
     expert_parallel: bool = True
     compression: bool = True
     relays: bool = True  # traffic of two domains through a third
@@ -86,6 +88,11 @@ class Runtime:
     messages: Messages = Messages()
     assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
     ends: tuple[End, ...] = ()  # of what is assumed: the slow one and the fast one
+
+    @property
+    def context_parallel(self) -> bool:
+        """Whether it splits sequences over ranks."""
+        return bool(self.context_ways)
 
     def recomputes(self, recompute: str) -> bool:
         """Whether it can compute this again."""
@@ -124,7 +131,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             name="hippo",
             told="hippo's executor",
             gradients_first=True,
-            context_parallel=False,
+            context_ways=(),
             expert_parallel=False,
             recompute_modules=False,
             relays=False,
@@ -155,6 +162,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             _ONE_MESH,
             name="torch",
             told="torch's pipelining",
+            context_ways=("gather",),  # torchtitan's usual one; its other hands pieces on, too, without overlap
             shardings=("none", "gradients", "full", "hybrid"),
             shardings_with_pipeline=("none", "gradients", "full", "hybrid"),
             recompute_modules=False,
@@ -180,8 +188,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             shardings=("none", "optimizer", "gradients", "full"),
             shardings_with_pipeline=("none", "optimizer"),
             recompute=("none", "full"),
+            context_ways=(),
             recompute_modules=False,
-            context_parallel=False,
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,

@@ -37,12 +37,15 @@ PRECISIONS: Mapping[str, str] = {
     **{"mxfp8": "mxfp8", "fp8-mx": "mxfp8", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"},
     **{"fp8 rowwise": "fp8", "fp8 tensorwise": "fp8", "fp4 (fp8 attention)": "nvfp4"},
 }
-MODERN = Software(dispatcher="deepep")
+MODERN = Software(dispatcher="deepep", context_way="ring")
 """Megatron-LM with Transformer Engine and DeepEP: attention tuned for the GPU, collectives beside computation."""
 SOFTWARE: tuple[tuple[str, Software], ...] = (
     (r"megatron-bridge 26\.0[6-9]", replace(MODERN, fused_experts=True)),
     (r"nemo-automodel", replace(MODERN, overlap_tp=False)),
-    (r"torchtitan|fms-fsdp", Software("flash2", fused_elementwise=False, overlap_tp=False, logit_bytes=10.0)),
+    (
+        r"torchtitan|fms-fsdp",
+        Software("flash2", fused_elementwise=False, overlap_tp=False, context_way="gather", logit_bytes=10.0),
+    ),
     (r"mindspeed|zero-bubble", replace(MODERN, attention="flash2", overlap_tp=False)),
 )
 """What the software of a family does, where its rows do not say otherwise; the first that matches."""
