@@ -13,6 +13,7 @@ from hippo.cost.kernels import WIDE, Kernels
 from hippo.cost.memory import DELTA_CHUNK, rank_parameters, state_shards
 from hippo.cost.stage import Layout
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, LinearAttention
+from hippo.problem.runtimes import recomputed_modules
 from hippo.problem.workload import Software
 
 Product = tuple[float, float, float, float]  # rows m, columns n, inner dimension k, how many
@@ -314,9 +315,31 @@ def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, flo
         return 0.0
     if setting.layout.recompute == "full":
         return products + core + elementwise
+    if modules := recomputed_modules(setting.layout.recompute):
+        again = products * _share_of(layer, modules) + (core if "core_attn" in modules else 0.0)
+        again += elementwise if modules & {"layernorm", "moe_act"} else 0.0
+        return again + (expert_exchange_s(layer, setting) if "moe" in modules else 0.0)
     if setting.unfused:
         return core
     return elementwise + (0.5 * products if setting.software.attention == "flash2" else 0.0)
+
+
+def _share_of(layer: Layer, modules: frozenset[str]) -> float:
+    """Share of the block's products that these modules repeat, by the parameters that a token passes through."""
+    ff, latent, h = layer.feed_forward, layer.attention.latent if layer.attention else None, layer.hidden
+    again = 0.0
+    if latent is not None and layer.attention is not None and "mla_up_proj" in modules:
+        heads, each = layer.attention.heads, latent.qk_nope_head_dim
+        again += heads * latent.kv_lora_rank * (each + latent.v_head_dim)
+        again += heads * (latent.q_lora_rank or 0) * (each + latent.qk_rope_head_dim)
+    if ff is not None and ff.experts is None:
+        again += ff.parameters_of(h, ff.width) if "mlp" in modules else 0
+    elif ff is not None and ff.experts is not None:
+        routed = ff.experts.per_token * ff.parameters_of(h, ff.experts.width)
+        shared = ff.parameters_of(h, ff.experts.all_shared_width)
+        again += routed if "moe" in modules else 0
+        again += shared if modules & {"moe", "shared_experts"} else 0
+    return min(1.0, again / layer.active_parameters)
 
 
 def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:

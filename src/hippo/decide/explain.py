@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hippo.decide.decision import Baseline
+from hippo.decide.experts import experts_inside
 from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivity
 from hippo.decide.reasons import Gap, LocalSgd, MemoryHeadroom, Reason, Rejected, RewardParts
 from hippo.decide.rivals import Alternatives, idle_domains, runner_up_reasons
@@ -42,6 +43,7 @@ def reasons_of(game: Judged, headroom: MemoryHeadroom, context: Context) -> tupl
     reasons: list[Reason] = [binds, bottleneck(game, binds)]
     reasons += link_thresholds(game)
     reasons += capacities(game)
+    reasons += experts_inside(game)
     reasons.append(Gap(context.prover or context.planner, context.gap, context.lower_bound_s, context.notes))
     others = Alternatives(game, ()) if context.others is None else context.others
     reasons += runner_up_reasons(others, game)

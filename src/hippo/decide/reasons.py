@@ -220,6 +220,35 @@ class Sensitivity(Reason):
 
 
 @dataclass(frozen=True)
+class ExpertsInside(Reason):
+    """What it would take to spread experts over domains; ``subject`` is the link that would be busy longest."""
+
+    kind: ClassVar[str] = "experts_inside"
+    domains: tuple[str, ...]
+    expert_parallel: int  # of the plan
+    crossing_bytes: float  # of tokens and results in a step, over all links
+    link_bytes: float  # of them on that link
+    link_s: float  # that it would send in a step, what the plan sends there included
+    inside_s: float  # exposed seconds of the plan's own exchange in a step
+    step_time_s: float
+
+    def _said(self) -> str:
+        where = listed(self.domains)
+        head = f"With experts spread over {where} tokens and results would be {gb(self.crossing_bytes)} a step"
+        alone = f"{self.subject} alone would send {gb(self.link_bytes)}"
+        own = (
+            f"spread over {self.expert_parallel} lanes inside a domain they exchange for {seconds(self.inside_s)} of it"
+        )
+        if self.expert_parallel == 1:
+            own = "kept together they exchange nothing"
+        if self.link_s <= self.step_time_s:
+            room = f"{seconds(self.link_s)} in a step of {seconds(self.step_time_s)}: links would carry it"
+            return f"{head}, {alone}, {room}, but groups over domains are not searched; {own}."
+        times = f"{number(self.link_s / self.step_time_s)} times the {seconds(self.step_time_s)} of the step"
+        return f"{head}: {alone} and take at least {seconds(self.link_s)}, {times}; {own}."
+
+
+@dataclass(frozen=True)
 class MemoryHeadroom(Reason):
     """Memory of the fullest GPU of every stage, in pipeline order, against what a plan may use; ``subject``: where."""
 

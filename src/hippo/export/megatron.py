@@ -18,6 +18,7 @@ from hippo.export.torchrun import export_program
 from hippo.plan.plan import Plan
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, Model
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import SELECTIVE, recomputed_modules
 from hippo.problem.workload import Workload
 from hippo.simulate.costs import chunk_layers
 
@@ -136,11 +137,7 @@ def _widest(model: Model) -> FeedForward:
 RUNTIME, CHECKPOINTS = "megatron", "CHECKPOINTS"
 _BF16 = ("--bf16", "--grad-reduce-in-bf16")  # by itself --bf16 sums gradients in fp32, twice the plan's bytes
 PRECISIONS = {"bf16": _BF16, "fp16": ("--fp16",), "fp32": (), "fp8": (*_BF16, "--fp8-format hybrid")}
-RECOMPUTE = {
-    "none": (),
-    "selective": ("--recompute-granularity selective",),
-    "full": ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"),
-}
+FULL = ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1")
 RESHARDABLE = (
     "Checkpoints are re-plannable from the first: --ckpt-format torch_dist loads under other tp, pp and cuts, "
     "--dist-ckpt-optim-fully-reshardable lets the optimizer's state follow."
@@ -247,7 +244,20 @@ def parallel_flags(model: Model, plan: Plan) -> list[str]:
     flags += [f"--context-parallel-size {plan.context_parallel}"] * (plan.context_parallel > 1)
     flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
     flags += _optimizer_flags(plan)
-    return [*flags, *RECOMPUTE[plan.recompute]]
+    return [*flags, *_recompute_flags(model, plan)]
+
+
+def _recompute_flags(model: Model, plan: Plan) -> list[str]:
+    """Modules that are computed again, those that the model has; of 8 bit, by a recipe that knows how."""
+    if plan.recompute in ("none", "full"):
+        return [*FULL] if plan.recompute == "full" else []
+    named = recomputed_modules(plan.recompute) or SELECTIVE
+    experts = any(layer.feed_forward and layer.feed_forward.experts for layer in _blocks(model))
+    latent = any(layer.attention and layer.attention.latent for layer in _blocks(model))
+    missing = {*(() if experts else ("moe", "moe_act", "shared_experts")), *(() if latent else ("mla_up_proj",))}
+    flags = ["--recompute-granularity selective", f"--recompute-modules {' '.join(sorted(named - missing))}"]
+    flags += ["--moe-grouped-gemm"] * (experts and "moe_act" in named)
+    return flags + ["--fp8-recipe tensorwise"] * (plan.precision == "fp8" and bool(named & {"layernorm", "moe_act"}))
 
 
 def _instances(plan: Plan) -> int:

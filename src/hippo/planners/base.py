@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from hippo.errors import InputError
@@ -21,7 +22,7 @@ class Status(str, Enum):
 
     OPTIMAL = "optimal"  # the gap is proven 0
     FEASIBLE = "feasible"  # a plan, with a stated gap (None: the planner proves nothing)
-    INFEASIBLE = "infeasible"  # no plan of the planner's kind fits; ``reasons`` say why
+    INFEASIBLE = "infeasible"  # no plan of the planner's kind fits (and is worth less than ``Stop.below``)
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,10 @@ class Stop:
 
     time_limit_s: float = 10.0
     gap: float = 0.0  # stop when the proven gap is at most this
+    below: float = inf  # the worth of a plan that is known (objective's unit): only less is looked for
 
     def __post_init__(self) -> None:
-        for key in ("time_limit_s", "gap"):
+        for key in ("time_limit_s", "gap", "below"):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
                 remedy = "give a number that is not negative, for instance hippo.Stop(time_limit_s=10)"
@@ -41,7 +43,8 @@ class Stop:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a planner answers. ``gap`` = (step time - lower bound) / step time; None: nothing proven."""
+    """What a planner answers. ``gap`` = (step time - lower bound) / step time; None: nothing proven.
+    Without a plan it is that of one worth ``Stop.below``."""
 
     planner: str
     status: Status

@@ -110,7 +110,7 @@ class _BruteSearch:
             if self.effort.over():
                 return False
             self.effort.spend(SET_S)
-            gpus = sum(stage.gpus for sketch in sketches for stage in sketch.stages)
+            gpus = sum(every.gpus(sketch.stages) for sketch in sketches)
             agreed = every.agreement_s(sketches)
             known = max(self._bound(every, sketches), self._least_value(agreed, gpus)) <= self.tried
             if not known and not self._cut_off(agreed, gpus):
@@ -121,7 +121,7 @@ class _BruteSearch:
     def _bound(self, every: Sketches, sketches: Set) -> float:
         """The largest bound by which ``_cut_off`` was asked about these pipelines."""
         return max(
-            self._least_value(every.bound_s(stages, sketch.num_micro_batches), sum(stage.gpus for stage in stages))
+            self._least_value(every.bound_s(stages, sketch.num_micro_batches), every.gpus(stages))
             for sketch in sketches
             for stages in (sketch.stages[: count + 1] for count in range(len(sketch.stages)))
         )
@@ -148,7 +148,7 @@ class _BruteSearch:
         problem, space = self.problem, self.space
         for arranged in arrangements(sketches):
             try:
-                pipelines = place(problem.cluster, arranged)
+                pipelines = place(problem.cluster, arranged, cp=problem.context_parallel)
             except InfeasibleError:
                 self.rejected["devices"] += 1
                 continue
@@ -168,6 +168,7 @@ class _BruteSearch:
                     relays=relayed,
                     compression=border_compression(problem, pipelines),
                     sync=agreed(problem, sync, common.sharding, len(arranged)),
+                    context_parallel=problem.context_parallel,
                     expert_parallel=problem.expert_parallel,
                 )
 
@@ -245,7 +246,7 @@ def every_plan(problem: Problem, space: Space = PLAIN) -> Iterator[Judged]:
     for common in commons(problem, space):
         for sketches in Sketches(problem, common):
             try:
-                pipelines = place(problem.cluster, sketches)
+                pipelines = place(problem.cluster, sketches, cp=problem.context_parallel)
             except InfeasibleError:
                 continue
             ways = product(*(_warmed(pipeline) for pipeline in pipelines)) if common.chunks == 1 else [pipelines]
@@ -259,6 +260,7 @@ def every_plan(problem: Problem, space: Space = PLAIN) -> Iterator[Judged]:
                     interleave=common.chunks,
                     schedule=ScheduleChoice("cross-domain" if common.chunks == 1 else "interleaved"),
                     compression=border_compression(problem, warmed),
+                    context_parallel=problem.context_parallel,
                     expert_parallel=problem.expert_parallel,
                 )
                 if not check(problem, plan) and fits(problem, plan):

@@ -32,8 +32,8 @@ WarmUp = tuple[int, ...]  # waves that each stage runs forward before its first 
 class Space:
     """What is tried where the problem's runtime can express it; the default is everything but other numerics.
 
-    Left out: compression and local SGD with other periods (they change what is trained), context parallelism. Chunks
-    are tried on stages that all lie alike (``_lies_alike``). Expert parallelism has the problem's degree
+    Left out: compression and local SGD with other periods (they change what is trained). Chunks are tried on stages
+    that all lie alike (``_lies_alike``). Context and expert parallelism have the problem's degrees
     (``planners.answers``).
     """
 
@@ -107,7 +107,7 @@ class Sketches:
 
     def _shards(self, sketches: Set) -> bool:
         """Whether anything is shared by several ranks; where nothing is, all shardings are one."""
-        lanes = any(stage.dp > 1 for sketch in sketches for stage in sketch.stages)
+        lanes = any(self.problem.context_parallel * stage.dp > 1 for sketch in sketches for stage in sketch.stages)
         return lanes or (self.common.sharding == "full" and len(sketches) > 1)
 
     def _sets(self, done: Set, free: Free, lanes: int) -> Iterator[Set]:
@@ -129,13 +129,18 @@ class Sketches:
         if start == layers:
             yield stages, free
             return
+        cp = self.problem.context_parallel
         for at, tp, dp in self.stage_widths(free, stages[0].dp if stages else None, most_dp):
-            left = free[:at] + (free[at] - tp * dp,) + free[at + 1 :]
+            left = free[:at] + (free[at] - tp * cp * dp,) + free[at + 1 :]
             for stop in range(start + self.common.chunks, layers + 1):
                 longer = (*stages, StageSketch(self.problem.cluster.domains[at].name, (start, stop), tp, dp))
-                if self.cut_off(self.bound_s(longer, waves), sum(stage.gpus for stage in longer)):
+                if self.cut_off(self.bound_s(longer, waves), self.gpus(longer)):
                     break  # more layers take longer still
                 yield from self._chains(longer, left, waves, most_dp)
+
+    def gpus(self, stages: tuple[StageSketch, ...]) -> int:
+        """GPUs of these stages."""
+        return self.problem.context_parallel * sum(stage.tp * stage.dp for stage in stages)
 
     def bound_s(self, stages: tuple[StageSketch, ...], waves: int) -> float:
         """Seconds that a step lasts at least by the last of these first stages of a pipeline, and by its last hop.
@@ -222,11 +227,12 @@ class Sketches:
 
     def stage_widths(self, free: Free, first_dp: int | None, most_dp: int) -> Iterator[tuple[int, int, int]]:
         """Domain, tp and dp of a stage; its lanes share the wave of the pipeline's first stage evenly."""
+        cp = self.problem.context_parallel
         for at, gpus in enumerate(free):
             widest = gpus if self.tp_across_nodes else min(gpus, self.problem.cluster.domains[at].gpus_per_node)
             for tp in (width for width in self.widths if width <= widest):
-                for dp in range(1, gpus // tp + 1):
-                    if dp % self.problem.expert_parallel:
+                for dp in range(1, gpus // (tp * cp) + 1):
+                    if cp * dp % self.problem.expert_parallel:
                         continue
                     fits_wave = dp <= most_dp if first_dp is None else self.common.micro_batch * first_dp % dp == 0
                     if fits_wave and self._measured(tp, self.common.micro_batch * (first_dp or dp) // dp):
@@ -262,6 +268,7 @@ class Sketches:
             sharding=self.common.sharding,
             precision=self.problem.workload.precision,
             replicas=self.problem.workload.global_batch // size,
+            cp=self.problem.context_parallel,
             ep=self.problem.expert_parallel,
         )
 
@@ -383,11 +390,12 @@ class _Count:
         key = start, free, lanes, waves, first_dp
         if key not in self.known:
             total = 0
+            cp = self.sketches.problem.context_parallel
             for at, tp, dp in self.sketches.stage_widths(free, first_dp, lanes // waves):
                 self.choices += layers - start
                 if self.choices > MOST_COUNTED:
                     raise OverflowError
-                left = free[:at] + (free[at] - tp * dp,) + free[at + 1 :]
+                left = free[:at] + (free[at] - tp * cp * dp,) + free[at + 1 :]
                 after = lanes if first_dp else lanes - waves * dp
                 ends = range(start + 1, layers + 1)
                 total += sum(self._chains(stop, left, after, waves, first_dp or dp) for stop in ends)

@@ -42,7 +42,8 @@ class Candidate:
     def of(cls, problem: Problem, plan: Plan) -> Candidate | None:
         """A plan without its devices, its operations in an order that comes as near as a candidate's can; None: it has
         what candidates of the problem have not."""
-        if plan.context_parallel > 1 or plan.expert_parallel != problem.expert_parallel:
+        degrees = problem.context_parallel, problem.expert_parallel
+        if (plan.context_parallel, plan.expert_parallel) != degrees:
             return None
         lines = tuple(
             PipelineSketch(
@@ -68,7 +69,7 @@ class Candidate:
 
     @property
     def gpus(self) -> int:
-        """GPUs in use."""
+        """GPUs in use, in context-parallel ranks."""
         return sum(stage.tp * stage.dp for line in self.pipelines for stage in line.stages)
 
     @property
@@ -88,7 +89,7 @@ class Candidate:
 
     def plan(self, problem: Problem) -> Plan:
         """The plan on named devices; raises ``InfeasibleError`` when a domain has no room."""
-        pipelines = place(problem.cluster, self.pipelines)
+        pipelines = place(problem.cluster, self.pipelines, cp=problem.context_parallel)
         return Plan(
             pipelines,
             self.micro_batch,
@@ -100,6 +101,7 @@ class Candidate:
             relays=self.relays,
             compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(self.pipelines)),
+            context_parallel=problem.context_parallel,
             expert_parallel=problem.expert_parallel,
         )
 
@@ -131,8 +133,8 @@ class Tried:
 
     @property
     def must_stop(self) -> bool:
-        """Whether it is spent and there is a plan: without one the search goes on until it finds or ends."""
-        return bool(self.best) and self.over
+        """Whether it is spent and a plan is known: without one the search goes on until it finds or ends."""
+        return (bool(self.best) or self.ceiling < float("inf")) and self.over
 
     @property
     def value(self) -> float:

@@ -307,8 +307,8 @@ def _usual_hops(field: Field, kind: int) -> Floats:
     def made() -> Floats:
         domain, found = field.tables.examples[kind], []
         for layout in field.layouts[kind]:
-            size, gpus = layout.mode.micro_batch * field.tables.wave_bytes_per_sequence, layout.tp * layout.dp
-            near = 2 * gpus <= domain.gpus_per_node
+            size = layout.mode.micro_batch * field.tables.wave_bytes_per_sequence
+            near = 2 * layout.gpus <= domain.gpus_per_node
             sent = size if near else size * layout.dp / layout.nodes(domain.gpus_per_node)
             found.append(field.tables.model.p2p_seconds(domain.name, sent, same_node=near))
         return np.array(found)

@@ -11,6 +11,7 @@ every group a pipeline.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -51,15 +52,12 @@ GAVE_UP = (
     "have brought nothing better."
 )
 SETTLED = 0.0025  # a proven gap below which more search cannot be worth its time
-CONTEXT = (
-    "Context parallelism is not searched and may be quicker: `hippo estimate --cp` tells what a layout with it takes."
-)
-LONG_SEQUENCE = 32_768  # tokens from which that is said
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
 MOST_RUNNERS_UP = 8
 OTHERS = Sailor(), CrossPipe(), Dtfm()
 """Whose plans the search goes on from where its bound leaves a gap."""
 BETTER_RUNNERS_UP = 2  # of them are searched, not only guessed
+NEAR = 1.1  # times the worth of a plan that is known elsewhere, up to which one's own is worked on
 RESERVE = 0.6  # share of the limit after which no new plays begin: the bound needs the rest
 
 
@@ -73,19 +71,22 @@ class Exact:
 
         Deterministic; ``seed`` is not used. Infeasible: no plan of any kind fits.
         """
-        tried = Tried(problem, Effort.of(stop), RESERVE)
+        tried = Tried(problem, Effort.of(stop), RESERVE, stop.below)
         tried.effort.spend(PREPARE_S + PAIR_S * len(problem.cluster.domains) ** 2)
         fields = _fields(problem, tried)
         remember(fields[0])
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
-            search_ways(field)
+            search_ways(field, others=stop.below == inf)
             search_replicas(field)
             play_ordered(field)
         tried.share = 1.0
         _say(progress, "proving the bound", 0.9)
         granted = _granted(tried, fields)
         lower, cause = _lower(problem, tried, granted)
+        best = min((value for value, _ in tried.best.values()), default=inf)
+        if best > NEAR * tried.value:
+            return _proposal(problem, tried, lower, cause)
         if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
             polish_best(problem, tried, granted)
             if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
@@ -174,7 +175,7 @@ def _least_rent_usd(field: Field) -> float:
     for layouts in field.layouts:
         for each in layouts:
             seconds = np.diff(field.tables.times(each.kind, each.tp, each.dp, each.mode)[1])
-            layers = np.minimum(layers, seconds * each.tp * each.dp / each.wave)
+            layers = np.minimum(layers, seconds * each.gpus / each.wave)
     return float(layers.sum()) * batch * rent_usd_per_s(gpu, 1)
 
 
@@ -203,7 +204,7 @@ def search_ways(field: Field, *, others: bool = True) -> None:
     """
     tried, found = field.tried, []
     for order, (bound, kind, way) in enumerate(promising(field)):
-        if order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop):
+        if bound >= tried.ceiling or (order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop)):
             continue
         real = field.real_ways(kind, way)
         guess = first_guess(field, kind, real) if real else None
@@ -255,12 +256,13 @@ def _least(field: Field) -> float:
 
 def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Proposal:
     winner, effort = tried.winner, tried.effort
-    if winner is None:
-        rejected = dict(tried.rejected)
-        return Proposal("exact", Status.INFEASIBLE, planning_s=effort.cpu_s, rejected=rejected, work_s=effort.spent_s)
-    best = judge(problem, winner.plan(problem))
     bound = min(lower, tried.value)
-    gap = 1.0 - bound / tried.value
+    gap = 1.0 - bound / tried.value if tried.value < inf else None
+    if winner is None or tried.known[winner] >= tried.ceiling:
+        spent = {"planning_s": effort.cpu_s, "rejected": dict(tried.rejected), "work_s": effort.spent_s}
+        return Proposal("exact", Status.INFEASIBLE, gap=gap, cut_short=effort.cut, **spent)  # type: ignore[arg-type]
+    assert gap is not None, "the winner has a value"
+    best = judge(problem, winner.plan(problem))
     closed = gap <= CLOSED
     others = sorted((item for item in tried.best.values() if item[1] != winner), key=lambda item: item[0])
     next_best = [each.plan(problem) for _, each in others[:MOST_RUNNERS_UP]]
@@ -273,8 +275,7 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Propo
         planning_s=effort.cpu_s,
         rejected=dict(tried.rejected),
         runners_up=tuple(judge(problem, each) for each in next_best),
-        notes=_unsearched(problem)
-        + (() if gap <= TOLD else (OPEN.format(cause=cause),))
+        notes=(() if gap <= TOLD else (OPEN.format(cause=cause),))
         + ((GAVE_UP,) if tried.gave_up and gap > SETTLED and not effort.cut else ())
         + (LOCAL_SGD_NOTES if best.plan.sync.method == "local_sgd" else ()),
         work_s=effort.spent_s,
@@ -290,11 +291,6 @@ def _with_chunks(problem: Problem, tried: Tried, plain: float) -> str:
         return f"{told}: nothing without chunks was found."
     unit = "USD" if problem.objective.name == "cost" else "s"
     return f"{told}: the best plan without takes {plain:.4g} {unit}, {100 * (plain / tried.value - 1):.2g} % more."
-
-
-def _unsearched(problem: Problem) -> tuple[str, ...]:
-    """What lies outside the space and may be quicker for such sequences."""
-    return (CONTEXT,) if problem.workload.seq >= LONG_SEQUENCE else ()
 
 
 def _least_of_unlike(field: Field) -> float:

@@ -125,7 +125,7 @@ def courses(field: Field, ways: list[DomainWay]) -> Courses:
 def _entries(field: Field, kind: int, ways: list[DomainWay], rough: Floats, keys: Ints) -> Entries:
     """Shapes with their price by the objective; of the money, no more than its least egress."""
     rows, groups = field.layout_rows(kind), np.array([way.groups for way in ways])[keys[:, 1]]
-    longer = ring_share(groups, rows.dp[keys[:, 0]], flat=rows.flat[keys[:, 0]])
+    longer = ring_share(groups, rows.ranks[keys[:, 0]], flat=rows.flat[keys[:, 0]])
     if field.problem.objective.name != "cost":
         return Entries(keys, rough, np.ones(len(rough)), np.zeros(len(rough)), longer)
     size, egress = (np.array(each) for each in ([w.size for w in ways], [field.least_egress_usd(w) for w in ways]))
@@ -198,7 +198,7 @@ class PlanShape:
 
     def usd(self, field: Field) -> Price:
         """What it costs, no more than its least egress."""
-        gpus = self.way.size * self.stages * self.layout.tp * self.layout.dp
+        gpus = self.way.size * self.stages * self.layout.gpus
         return Price(rent_usd_per_s(field.problem.cluster.gpu, gpus), field.least_egress_usd(self.way))
 
 
@@ -261,7 +261,7 @@ class Range:
             ends=np.where(q > 1, rows.ends[at], 0.0),
             work=m * rows.blocks[at],
             lane=rows.lane[at],
-            longer=ring_share(way.groups, rows.dp[at], flat=rows.flat[at]),
+            longer=ring_share(way.groups, rows.ranks[at], flat=rows.flat[at]),
         )
 
 
@@ -398,7 +398,7 @@ def shape_of(field: Field, layout: DomainLayout, way: DomainWay, stages: int) ->
 
 def agreed_s(field: Field, way: DomainWay, layout: DomainLayout) -> Floats:
     """(n,) seconds in which replicas of a layout agree on the whole model over the ring of each position, at least."""
-    longer = ring_share(way.groups, layout.dp, flat=field.problem.all_reduce_with(layout.mode.sharding) == "ring")
+    longer = ring_share(way.groups, layout.ranks, flat=field.problem.all_reduce_with(layout.mode.sharding) == "ring")
     return field.sync_s(way) if longer == 1.0 else field.carried_s(way) * longer
 
 

@@ -14,6 +14,7 @@ LABELS = {
     "bottleneck": "Bottleneck",
     "link_threshold": "Links against need",
     "capacity": "What links carry",
+    "experts_inside": "Experts and links",
     "runner_up": "Runner-up",
     "switch": "What would change it",
     "no_switch": "What would change it",
