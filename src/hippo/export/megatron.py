@@ -251,7 +251,7 @@ def parallel_flags(problem: Problem, plan: Plan) -> list[str]:
     if plan.context_parallel > 1:
         flags += [f"--context-parallel-size {plan.context_parallel}", f"--cp-comm-type {context_words(problem, plan)}"]
     flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
-    flags += [f"--expert-tensor-parallel-size {tp}"] * (tp > 1 and _sparse(model))  # each expert is cut by tp
+    flags += [f"--expert-tensor-parallel-size {tp}"] * (tp > 1 and _sparse(problem.model))  # each expert is cut by tp
     flags += _optimizer_flags(plan)
     return [*flags, *_recompute_flags(problem.model, plan)]
 
