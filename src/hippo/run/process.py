@@ -1,8 +1,8 @@
 """The program of one process: ``python -m hippo.run.process FOLDER PROCESS``.
 
 It does what the launcher says, one JSON object a line: on stdin ``{"prepare": version}``, ``{"forget": version}``,
-``{"hand": version}``, ``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``,
-``{"abort": step}``, ``{"save": folder, "step": ..}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``,
+``{"hand": version}``, ``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``, ``{"abort":
+step}``, ``{"save": folder, "step": .., "version": ..}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``,
 ``{"streams": ..}``, ``{"handed": ..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``, ``{"done": step, ..}``,
 ``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": step, ..}`` or ``{"failed": ..}``. A version is prepared beside
 the step that runs. Nobody changes a weight before all have agreed on gradients, so a step that breaks can be given up
@@ -115,6 +115,7 @@ def main() -> None:
             elif "forget" in order:
                 seat.forget()
             elif "save" in order:
+                _enter(seat, order["version"])
                 write = _saving(seat, order["step"], Path(order["save"]), line)
                 Thread(target=answer, args=(write,), daemon=True).start()
             elif "abort" in order:
@@ -155,9 +156,14 @@ def _hand(seat: Seat, number: int, line: LauncherLine) -> None:
         line.say(broken=_reason(error))
 
 
-def _step(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
-    if seat.version is None or seat.version.number != order["version"]:
+def _enter(seat: Seat, version: int) -> None:
+    """Whoever is left of a version goes over to the next with what is asked of it first."""
+    if seat.version is None or seat.version.number != version:
         seat.enter()
+
+
+def _step(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
+    _enter(seat, order["version"])
     runner = seat.runner
     assert runner is not None
     runner.post()

@@ -80,7 +80,7 @@ class Saver:
             self._missed(step, str(error))
             return
         self.under_way = UnderWay(hidden, step, (*self._saving.losses, *losses), version)
-        self._crew.say(version.members, save=str(hidden.resolve()), step=step)
+        self._crew.say(version.members, save=str(hidden.resolve()), step=step, version=version.number)
 
     def poll(self) -> None:
         """Gives what is under way its name where all of it is on the disk."""
@@ -96,9 +96,11 @@ class Saver:
         self.under_way = None
         why = next((one["why"] for one in told if one["why"]), "")
         try:
+            digests = {name: digest for one in told for name, digest in one["files"].items()}
+            options, model = now.version.job.options, now.version.job.problem.model
+            if not why and (layer := checkpoint.lacks(digests, model)) is not None:
+                why = f"nobody wrote layer {layer}"
             if not why:
-                digests = {name: digest for one in told for name, digest in one["files"].items()}
-                options, model = now.version.job.options, now.version.job.problem.model
                 checkpoint.commit(now.hidden, model, now.step, now.losses, seed=options.seed, digests=digests)
         except OSError as error:
             why = error.strerror or str(error)
@@ -106,6 +108,12 @@ class Saver:
             self._drop(now, why)
         else:
             self.last = now.step
+
+    def forget(self, step: int) -> None:
+        """Where this step is under way, it is to be begun anew: a process was lost that wrote it."""
+        if (now := self.under_way) is not None and now.step == step:
+            self.under_way = None
+            rmtree(now.hidden, ignore_errors=True)
 
     def leaves(self, processes: Collection[int]) -> None:
         """These processes end now: what they were writing is given up."""
