@@ -81,7 +81,7 @@ class FakeCrew:
         for name in names:
             Path(asked["save"], name).write_bytes(b"weights")
         digest = hashlib.sha256(b"weights").hexdigest()
-        self.told[process] = {"saved": asked["step"], "why": why, "files": dict.fromkeys(names, digest)}
+        self.told[process] = {"saved": asked["number"], "why": why, "files": dict.fromkeys(names, digest)}
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_checkpoint_gets_its_name_when_all_have_written(crew: FakeCrew, tmp_pa
     assert (found.step, found.losses) == (2, (5.0, 4.0, 3.0))
     saver.begin(VERSION, 4, [4.0, 3.0])
     crew.writes(0)
-    crew.told[1] = {"saved": 4, "why": "", "files": {}}
+    crew.told[1] = {"saved": 2, "why": "", "files": {}}
     saver.poll()
     assert missed == [(4, "nobody wrote layer 3")], "it is not whole, and the one before stays the newest"
     assert checkpoint.last(tmp_path, model) == found
@@ -180,7 +180,7 @@ class _LosesTheFirst(Crew):
         super().say(whom, **told)
 
 
-@pytest.mark.parametrize(("steps", "dies_at"), [(3, ("update", 2)), (2, ("update", 2)), (2, ("step", 2))])
+@pytest.mark.parametrize(("steps", "dies_at"), [(3, ("update", 2)), (2, ("update", 2)), (2, ("number", 2))])
 def test_a_checkpoint_that_is_due_as_a_replica_is_lost_is_written_by_the_other(
     steps: int, dies_at: tuple[str, int], tmp_path: Path
 ):

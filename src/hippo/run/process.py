@@ -2,9 +2,9 @@
 
 It does what the launcher says, one JSON object a line: on stdin ``{"prepare": version}``, ``{"forget": version}``,
 ``{"hand": version}``, ``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``, ``{"abort":
-step}``, ``{"save": folder, "step": .., "version": ..}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``,
+step}``, ``{"save": folder, "number": .., "version": ..}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``,
 ``{"streams": ..}``, ``{"handed": ..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``, ``{"done": step, ..}``,
-``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": step, ..}`` or ``{"failed": ..}``. A version is prepared beside
+``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": number, ..}`` or ``{"failed": ..}``. A version is prepared beside
 the step that runs. Nobody changes a weight before all have agreed on gradients, so a step that breaks can be given up
 by all. When stdin ends the launcher is gone, and so is the process.
 """
@@ -116,7 +116,7 @@ def main() -> None:
                 seat.forget()
             elif "save" in order:
                 _enter(seat, order["version"])
-                write = _saving(seat, order["step"], Path(order["save"]), line)
+                write = _saving(seat, order["number"], Path(order["save"]), line)
                 Thread(target=answer, args=(write,), daemon=True).start()
             elif "abort" in order:
                 seat.give_up()
@@ -190,7 +190,7 @@ def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None
     line.say(done=step, operations=operations, asked=asked, **seat.telemetry(started_s))
 
 
-def _saving(seat: Seat, step: int, folder: Path, line: LauncherLine) -> Callable[[], None]:
+def _saving(seat: Seat, number: int, folder: Path, line: LauncherLine) -> Callable[[], None]:
     """What writes the layers as they are now, beside the training. Every layer once: replicas are equal, so those of
     the first lane of the first pipeline speak for all. Told with it: why nothing is saved (a full disk), which is no
     reason to end a training; empty: all is."""
@@ -200,9 +200,9 @@ def _saving(seat: Seat, step: int, folder: Path, line: LauncherLine) -> Callable
 
     def written() -> None:
         try:
-            line.say(saved=step, why="", files={} if snapshot is None else snapshot.write(folder, _wait_politely))
+            line.say(saved=number, why="", files={} if snapshot is None else snapshot.write(folder, _wait_politely))
         except OSError as error:
-            line.say(saved=step, why=error.strerror or str(error), files={})
+            line.say(saved=number, why=error.strerror or str(error), files={})
 
     return written
 
