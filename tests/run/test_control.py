@@ -232,6 +232,12 @@ def test_replicas_that_train_alone_change_how_often_they_agree_and_nothing_else(
     agreed = plan_to_document(world, LANES)
     assert "replicas that train alone" in desk.answer(asked("plan", "two", plan=agreed))["refused"]
     desk.close()
+    one = replace(alone, pipelines=pipelines((4, [("a", 0, 6, 1, 2)])))
+    for before, after in ((one, alone), (alone, one), (replace(one, sync=Sync()), alone)):  # none joins, none leaves
+        desk = Desk(RunJob(world, before, RunOptions(steps=8)), Journal(tmp_path / "other"))
+        told = desk.answer(asked("plan", plan=plan_to_document(world, after)))["refused"]
+        assert "replicas that train alone cannot be moved yet" in told
+        desk.close()
 
 
 # ------------------------------------------------------------------------------------------------------------ journal
