@@ -258,7 +258,7 @@ class _Rows:
         problem, domain = self.tables.problem, self.tables.examples[kind]
         allowed = self.tables.model.allowed_layouts()
         for tp in tensor_widths(problem, domain):
-            room = room_for_lanes(domain, tp, 1)
+            room = room_for_lanes(domain, tp, 1, wide=True)
             for dp in divisors(choice.wave):
                 size = choice.wave // dp
                 if dp % problem.expert_parallel:
@@ -285,7 +285,7 @@ class _Rows:
         lane_bytes = mode.micro_batch * self.tables.wave_bytes_per_sequence / tp
         near = 2 * tp * dp <= domain.gpus_per_node
         hop = self.tables.model.p2p_seconds(domain.name, lane_bytes, same_node=near)
-        for stages in _stage_counts(room_for_lanes(domain, tp, 1) // dp, layers):
+        for stages in _stage_counts(room_for_lanes(domain, tp, 1, wide=True) // dp, layers):
             frag = stranded_share(domain.nodes, domain.gpus_per_node, tp=tp, groups=dp * stages)
             yield tp, dp, stages, timing, holding, hop, frag, inside_s, agree_s
 
