@@ -139,9 +139,9 @@ def _attention(att: Attention, layout: Layout, workload: Workload, *, dropout: b
 
     Fused attention of the flash-attn package works with the batch first: its result stands once as it leaves the
     kernel and once as the next product reads it (Transformer Engine, PyTorch); cuDNN takes any order. The unfused core
-    keeps the softmax, with dropout its result and mask, too (5 a s^2 b). Linear attention keeps queries, keys and values
-    before and behind the convolution, the gates, the result, what norm and gates give, and of each chunk the square that
-    solves it; states are computed again (flash-linear-attention).
+    keeps the softmax, with dropout its result and mask, too (5 a s^2 b). Linear attention keeps queries, keys and
+    values before and behind the convolution, the gates, the result, what norm and gates give, and of each chunk the
+    square that solves it; states are computed again (flash-linear-attention).
     """
     wide, tokens, nothing = _wide(layout), _tokens(layout, workload) / layout.tp, frozenset[str]()
     result, lat, linear = att.heads * att.head_dim, att.latent, att.linear

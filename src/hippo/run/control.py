@@ -70,8 +70,8 @@ class Desk:
         self._watchers: list[SimpleQueue[tuple[RunStep, RunJob] | None]] = []
         before = standing(journal.lines) if job.options.resume_from is not None else []
         journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
-        for each in before:
-            self._again(each)
+        for order in before:
+            self._again(order)
 
     @property
     def job(self) -> RunJob:

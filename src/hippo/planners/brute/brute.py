@@ -46,6 +46,7 @@ from hippo.simulate.routes import border_compression
 
 MOST_SETS = 2e9  # rows of pipelines; about a minute where few of them come near the best
 SET_S = 3e-5  # of work for a set of pipelines (planners.effort)
+PLAIN = Space(most_chunks=1)
 GROWTH = 1.3  # from one pass to the next
 
 
@@ -240,22 +241,24 @@ def _baseline(problem: Problem, stop: Stop) -> Score | None:
     return None
 
 
-def every_plan(problem: Problem) -> Iterator[Judged]:
+def every_plan(problem: Problem, space: Space = PLAIN) -> Iterator[Judged]:
     """Each plan that breaks no rule and fits, judged; seconds for some thousand plans."""
-    for common in commons(problem, Space()):
+    for common in commons(problem, space):
         for sketches in Sketches(problem, common):
             try:
                 pipelines = place(problem.cluster, sketches, cp=problem.context_parallel)
             except InfeasibleError:
                 continue
-            for warmed in product(*(_warmed(pipeline) for pipeline in pipelines)):
+            ways = product(*(_warmed(pipeline) for pipeline in pipelines)) if common.chunks == 1 else [pipelines]
+            for warmed in ways:
                 plan = Plan(
                     warmed,
                     common.micro_batch,
                     precision=problem.workload.precision,
                     recompute=common.recompute,
                     sharding=common.sharding,
-                    schedule=ScheduleChoice("cross-domain"),
+                    interleave=common.chunks,
+                    schedule=ScheduleChoice("cross-domain" if common.chunks == 1 else "interleaved"),
                     compression=border_compression(problem, warmed),
                     context_parallel=problem.context_parallel,
                     expert_parallel=problem.expert_parallel,

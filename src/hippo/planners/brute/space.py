@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, combinations_with_replacement, permutations, product
+from itertools import combinations, combinations_with_replacement, groupby, permutations, product
 from math import inf
 
 from hippo.cost.stage import Layout
@@ -32,8 +32,9 @@ WarmUp = tuple[int, ...]  # waves that each stage runs forward before its first 
 class Space:
     """What is tried where the problem's runtime can express it; the default is everything but other numerics.
 
-    Left out: compression and local SGD with other periods (they change what is trained); interleaved chunks unless
-    they are asked for. Context and expert parallelism have the problem's degrees (``planners.answers``).
+    Left out: compression and local SGD with other periods (they change what is trained). Chunks are tried on stages
+    that all lie alike (``_lies_alike``). Context and expert parallelism have the problem's degrees
+    (``planners.answers``).
     """
 
     recompute: tuple[str, ...] = RECOMPUTE
@@ -41,7 +42,7 @@ class Space:
     run_ahead: bool = True  # every warm-up of every stage; False, or where the runtime has no other: 1F1B
     relays: bool = True
     tp_across_nodes: bool = True
-    most_chunks: int = 1  # of layers per rank, interleaved
+    most_chunks: int = 8  # of layers per rank, interleaved
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
     sizes = [size for size in range(1, batch + 1) if batch % size == 0]
     recompute = [mode for mode in space.recompute if mode in rules.recompute]
     sharding = [kind for kind in space.sharding if kind in (*rules.shardings, *rules.shardings_with_pipeline)]
-    chunks = range(1, (space.most_chunks if rules.interleave else 1) + 1)
+    chunks = range(1, (min(space.most_chunks, problem.model.num_layers // 2) if rules.interleave else 1) + 1)
     return tuple(Common(*choice) for choice in product(sizes, recompute, sharding, chunks))
 
 
@@ -88,7 +89,21 @@ class Sketches:
         free = tuple(domain.gpus for domain in self.problem.cluster.domains)
         sets = self._sets((), free, self.problem.workload.global_batch // self.common.micro_batch)
         sharded = (found for found in sets if self.common.sharding == "none" or self._shards(found))
-        return (found for found in sharded if self.common.chunks == 1 or any(len(p.stages) > 1 for p in found))
+        return (found for found in sharded if self.common.chunks == 1 or self._lies_alike(found))
+
+    def _lies_alike(self, sketches: Set) -> bool:
+        """Whether pipelines of several stages have one width, and as many stages in each of as many domains, which are
+        of one kind and each in one pipeline only."""
+        stages = [stage for sketch in sketches for stage in sketch.stages]
+        runs = [[len([*run]) for _, run in groupby(stage.domain for stage in sketch.stages)] for sketch in sketches]
+        domains = [self.problem.cluster.domain(name) for name in dict.fromkeys(stage.domain for stage in stages)]
+        return (
+            len(sketches[0].stages) > 1
+            and len({(stage.tp, stage.dp) for stage in stages}) == 1
+            and all(len({*run}) == 1 and run == runs[0] for run in runs)
+            and sum(map(len, runs)) == len(domains)
+            and len({replace(domain, name="") for domain in domains}) == 1
+        )
 
     def _shards(self, sketches: Set) -> bool:
         """Whether anything is shared by several ranks; where nothing is, all shardings are one."""

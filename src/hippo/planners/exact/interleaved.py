@@ -26,9 +26,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MOST_CHUNKS = 8  # of a rank
-PATIENCE = 6  # shapes of one way to join in a row without a better plan
 PRECISION, SLACK = 1e-4, 1e-9  # of a bound, of a block
-REACH = 1.1  # times the best, beyond which a shape is not likely to win
+REACH = 1.25  # times the best, beyond which a shape is not likely to win
 
 
 # Columns of the numbers of a layout: seconds, round trip and forward of the least block, of the first and the last
@@ -150,7 +149,7 @@ def search_interleaved(field: Field) -> None:
             continue
         failures = 0
         for bound, each in _likeliest_first(field, kind, field.real_ways(kind, ideal)):
-            if failures >= PATIENCE or tried.must_stop:
+            if failures >= field.patience or tried.must_stop:
                 break
             if bound < tried.value:
                 before = tried.value
@@ -163,13 +162,17 @@ def least_interleaved(field: Field) -> float:
     least = field.tried.value
     for kind, way in _worth(field):
         found, _ = shapes_of(field, kind, way, least)
-        if len(found.rough):
-            borders = np.array([way.before_s, way.before_pace, way.down_s, way.down_pace])
-            model = field.problem.model.num_layers - 2, _egress_usd(field, way)
-            order = np.argsort(found.rough, kind="stable")
-            entries = Entries(*(column[order] for column in found))  # type: ignore[arg-type]
-            least = float(least_dealt(entries, _numbers(field, kind), sorts(field, kind).hop_s, borders, model, least))
+        least = least_of(field, kind, way, found, least)
     return least if least < field.tried.value else inf
+
+
+def least_of(field: Field, kind: int, way: DomainWay, found: Entries, ceiling: float) -> float:
+    """Least worth of these shapes of a way over all ways to deal the layers; the ceiling where none is below it."""
+    order = np.argsort(found.rough, kind="stable")
+    entries = Entries(*(column[order] for column in found))  # type: ignore[arg-type]
+    borders = np.array([way.before_s, way.before_pace, way.down_s, way.down_pace])
+    model = field.problem.model.num_layers - 2, _egress_usd(field, way)
+    return float(least_dealt(entries, _numbers(field, kind), sorts(field, kind).hop_s, borders, model, ceiling))
 
 
 def _worth(field: Field) -> Iterator[tuple[int, DomainWay]]:
@@ -304,8 +307,8 @@ def _usual_hops(field: Field, kind: int) -> Floats:
     def made() -> Floats:
         domain, found = field.tables.examples[kind], []
         for layout in field.layouts[kind]:
-            size, gpus = layout.mode.micro_batch * field.tables.wave_bytes_per_sequence, layout.gpus
-            near = 2 * gpus <= domain.gpus_per_node
+            size = layout.mode.micro_batch * field.tables.wave_bytes_per_sequence
+            near = 2 * layout.gpus <= domain.gpus_per_node
             sent = size if near else size * layout.dp / layout.nodes(domain.gpus_per_node)
             found.append(field.tables.model.p2p_seconds(domain.name, sent, same_node=near))
         return np.array(found)

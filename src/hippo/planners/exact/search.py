@@ -29,7 +29,7 @@ from hippo.planners.exact.interleaved import least_interleaved, search_interleav
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
-from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
+from hippo.planners.exact.space import EVERY, MOST_DOMAINS, PATIENCE, Field, remember
 from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import DomainWay, slowest_border
 from hippo.problem.problem import Problem
@@ -37,10 +37,7 @@ from hippo.score.judge import judge
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
-PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best plan; the latter where that is
-# cheap: small batches, and local SGD, whose replicas hardly wait for links
 ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more than a play
-SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
 CHUNKED = "stages of several chunks that all lie alike"
@@ -92,6 +89,8 @@ class Exact:
         chunked = min(map(least_interleaved, fields)) if lower > 0 else lower  # beyond 32 domains nothing is proven
         lower, cause = min((lower, cause), (chunked, CHUNKED))
         found = _proposal(problem, tried, lower, cause)
+        if tried.winner is not None and tried.winner.chunks > 1:
+            found = replace(found, notes=(_with_chunks(problem, tried, plain), *found.notes))
         theirs_s = sum(answer.planning_s for answer in asked)
         return replace(found, planning_s=found.planning_s - theirs_s, asked=asked)
 
@@ -251,9 +250,8 @@ def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None 
     """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
     in a row have not."""
     tried, failures = field.tried, 0
-    patience = ORDERED_PATIENCE if ways and field.orders(ways[0]) else PATIENCE
-    small = field.problem.workload.global_batch <= SMALL_BATCH or field.sync.method == "local_sgd"
-    patience = LONG_PATIENCE if small else patience
+    ordered = field.patience == PATIENCE and ways and field.orders(ways[0])
+    patience = ORDERED_PATIENCE if ordered else field.patience
     for bound, shape, cuts in best_first(field, kind, ways, joined):
         if tried.must_stop:
             return
@@ -296,6 +294,16 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Propo
         work_s=effort.spent_s,
         cut_short="" if closed else effort.cut,
     )
+
+
+def _with_chunks(problem: Problem, tried: Tried, plain: float) -> str:
+    """How much more the best plan without chunks, worth ``plain``, takes."""
+    assert tried.winner is not None
+    told = f"Each stage holds {tried.winner.chunks} chunks of layers, interleaved"
+    if plain == np.inf:
+        return f"{told}: nothing without chunks was found."
+    unit = "USD" if problem.objective.name == "cost" else "s"
+    return f"{told}: the best plan without takes {plain:.4g} {unit}, {100 * (plain / tried.value - 1):.2g} % more."
 
 
 def _least_of_unlike(field: Field) -> float:

@@ -20,6 +20,9 @@ from hippo.simulate.routes import border_share
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NEXT_TO_NOTHING = 1e-12  # stands for 0 where shares are divided by
+PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best plan; the latter where that is
+# cheap: small batches, and local SGD, whose replicas hardly wait for links
+SMALL_BATCH = 64
 MOST_DOMAINS = 32  # of a kind that are looked at; beyond, nothing is proven
 
 
@@ -89,6 +92,12 @@ class Field:
     def rules(self) -> Runtime:
         """Limits of the runtime."""
         return self.problem.rules
+
+    @property
+    def patience(self) -> int:
+        """Shapes of one way to join that are played in a row without a better plan."""
+        small = self.problem.workload.global_batch <= SMALL_BATCH or self.sync.method == "local_sgd"
+        return LONG_PATIENCE if small else PATIENCE
 
     @property
     def awaited(self) -> float:
