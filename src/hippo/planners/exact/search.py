@@ -84,8 +84,12 @@ class Exact:
         _say(progress, "proving the bound", 0.9)
         lower, cause = _lower(problem, tried, _granted(tried, fields))
         asked: tuple[Proposal, ...] = ()
-        if tried.least <= NEAR * tried.value:
+        near = tried.least <= NEAR * tried.value  # else another pair of degrees is far better
+        if near:
             lower, cause, asked = _worked_on(tried, fields, (lower, cause), stop, seed, progress)
+        plain = tried.value
+        if near:
+            _in_chunks(tried, fields)
         chunked = min(map(least_interleaved, fields)) if lower > 0 else lower  # beyond 32 domains nothing is proven
         lower, cause = min((lower, cause), (chunked, CHUNKED))
         found = _proposal(problem, tried, lower, cause)
@@ -103,8 +107,8 @@ def _worked_on(
     seed: int,
     progress: Progress | None,
 ) -> tuple[float, str, tuple[Proposal, ...]]:
-    """Goes on from the best plan by small moves, along chains of domains, by what others answer and in chunks; the
-    bound, which is made again where replicas got their orders only now, and what others answered."""
+    """Goes on from the best plan by small moves, along chains of domains and by what others answer; the bound, which is
+    made again where replicas got their orders only now, and what others answered."""
     (lower, cause), granted = proven, _granted(tried, fields)
     if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
         polish_best(tried.problem, tried, granted)
@@ -121,12 +125,16 @@ def _worked_on(
         if timed and tried.value < before and tried.winner is not None:
             search_chains(fields[0], [tried.winner], seeded=False)
         polish_best(tried.problem, tried, granted)
+    return lower, cause, asked
+
+
+def _in_chunks(tried: Tried, fields: list[Field]) -> None:
+    """Plays interleaved chunks; small moves from what is better."""
     plain = tried.value
     for field in fields:
         search_interleaved(field)
     if tried.value < plain:
-        polish_best(tried.problem, tried, granted)
-    return lower, cause, asked
+        polish_best(tried.problem, tried, _granted(tried, fields))
 
 
 def _ask_others(tried: Tried, seed: int) -> tuple[Proposal, ...]:
