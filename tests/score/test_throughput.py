@@ -69,12 +69,17 @@ def test_a_module_for_a_further_token_is_there_unless_it_is_said_not_to_be(tmp_p
     assert with_it is not None
     assert without is not None
     assert (with_it.num_layers, without.num_layers) == (plain.num_layers + 1, plain.num_layers)
+    hybrid = MODELS["nemotron-3-super-120b-a12b"]
+    for family, modules in (("megatron-bridge 26.04", 2), ("nemo-automodel", 0)):
+        found = case(tmp_path, family=family, model="Nemotron_3_Super").model
+        assert found is not None
+        assert found.num_layers == hybrid.num_layers + 2 * modules  # attention and experts each
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"model": "Nemotron_3_Nano"}, "Mamba"),
+        ({"model": "DeepSeekV4 Flash"}, "attention"),
         ({"model": "something else"}, "sizes are not known"),
         ({"gpu_type": "TPU v7x (ironwood)"}, "not in the catalogue"),
         ({"gpus": ""}, "does not give gpus"),

@@ -7,9 +7,6 @@ from hippo.cost.stage import Layout
 from hippo.problem.model import Attention, Layer, LayerKind
 from hippo.problem.workload import Workload
 
-DELTA_CHUNK = 64
-"""Tokens that kernels of the gated delta rule take at a time (flash-linear-attention)."""
-
 WEIGHT_BYTES = {"fp32": 4.0}
 
 
@@ -62,7 +59,7 @@ def _linear_bytes(layer: Layer, layout: Layout, seq: int, *, results: bool = Tru
     wide, tokens, h, tp = _wide(layout), _tokens(layout, seq), layer.hidden, layout.tp
     narrow = wide if layout.precision in WIDE else 1.0
     masks = 2.0 if layer.norm_bias else 0.0  # dropout, which models with LayerNorm biases use
-    outside = 2 * wide + masks + (2 * narrow if results else 0.0)
+    outside = layer.parts / 2 * (2 * wide + masks + (2 * narrow if results else 0.0))
     total = tokens * h * outside / (tp if layout.sequence_parallel else 1)
     att, ff = layer.attention, layer.feed_forward
     if att is not None:
@@ -71,7 +68,8 @@ def _linear_bytes(layer: Layer, layout: Layout, seq: int, *, results: bool = Tru
         width = ff.width
         if ff.experts is not None:
             width = ff.experts.width * ff.experts.per_token + ff.experts.all_shared_width
-            total += tokens * h * narrow * ff.experts.per_token / (tp if layout.sequence_parallel else 1)
+            copies = ff.experts.token_width(h) * ff.experts.per_token
+            total += tokens * copies * narrow / (tp if layout.sequence_parallel else 1)
         total += tokens * width * (wide * (2 if ff.gated else 1) + (narrow if results else 0.0)) / tp
     return total
 
@@ -82,12 +80,15 @@ def _attention_width(att: Attention, results: bool) -> float:
     Multi-head latent attention without ``results`` keeps the latent vectors and computes the rest again from them
     (DeepSeek-V3, section 3.2.3). Output gates are kept, and what they give. Linear attention keeps queries, keys and
     values before and behind the convolution, the gates, the result, what norm and gates give, and of each chunk the
-    square that solves it; states are computed again (flash-linear-attention).
+    square that solves it; states are computed again (flash-linear-attention). Mamba-2's one kernel keeps what goes into
+    it alone, and computes what lies behind the convolution again (mamba_split_conv1d_scan_combined of mamba_ssm).
     """
     lat, linear = att.latent, att.linear
     if linear is not None:
-        keys, values = att.kv_heads * linear.key_head_dim, att.heads * att.head_dim
-        return 2.0 * (2 * keys + values) + (3.0 if results else 2.0) * values + DELTA_CHUNK * att.heads
+        values, channels = att.heads * att.head_dim, linear.channels(att)
+        if linear.state_space:
+            return channels + (3.0 if results else 2.0) * values
+        return 2.0 * channels + (3.0 if results else 2.0) * values + linear.chunk * att.heads
     if lat is None:
         gates = 2.0 * att.output_gate
         return (2.0 + gates) * att.heads * att.head_dim + 2.0 * att.kv_heads * att.head_dim

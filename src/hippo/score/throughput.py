@@ -63,7 +63,6 @@ FULL_SQUARE = ("nemo-long-sequence",)
 USUAL_BATCH = 2048
 """Sequences of a step of a family that trains a large model and states none."""
 NOT_REPRESENTED: tuple[tuple[str, str], ...] = (
-    (r"nemotron_?[35]|nemotron v3", "its Mamba layers are no attention, and are not represented"),
     (r"deepseekv4", "its attention is not represented"),
     (r"gemma4", "its sizes are not published in these tables"),
 )
@@ -81,10 +80,20 @@ SIZES: tuple[tuple[str, str], ...] = (
     (r"qwen2\.5.?32b", "qwen2.5-32b"),
     (r"gpt.?oss.?120b", "gpt-oss-120b"),
     (r"qwen3.next.?80b", "qwen3-next-80b-a3b"),
+    (r"nemotron.?(3|v3).nano", "nemotron-3-nano-30b-a3b"),
+    (r"nemotron.?(3|v3).super", "nemotron-3-super-120b-a12b"),
+    (r"nemotron.?(3|v3).ultra", "nemotron-3-ultra-550b-a55b"),
+    (r"nemotron5-h.56b", "nemotron-h-56b"),
     (r"mixtral.?8x22b", "mixtral-8x22b"),
     (r"mixtral.?8x7b", "mixtral-8x7b"),
 )
 """Names of these tables and the catalogue's."""
+NEXT_TOKENS: tuple[tuple[str, int], ...] = (
+    (r" deepseek-v3$", 1),
+    (r"^nemo-automodel ", 0),
+    (r" nemotron-3-(super|ultra)", 2),  # mtp_num_layers of Megatron-Bridge's provider; its FLOP a token agree
+)
+"""Modules that predict further tokens, by family and model; none elsewhere."""
 
 
 DESCRIBED: tuple[tuple[str, str, int, int, int, int, int, int, bool, str], ...] = (
@@ -270,8 +279,8 @@ class _ThroughputRow:
         fewer = re.search(r"(?:^|; |14 )layers (\d+)(?=;|$)|(\d+) layers", f"{notes}; {self.values['model']}")
         if fewer and (blocks := int(fewer[1] or fewer[2])) < found.num_blocks:
             found = replace(found, layers=(*found.layers[: 1 + blocks], found.layers[-1]))
-        mtp = named == "deepseek-v3" and not self._says("w/o mtp")
-        return (with_next_tokens(found) if mtp else found), None
+        modules = next((many for pattern, many in NEXT_TOKENS if re.search(pattern, f"{self.family} {named}")), 0)
+        return (found if self._says("w/o mtp") or not modules else with_next_tokens(found, modules)), None
 
     def _software(self, device: Gpu) -> Software:
         said, notes = self.values.get("schedule_or_dispatcher", "").lower(), self.values.get("notes", "").lower()
@@ -339,11 +348,12 @@ def causal_flops(case: PublishedRun) -> float:
     """Model FLOP of one step as frameworks of 2025 count them: half of the attention's square."""
     assert case.model is not None
     total = 0.0
-    for layer in case.model.layers:
+    for layer in case.model.layers[1:-1]:
         attention = layer.attention
-        if attention is not None:
+        total += 2 * layer.active_parameters
+        if attention is not None and attention.linear is None:
             dims = 2 * attention.head_dim
             if (latent := attention.latent) is not None:
                 dims = latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim
-            total += 2 * layer.active_parameters + case.seq * attention.heads * dims
+            total += case.seq * attention.heads * dims
     return 3.0 * (case.global_batch or 1) * case.seq * (total + 2 * case.model.vocab * case.model.hidden)
