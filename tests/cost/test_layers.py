@@ -27,6 +27,7 @@ from hippo.cost.layers import (
     matrices,
     overlapped,
     permutation_bytes,
+    sharding_seconds,
 )
 from hippo.cost.stage import Layout
 from hippo.problem.catalogue.models import model
@@ -220,6 +221,28 @@ def test_experts_in_one_kernel_sort_and_cast_no_more():
     assert seconds(plain, replace(apart, software=Software(fused_experts=True))) == seconds(plain, apart)
 
 
+def test_graphs_spare_launches_and_nothing_else():
+    """Where launches hold a small layer back each further graph makes it quicker; the whole step's spares them all."""
+    layer, calibration = mixture().layers[1], exact(launch_s=1e-4)
+    ways = [setting(dp=8, ep=8, calibration=calibration, software=Software(graphs=each)) for each in GRAPHS]
+    times = [seconds(layer, each) for each in ways]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == len(GRAPHS)
+    free = setting(dp=8, ep=8, calibration=exact(launch_s=0.0))
+    assert times[-1] == pytest.approx(seconds(layer, free))
+
+
+def test_ranks_with_the_same_experts_agree_on_them_alone():
+    """Fully sharded over as many lanes as expert parallel ranks, experts are whole where they are: not gathered."""
+    layer = mixture().layers[1]
+    apart, together = (setting(dp=8, ep=ep, sharding="full", micro_batch=1) for ep in (8, 1))
+    experts = 2.0 * layer.expert_parameters
+    gathered = all_gather_s(2.0 * layer.parameters, CollectiveGroup(8), FABRIC, together.kernels.calibration)
+    without = all_gather_s(2.0 * layer.parameters - experts, CollectiveGroup(8), FABRIC, apart.kernels.calibration)
+    assert sharding_seconds(layer, together)[0] == pytest.approx(gathered)
+    assert sharding_seconds(layer, apart)[0] == pytest.approx(without)
+
+
 def test_a_further_token_costs_another_head():
     """The module joins two vectors of h values into one, and has its block and a product with the vocabulary."""
     model_ = mixture()
@@ -237,6 +260,7 @@ def test_latent_attention_has_all_its_products():
     assert per_token == pytest.approx(block.active_parameters - norms, rel=1e-4)
 
 
+GRAPHS = ("none", "routing", "attention", "full")
 NEW = (
     "gpt-oss-20b",
     "llama-4-maverick-17b-128e",

@@ -80,6 +80,18 @@ def all_reduce_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calib
     return 2 * all_gather_s(num_bytes, group, fabric, calibration)
 
 
+def expert_group(dp: int, cp: int, tp: int, ep: int) -> CollectiveGroup:
+    """The ranks that hold the same experts: every ep-th of the lanes; the ranks between them have groups, too."""
+    return CollectiveGroup(max(1, dp * cp // ep), tp * ep)
+
+
+def moved_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calibration: Calibration) -> float:
+    """Seconds of an ``all_gather_s`` behind another on the same ranks: without a start of its own."""
+    if group.size == 1 or num_bytes <= 0:
+        return 0.0
+    return all_gather_s(num_bytes, group, fabric, calibration) - ring_latency(group, fabric, calibration)
+
+
 def token_exchange_s(
     num_bytes: float, copies: int, group: CollectiveGroup, fabric: Fabric, calibration: Calibration, *, once: bool
 ) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.calibration import CALIBRATION, Calibration
-from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s
+from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, expert_group, moved_s
 from hippo.cost.kernels import Kernels
 from hippo.cost.layers import LayerSetting, LayerTime, layer_time
 from hippo.cost.measured import MeasuredCosts
@@ -205,7 +205,8 @@ class CostModel:
         """
         fabric, calibration = self.fabrics[domain], self.calibration
         group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
-        gradients = parameters * self.problem.workload.gradient_bytes_per_parameter
+        alike = expert_group(layout.dp, layout.cp, layout.tp, layout.ep)
+        each = self.problem.workload.gradient_bytes_per_parameter
         shards = state_shards(layout)[2]
         updated = (parameters - experts) / shards + experts / max(1.0, shards / layout.ep)
         moved = updated * calibration.optimizer_bytes_per_parameter
@@ -213,12 +214,16 @@ class CostModel:
         if layout.sharding in ("full", "hybrid"):
             return 0.0, optimizer_s
         exposed = calibration.exposed_dp if self.problem.workload.software.overlap_dp else 1.0
-        reduce_s = all_reduce_s(gradients, group, fabric, calibration) * exposed
+        dense = parameters - experts
+
+        def around(num_bytes: float) -> float:
+            once = all_gather_s(dense * num_bytes, group, fabric, calibration)
+            return (once + moved_s(experts * num_bytes, alike, fabric, calibration)) * exposed
+
         if layout.sharding == "none":
-            return reduce_s, optimizer_s
+            return 2 * around(each), optimizer_s
         # Each rank needs the gradients of its shard: a reduce-scatter suffices (Rajbhandari et al. 2020, section 7).
-        gather = all_gather_s(parameters * weight_bytes(layout.precision), group, fabric, calibration)
-        return reduce_s / 2, optimizer_s + gather * exposed
+        return around(each), optimizer_s + around(weight_bytes(layout.precision))
 
 
 def _timed(layout: Layout) -> Layout:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s, token_exchange_s
+from hippo.cost.collectives import (
+    CollectiveGroup,
+    Fabric,
+    all_gather_s,
+    all_reduce_s,
+    expert_group,
+    moved_s,
+    token_exchange_s,
+)
 from hippo.cost.kernels import WIDE, Kernels
 from hippo.cost.memory import rank_parameters, state_shards
 from hippo.cost.stage import Layout
@@ -85,8 +93,9 @@ def layer_time(layer: Layer, setting: LayerSetting) -> LayerTime:
     core, core_back = core_seconds(layer, setting)
     eager = 1.0 if setting.software.fused_elementwise else kernels.calibration.eager_traffic
     elementwise = kernels.memory_s(elementwise_bytes(layer, setting)) * eager
-    elementwise += kernels.memory_s(permutation_bytes(layer, setting))
-    again = _recomputed_s(layer, setting, (forward, core, elementwise))
+    sorting = kernels.memory_s(permutation_bytes(layer, setting))
+    again = _recomputed_s(layer, setting, (forward, core, elementwise, sorting))
+    elementwise += sorting
     forward, backward = forward + core + elementwise, backward + core_back + 1.5 * elementwise
     weight += kernels.memory_s(accumulation_bytes(layer, setting))
     communication = tensor_communication_s(layer, setting)
@@ -208,13 +217,17 @@ def expert_matrices(layer: Layer, setting: LayerSetting) -> list[Product]:
 
 
 def permutation_bytes(layer: Layer, setting: LayerSetting) -> float:
-    """Bytes moved to sort copies of tokens by expert and to add up what comes back (16-bit activations)."""
+    """Bytes moved to sort copies of tokens by expert and to add up what comes back (16-bit activations).
+
+    Biases of what experts give are weighed and added by eager kernels, one expert after the other, and the pieces
+    joined (``TEGroupedMLP._apply_bias`` of Megatron Core): three writings and three readings of each copy more.
+    """
     ff = layer.feed_forward
     if ff is None or ff.experts is None:
         return 0.0
     passes = 2.0 if setting.fused_experts(layer) else setting.kernels.calibration.permutation_passes
     width = ff.experts.token_width(layer.hidden)
-    return setting.skew * passes * 4.0 * setting.norm_tokens * ff.experts.per_token * width
+    return setting.skew * (4.0 * passes + 12.0 * ff.bias) * setting.norm_tokens * ff.experts.per_token * width
 
 
 def attention_flops(layer: Layer, setting: LayerSetting) -> float:
@@ -318,13 +331,16 @@ def _activation_width(ff: FeedForward | None) -> float:
     return (6.0 if ff.gated else 4.0) * width
 
 
-def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, float, float]) -> float:
-    """Seconds of forward work (products, core, elementwise) repeated before the backward pass; see ``memory``."""
-    products, core, elementwise = forward
+def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, float, float, float]) -> float:
+    """Seconds of forward work (products, core, elementwise, sorting) repeated before the backward pass; see ``memory``.
+
+    Tokens are sorted again with whole blocks alone.
+    """
+    products, core, elementwise, sorting = forward
     if layer.kind is not LayerKind.BLOCK or setting.layout.recompute == "none":
         return 0.0
     if setting.layout.recompute == "full":
-        return products + core + elementwise
+        return products + core + elementwise + sorting
     if setting.unfused:
         return core
     return elementwise + (0.5 * products if setting.software.attention == "flash2" else 0.0)
@@ -357,24 +373,30 @@ def expert_exchange_s(layer: Layer, setting: LayerSetting) -> float:
 
 
 def launch_share(layer: Layer, setting: LayerSetting) -> float:
-    """Launches of this layer against a dense block's."""
+    """Launches of this layer against a dense block's; a CUDA graph is one launch, whatever it holds."""
+    graphs = setting.software.graphs
+    if graphs == "full":
+        return 0.0
     if layer.kind is not LayerKind.BLOCK:
         return 0.3
     calibration, ff = setting.kernels.calibration, layer.feed_forward
     attention = ATTENTION_KERNELS / FORWARD_KERNELS
-    share = attention * (layer.attention is not None) + (1.0 - attention) * (ff is not None)
+    share = attention * (layer.attention is not None and graphs != "attention")
     if ff is None or ff.experts is None:
-        return share
+        return share + (1.0 - attention) * (ff is not None)
+    if graphs == "none":
+        share += 1.0 - attention
     if setting.fused_experts(layer):
         return share + calibration.expert_launches
     local = max(1.0, ff.experts.count / setting.layout.ep)
-    each = (2.0 if setting.kernels.precision in WIDE else 10.0) / FORWARD_KERNELS  # two products, their casts
+    each = 2.0 if setting.kernels.precision in WIDE else 10.0  # two products, their casts
+    each = (each + 2.0 * ff.bias) / FORWARD_KERNELS  # its bias weighed and added, see permutation_bytes
     return share + calibration.expert_launches + calibration.expert_streams * each * local
 
 
 def communication_launches(layer: Layer, setting: LayerSetting) -> float:
     """Launches that the collectives of one forward pass add."""
-    if setting.layout.tp == 1:
+    if setting.layout.tp == 1 or setting.software.graphs == "full":
         return 0.0
     return COLLECTIVE_KERNELS * (float(layer.parts) if layer.kind is LayerKind.BLOCK else 1.0)
 
@@ -390,8 +412,10 @@ def sharding_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]
     if layout.sharding not in ("full", "hybrid"):
         return 0.0, 0.0
     group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
-    parameters = rank_parameters(layer, layout)
-    gather = all_gather_s(2.0 * parameters, group, setting.fabric, calibration)
+    alike = expert_group(layout.dp, layout.cp, layout.tp, layout.ep)
+    experts = layer.expert_parameters / (layout.tp * layout.ep)
+    gather = all_gather_s(2.0 * (rank_parameters(layer, layout) - experts), group, setting.fabric, calibration)
+    gather += moved_s(2.0 * experts, alike, setting.fabric, calibration)
     if not setting.software.list_gathers:
         return gather, 3 * gather
     gather = max(gather, list_copies_s(layer, setting))

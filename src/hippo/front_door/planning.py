@@ -335,7 +335,9 @@ def validate(*cases: str | Path, data: str | Path | None = None) -> ValidationRe
     from hippo.score import published
 
     rows, skipped = published.load_all(data) if data is not None else ((), ())
-    return published.validate([*rows, *(row for path in cases for row in published.load(path))], skipped=skipped)
+    rows = (*rows, *(row for path in cases for row in published.load(path)))
+    kernels = published.kernel_folder(data) if data is not None else None
+    return published.validate(rows, skipped=skipped, kernels=kernels)
 
 
 def _named(names: str, progress: Progress | None = None) -> tuple[Planner, ...]:

@@ -19,6 +19,7 @@ class Software:
     dispatcher: str = "alltoall"  # of tokens to experts: alltoall (each copy alone), deepep (once a node and rank)
     overlap_ep: bool = False  # the exchange of one micro-batch runs beside another's computation
     fused_experts: bool = False  # experts of 8 and 4 bit are one kernel, with their sorting
+    graphs: str = "none"  # launched as CUDA graphs: none, routing (of tokens), attention (and routing), full (the step)
     list_gathers: bool = False  # sharded weights come one tensor at a time, as a list of one piece per rank
 
 

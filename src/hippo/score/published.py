@@ -35,6 +35,7 @@ from hippo.score import emulated, pipelines, throughput, wan
 from hippo.score.cases import PublishedRun, cases_of
 from hippo.score.emulated import EmulatedRun
 from hippo.score.interval import coverage, fitted_to, has_experts
+from hippo.score.kernels import KernelErrors, kernel_errors, kernel_folder
 from hippo.score.pipelines import MeasuredPipeline
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
@@ -55,7 +56,7 @@ FILES = (
     *("training_open.json", "geo_open.json", "emulated_runs.csv"),
     *("published/pipemorph_measured_pipelines.csv", "published/training_throughput.csv"),
 )
-"""What ``hippo validate --data DIR`` looks for."""
+"""What ``hippo validate --data DIR`` looks for, beside the tables of ``kernels``."""
 TOLERANCE = 1.25  # a run that leaves its recomputation open may seem this much too large: the memory model's own error
 
 
@@ -117,6 +118,7 @@ class ValidationReport:
     memory: Mapping[str, float] = field(default_factory=dict)  # of the rows that tell theirs; empty: none
     unknown: Mapping[str, int] = field(default_factory=dict)  # columns that nothing reads: rows that have them
     skipped: tuple[str, ...] = ()  # files that were looked for and are not there
+    kernels: tuple[KernelErrors, ...] = ()  # of measured kernels, by sort, GPU and group
 
     def document(self) -> dict[str, object]:
         """The ``validate --json`` document."""
@@ -132,6 +134,7 @@ class ValidationReport:
             "fitted": fitted_to(),
             "unknown_columns": dict(self.unknown),
             "skipped_files": list(self.skipped),
+            "kernels": [asdict(each) for each in self.kernels],
             "rows": [{key: getattr(row, key) for key in keys} for row in self.rows],
         }
 
@@ -153,7 +156,7 @@ def load_all(folder: str | Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
     if Path(folder).is_file():
         remedy = "name its folder, or leave out --data"
         raise InputError("is a file, not a folder", source="--data", value=str(folder), remedy=remedy)
-    if not there:
+    if not there and kernel_folder(folder) is None:
         remedy = f"give a folder with {', '.join(FILES[:-1])} or {FILES[-1]}"
         raise InputError("the folder holds none of the known files", source=str(folder), remedy=remedy)
     skipped = tuple(str(path) for path in paths if path not in there)
@@ -161,9 +164,13 @@ def load_all(folder: str | Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
 
 
 def validate(
-    cases: Sequence[Case], *, calibration: Calibration = CALIBRATION, skipped: tuple[str, ...] = ()
+    cases: Sequence[Case],
+    *,
+    calibration: Calibration = CALIBRATION,
+    skipped: tuple[str, ...] = (),
+    kernels: Path | None = None,
 ) -> ValidationReport:
-    """Every case predicted, errors overall and by family."""
+    """Every case predicted, errors overall and by family; ``kernels``: a folder of tables of measured kernels."""
     known: Known = {}
     rows = tuple(predict(case, calibration=calibration, known=known) for case in cases)
     keys = {case.id: comparison_key(case) for case in cases}
@@ -187,6 +194,7 @@ def validate(
         memory_errors(rows),
         unknown,
         skipped,
+        () if kernels is None else kernel_errors(kernels, calibration),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from hippo.errors import InputError
 from hippo.files import read_text
@@ -22,6 +23,7 @@ from hippo.problem.gpus import gpu
 from hippo.problem.model import Model, gpt_model, with_next_tokens
 from hippo.problem.workload import Software
 from hippo.score.cases import USUAL_VOCAB, PublishedRun, measured_seconds, model_flops
+from hippo.score.interval import has_experts
 from hippo.score.pipelines import table_rows
 
 COLUMNS = (
@@ -35,17 +37,31 @@ WHOLE = ("pre-training", "pretrain", "sft", "fp8")
 PRECISIONS: Mapping[str, str] = {
     **{"bf16": "bf16", "fp16": "fp16", "te bf16": "bf16", "fp8": "fp8", "fp8-cs": "fp8", "fp8_cs": "fp8"},
     **{"mxfp8": "mxfp8", "fp8-mx": "mxfp8", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"},
-    **{"fp8 rowwise": "fp8", "fp8 tensorwise": "fp8", "fp4 (fp8 attention)": "nvfp4"},
+    **{"fp8 rowwise": "fp8", "fp8 tensorwise": "fp8", "fp4 (fp8 attention)": "nvfp4", "fp8_full": "fp8"},
 }
 MODERN = Software(dispatcher="deepep")
 """Megatron-LM with Transformer Engine and DeepEP: attention tuned for the GPU, collectives beside computation."""
 SOFTWARE: tuple[tuple[str, Software], ...] = (
-    (r"megatron-bridge 26\.0[6-9]", replace(MODERN, fused_experts=True)),
     (r"nemo-automodel", replace(MODERN, overlap_tp=False)),
     (r"torchtitan|fms-fsdp", Software("flash2", fused_elementwise=False, overlap_tp=False)),
     (r"mindspeed|zero-bubble", replace(MODERN, attention="flash2", overlap_tp=False)),
 )
 """What the software of a family does, where its rows do not say otherwise; the first that matches."""
+RECIPES: tuple[tuple[str, Mapping[str, str | bool]], ...] = (
+    (r"", {"recompute": "none", "overlap_ep": False, "graphs": "none"}),
+    (r"^25\.11 \S* b|^25\.11 (gpt|qwen3-30b\S* h)|^26\.02\S* gpt", {"dispatcher": "alltoall"}),
+    (r"^26\.02 qwen3-next|gpt-oss\S* h100|qwen3-235b\S* b200", {"dispatcher": "alltoall"}),
+    (r"^25\.11 (deepseek|qwen3-30b)\S* h|^26\.02 qwen3-30b\S* h|^26\.04\.01 deepseek\S* b", {"overlap_ep": True}),
+    (r"^25\.11 (deepseek\S* gb200|qwen3\S* gb300)|qwen3-30b\S* gb300", {"graphs": "routing"}),
+    (r"^25\.11 (deepseek\S* gb300|qwen3-235b\S* gb200)|gpt-oss\S* g?b300|nemotron-3", {"graphs": "attention"}),
+    (r"^26\S* (deepseek\S* gb200|qwen3-235b\S* gb300)|^26\.04\S* (qwen3-next|deepseek\S* b)", {"graphs": "attention"}),
+    (r"nemotron-3-super\S* b200 mxfp8", {"graphs": "none"}),
+    (r"deepseek|gpt-oss\S* (g?b200|h100)|nemotron-3-super\S* (b200 mxfp8|b300 nvfp4)", {"recompute": "selective"}),
+    (r"^26\.04\S* deepseek\S* gb200|^26\.0[68]\S* deepseek\S* gb300", {"recompute": "none"}),
+    (r"^26\.0[68]\S* (deepseek|qwen3)\S* gb", {"overlap_ep": True, "graphs": "full", "fused_experts": True}),
+)
+"""What the recipes of Megatron-Bridge set for mixtures (scripts/performance/configs at its tags v0.2 to v0.5,
+Apache-2.0): patterns of release, model, GPU and precision; all that match, later ones over earlier ones."""
 DROPLESS_SKEW = 1.5
 """Of rows that say that their router is free, against those that say that it is balanced by force."""
 SEQUENCE: tuple[tuple[str, int], ...] = (
@@ -164,11 +180,15 @@ class _ThroughputRow:
             refusal = refusal or "it stood still while its allocator looked for memory"
         said = self.values.get("precision", "").lower()
         usual = next((each for name, each in PRECISION if re.search(name, self.family_and_version)), "bf16")
+        usual = usual if usual in device.peak_flops else "bf16"
         precision = PRECISIONS.get(said or usual)
         if precision is None:
             refusal = refusal or f"precision {self.values['precision'][:20]} is not known"
-        software, fully = self._software(device), self._fully_sharded()
+        recipe = self._recipe(trained, device, precision or "bf16")
+        software, fully = self._software(device, recipe), self._fully_sharded()
         one = 1 if fully else None  # who shards fully and names no other degree has none
+        if fully and trained is not None and has_experts(trained) and not self._degree("ep"):
+            refusal = refusal or "it does not say over how many ranks its experts lie"
         if re.search("deepep|hybridep", self.values.get("schedule_or_dispatcher", "").lower()):
             refusal = refusal or (None if self._degree("ep") else "it names a dispatcher of experts, and not ep")
         pp, micro = self._degree("pp") or one, self._whole("mbs")
@@ -194,7 +214,7 @@ class _ThroughputRow:
                 micro_batch=micro,
                 global_batch=batch,
                 seq=seq or 1,
-                recompute=self._recompute(),
+                recompute=self._recompute() or (str(recipe["recompute"]) if recipe else None),
                 sequence_parallel=None,
                 precision=precision or "bf16",
                 sharding="full" if fully else "optimizer",
@@ -226,6 +246,8 @@ class _ThroughputRow:
         printed = re.match(r"(\d+) \((\d+)\)$", text)
         if printed is not None:
             text = printed[2 if self._second() else 1]
+        if self.family.startswith("tpu-recipes") or "maxtext" in self.values.get("notes", ""):
+            return True  # MaxText shards fully where nothing else is said
         switch = "bridge" in self.family  # there 1 means yes
         return text == "on" or (text.isdecimal() and int(text) >= (1 if switch else 2))
 
@@ -261,6 +283,8 @@ class _ThroughputRow:
         named = next((name for pattern, name in SIZES if self._says(pattern)), None)
         if found is None and named is not None:
             found = MODELS[named]
+        if found is None and re.search(r"experts \d+ top", notes):
+            return None, "the sizes of its experts are not known"
         if found is None and sizes is not None:
             layers, hidden, ffn, heads = (int(each) for each in sizes.groups()[:4])
             found = gpt_model(
@@ -282,14 +306,26 @@ class _ThroughputRow:
         modules = next((many for pattern, many in NEXT_TOKENS if re.search(pattern, f"{self.family} {named}")), 0)
         return (found if self._says("w/o mtp") or not modules else with_next_tokens(found, modules)), None
 
-    def _software(self, device: Gpu) -> Software:
+    def _recipe(self, trained: Model | None, device: Gpu, precision: str) -> dict[str, str | bool]:
+        """What its recipe sets, where the row is of a release with recipes and trains a mixture of experts."""
+        release = re.match(r"megatron-bridge (25\.11|26\.\S+)$", self.family)
+        if release is None or trained is None or not has_experts(trained):
+            return {}
+        told = f"{release[1]} {trained.name} {device.name} {precision}".lower()
+        return {key: value for pattern, sets in RECIPES if re.search(pattern, told) for key, value in sets.items()}
+
+    def _software(self, device: Gpu, recipe: Mapping[str, str | bool]) -> Software:
         said, notes = self.values.get("schedule_or_dispatcher", "").lower(), self.values.get("notes", "").lower()
         found = next((each for pattern, each in SOFTWARE if re.search(pattern, self.family_and_version)), MODERN)
+        bridged = self.family.startswith("megatron-bridge") and device.family == "hopper"
+        sets: dict[str, Any] = {"overlap_ep": bridged, **recipe}
+        sets.pop("recompute", None)
+        found = replace(found, **sets)
         if re.search("alltoall|^a2a", said):
             found = replace(found, dispatcher="alltoall")
-        overlaps = re.search(r"(?<!no )ep overlap|1f1b overlap|a2a overlap|overlap on", f"{said}; {notes}")
-        bridged = self.family.startswith("megatron-bridge") and device.family == "hopper"
-        return replace(found, overlap_ep=overlaps is not None or bridged)
+        if re.search(r"(?<!no )ep overlap|1f1b overlap|a2a overlap|overlap on", f"{said}; {notes}"):
+            found = replace(found, overlap_ep=True)
+        return found
 
     def _batch(self, lanes: int, pp: int | None) -> int | None:
         steps, mbs, dp = self._whole("ga"), self._whole("mbs"), self._whole("dp")
