@@ -150,6 +150,10 @@ class Once:
         self.asked_at = self.asked_at or done
         return found
 
+    def again(self, what: PlanChange) -> None:
+        """It comes next."""
+        self._change = what
+
     def unwanted(self, what: PlanChange) -> str:
         """It is wanted."""
         return ""

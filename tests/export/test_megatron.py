@@ -18,7 +18,7 @@ from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 
 from ..strategies import planned
-from .examples import example, replicas
+from .examples import example, replicas, split_sequences
 
 
 def flags(problem: Problem, plan: Plan) -> list[str]:
@@ -150,6 +150,25 @@ def test_megatron_reads_the_layout(parsed):
     assert [sum(kind == "decoder" for stage in rank for kind in stage) for rank in ranks] == [5, 7, 12, 8]
     assert ranks[0][0][0] == "embedding"
     assert ranks[3][-1][-1] == "loss"
+
+
+@pytest.mark.parametrize(
+    ("asked", "way"),
+    [(None, "p2p"), ("alltoall", "a2a"), ("gather", "all_gather")],
+)
+def test_megatron_knows_how_parts_of_a_sequence_meet(asked: str | None, way: str):
+    problem, plan = split_sequences()
+    if asked is not None:
+        software = replace(problem.workload.software, context_way=asked)
+        problem = replace(problem, workload=replace(problem.workload, software=software))
+    assert f"--context-parallel-size 2 --cp-comm-type {way}" in " ".join(flags(problem, plan))
+    name = "megatron.core.transformer.transformer_config"
+    module = pytest.importorskip(name, reason="megatron-core is not installed (extra 'targets')")
+    words = megatron.context_words(problem, plan).split()
+    known = module.TransformerConfig(
+        num_layers=32, hidden_size=4096, num_attention_heads=32, context_parallel_size=2, cp_comm_type=words[0]
+    )
+    assert known.cp_comm_type == way
 
 
 def test_megatron_reads_chunks(parsed):

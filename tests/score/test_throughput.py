@@ -99,13 +99,13 @@ def test_a_row_that_cannot_be_predicted_says_why(tmp_path: Path, said: dict[str,
 @pytest.mark.parametrize(
     ("release", "model", "card", "precision", "dispatcher", "graphs", "recompute", "overlap"),
     [
-        ("26.02", "GPT OSS 120B", "DGX-B200", "BF16", "alltoall", "none", "selective", False),
+        ("26.02", "GPT OSS 120B", "DGX-B200", "BF16", "alltoall", "none", "layernorm+moe_act", False),
         ("26.04", "GPT OSS 120B", "DGX-B300", "BF16", "deepep", "attention", "none", False),
         ("26.06", "DeepSeekV3", "DGX-GB300", "MXFP8", "deepep", "full", "none", True),
         ("26.04.01", "DeepSeekV3", "DGX-GB200", "MXFP8", "deepep", "attention", "none", False),
         ("25.11", "Qwen3_30B_a3B", "DGX-GB300", "FP8-MX", "deepep", "routing", "none", False),
         ("26.02", "Qwen3_Next_80B", "DGX-GB300", "FP8-MX", "alltoall", "none", "none", False),
-        ("26.04", "Nemotron_3_Super", "DGX-B200", "MXFP8", "deepep", "none", "selective", False),
+        ("26.04", "Nemotron_3_Super", "DGX-B200", "MXFP8", "deepep", "none", "layernorm+moe_act", False),
     ],
 )
 def test_recipes_say_what_rows_of_their_release_do_not(

@@ -6,21 +6,23 @@ does not hide are added. Letters: T tokens of the micro-batch on one rank, h hid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hippo.cost.collectives import (
     CollectiveGroup,
     Fabric,
     all_gather_s,
     all_reduce_s,
-    expert_group,
     moved_s,
+    ring_pass_s,
+    same_experts,
     token_exchange_s,
 )
 from hippo.cost.kernels import WIDE, Kernels
 from hippo.cost.memory import rank_parameters, state_shards
 from hippo.cost.stage import Layout
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, LinearAttention
+from hippo.problem.runtimes import CONTEXT_WAYS, recomputed_modules
 from hippo.problem.workload import Software
 
 Product = tuple[float, float, float, float]  # rows m, columns n, inner dimension k, how many
@@ -53,6 +55,7 @@ class LayerSetting:
     software: Software = Software()
     gradient_bytes: float = 2.0
     skew: float = 1.0  # tokens of the fullest rank of experts over the mean
+    context_ways: tuple[str, ...] = CONTEXT_WAYS  # in which parts of a sequence may meet
 
     @property
     def unfused(self) -> bool:
@@ -269,11 +272,55 @@ def core_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]:
         return max(forward, moved), max(backward, 2.5 * moved)
     if layout.cp == 1:
         return forward, backward
-    # Ring attention: keys and values travel while the previous block is worked on; what is longer counts.
+    found = [context_seconds(att, setting, way, (forward, backward)) for way in context_ways(att, setting)]
+    return min(found, key=sum)
+
+
+def context_ways(att: Attention, setting: LayerSetting) -> list[str]:
+    """Ways in which the parts of a sequence can meet here: heads must divide to be exchanged for tokens."""
+    ranks = setting.layout.tp * setting.layout.cp
+    divide = att.heads % ranks == 0 and (att.latent is not None or att.kv_heads % ranks == 0)
+    return [way for way in setting.context_ways if way != "alltoall" or divide] or ["ring"]
+
+
+def context_way(layer: Layer, setting: LayerSetting) -> str:
+    """The quickest way for the attention of a layer."""
+    att = layer.attention
+    if att is None or setting.layout.cp == 1:
+        return setting.context_ways[0]
+    alone = core_seconds(layer, replace(setting, layout=replace(setting.layout, cp=1)))
+    core = alone[0] / setting.layout.cp, alone[1] / setting.layout.cp
+    return min(context_ways(att, setting), key=lambda way: sum(context_seconds(att, setting, way, core)))
+
+
+def context_seconds(att: Attention, setting: LayerSetting, way: str, core: tuple[float, float]) -> tuple[float, float]:
+    """Seconds of an attention core of so many, forward and backward, with what its ranks exchange (16 bit).
+
+    ``ring``: keys and values go from rank to rank while those before are worked on, gradients beside them on the way
+    back (Liu et al. 2023, arXiv 2310.01889); between nodes a rank has its own share of the network alone. ``gather``:
+    all keys and values come first (Llama 3, section 3.3.2), gradients are scattered. ``alltoall``: each rank gets all
+    tokens of some heads and gives its results back (DeepSpeed-Ulysses, arXiv 2309.14509). Pieces are dealt so that the
+    causal mask leaves all ranks as much.
+    """
+    layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     group = CollectiveGroup(layout.cp, layout.tp)
-    exchanged = 2.0 * 2 * att.kv_heads * att.head_dim / layout.tp * setting.tokens * layout.cp
-    ring = all_gather_s(exchanged, group, setting.fabric, kernels.calibration)
-    return max(forward, ring), max(backward, 2 * ring)
+    if att.latent is None:
+        queries, pairs = att.heads * att.head_dim, 2 * max(att.kv_heads, layout.tp) * att.head_dim
+        results = queries
+    else:
+        each = att.latent.qk_nope_head_dim + att.latent.qk_rope_head_dim
+        queries, results = att.heads * each, att.heads * att.latent.v_head_dim
+        pairs = queries + results
+    token_bytes = 2.0 * setting.tokens / layout.tp
+    if way == "ring":
+        seconds = ring_pass_s(token_bytes * pairs, group, fabric, calibration)
+        return max(core[0], seconds), max(core[1], 2 * seconds)
+    if way == "gather":
+        seconds = all_gather_s(token_bytes * pairs * layout.cp, group, fabric, calibration)
+        return core[0] + seconds, core[1] + 2 * seconds
+    there = token_exchange_s(token_bytes * (queries + pairs), 1, group, fabric, calibration, once=False)
+    back = token_exchange_s(token_bytes * results, 1, group, fabric, calibration, once=False)
+    return core[0] + there + back, core[1] + there + back
 
 
 def _linear_bytes(att: Attention, linear: LinearAttention) -> float:
@@ -341,9 +388,31 @@ def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, flo
         return 0.0
     if setting.layout.recompute == "full":
         return products + core + elementwise + sorting
+    if modules := recomputed_modules(setting.layout.recompute):
+        again = products * _share_of(layer, modules) + (core if "core_attn" in modules else 0.0)
+        again += elementwise if modules & {"layernorm", "moe_act"} else 0.0
+        return again + (sorting + expert_exchange_s(layer, setting) if "moe" in modules else 0.0)
     if setting.unfused:
         return core
     return elementwise + (0.5 * products if setting.software.attention == "flash2" else 0.0)
+
+
+def _share_of(layer: Layer, modules: frozenset[str]) -> float:
+    """Share of the block's products that these modules repeat, by the parameters that a token passes through."""
+    ff, latent, h = layer.feed_forward, layer.attention.latent if layer.attention else None, layer.hidden
+    again = 0.0
+    if latent is not None and layer.attention is not None and "mla_up_proj" in modules:
+        heads, each = layer.attention.heads, latent.qk_nope_head_dim
+        again += heads * latent.kv_lora_rank * (each + latent.v_head_dim)
+        again += heads * (latent.q_lora_rank or 0) * (each + latent.qk_rope_head_dim)
+    if ff is not None and ff.experts is None:
+        again += ff.parameters_of(h, ff.width) if "mlp" in modules else 0
+    elif ff is not None and ff.experts is not None:
+        routed = ff.experts.per_token * ff.parameters_of(ff.experts.token_width(h), ff.experts.width)
+        shared = ff.parameters_of(h, ff.experts.all_shared_width)
+        again += routed if "moe" in modules else 0
+        again += shared if modules & {"moe", "shared_experts"} else 0
+    return min(1.0, again / layer.active_parameters)
 
 
 def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:
@@ -412,8 +481,8 @@ def sharding_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]
     if layout.sharding not in ("full", "hybrid"):
         return 0.0, 0.0
     group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
-    alike = expert_group(layout.dp, layout.cp, layout.tp, layout.ep)
-    experts = layer.expert_parameters / (layout.tp * layout.ep)
+    alike = same_experts(layout.dp * layout.cp * layout.tp, layout.expert_tp * layout.ep)
+    experts = layer.expert_parameters / (layout.expert_tp * layout.ep)
     gather = all_gather_s(2.0 * (rank_parameters(layer, layout) - experts), group, setting.fabric, calibration)
     gather += moved_s(2.0 * experts, alike, setting.fabric, calibration)
     if not setting.software.list_gathers:

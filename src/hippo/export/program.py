@@ -121,7 +121,7 @@ def plain(plan: Plan, rules: Runtime) -> Plan:
         schedule=ScheduleChoice(name, limit),
         interleave=plan.interleave if name == "interleaved" and rules.interleave else 1,
         sharding=sharding,
-        recompute=plan.recompute if plan.recompute in rules.recompute else "full",
+        recompute=plan.recompute if rules.recomputes(plan.recompute) else "full",
         relays=(),
         compression=(),
         sync=_plain_sync(plan, rules, sharding),

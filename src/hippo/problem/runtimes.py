@@ -16,13 +16,25 @@ from hippo.problem.model import Model
 from hippo.problem.transport import HIPPO, IDEAL, NCCL, STOCK_WINDOW_BYTES, TORCH, Transport
 
 RECOMPUTE = ("none", "selective", "full")
+SELECTIVE = frozenset({"layernorm", "mla_up_proj", "moe_act"})
+"""What ``selective`` computes again where attention is fused: little work for what it frees."""
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+"""What Megatron-LM computes again by itself (``--recompute-modules``); a recomputation names some, joined by ``+``."""
 SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
 ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
 
+CONTEXT_WAYS = ("ring", "gather", "alltoall")
+"""Ways in which the parts of a sequence meet under context parallelism (``cost.layers.context_seconds``)."""
 LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
 """What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
+
+
+def recomputed_modules(recompute: str) -> frozenset[str]:
+    """The modules that a recomputation names (``layernorm+moe_act``); none for the other kinds, or an unknown name."""
+    named = frozenset(recompute.split("+"))
+    return named if named <= frozenset(MODULES) else frozenset()
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,8 @@ class Runtime:
     shardings: tuple[str, ...] = SHARDING
     shardings_with_pipeline: tuple[str, ...] = SHARDING  # where a pipeline has more than one stage
     recompute: tuple[str, ...] = RECOMPUTE
-    context_parallel: bool = True
+    context_ways: tuple[str, ...] = CONTEXT_WAYS  # of context parallelism; none: it has no such
+    recompute_modules: bool = True  # single modules, by Megatron-LM's names
     expert_parallel: bool = True
     compression: bool = True
     relays: bool = True  # traffic of two domains through a third
@@ -75,6 +88,15 @@ class Runtime:
     messages: Messages = Messages()
     assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
     ends: tuple[End, ...] = ()  # of what is assumed: the slow one and the fast one
+
+    @property
+    def context_parallel(self) -> bool:
+        """Whether it splits sequences over ranks."""
+        return bool(self.context_ways)
+
+    def recomputes(self, recompute: str) -> bool:
+        """Whether it can compute this again."""
+        return recompute in self.recompute or (self.recompute_modules and bool(recomputed_modules(recompute)))
 
     def all_reduces(self, sharding: str) -> tuple[str, ...]:
         """Ways in which replicas of several domains can sum, the one that sends less first."""
@@ -109,8 +131,9 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             name="hippo",
             told="hippo's executor",
             gradients_first=True,
-            context_parallel=False,
+            context_ways=(),
             expert_parallel=False,
+            recompute_modules=False,
             relays=False,
             live_levers=frozenset(),
             transport=HIPPO,
@@ -139,8 +162,10 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             _ONE_MESH,
             name="torch",
             told="torch's pipelining",
+            context_ways=("gather",),  # torchtitan's usual one; its other hands pieces on, too, without overlap
             shardings=("none", "gradients", "full", "hybrid"),
             shardings_with_pipeline=("none", "gradients", "full", "hybrid"),
+            recompute_modules=False,
             compression=False,
             kv_heads_divide=True,
             two_level=("hybrid",),  # HSDP: a mesh of (replicate, shard)
@@ -163,7 +188,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             shardings=("none", "optimizer", "gradients", "full"),
             shardings_with_pipeline=("none", "optimizer"),
             recompute=("none", "full"),
-            context_parallel=False,
+            context_ways=(),
+            recompute_modules=False,
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,
@@ -234,9 +260,11 @@ def not_run_here(model: Model, seq: int) -> str | None:
     return None
 
 
-def usual_runtime(model: Model, seq: int) -> str:
-    """hippo's executor; Megatron-LM for models that it cannot run."""
-    return "hippo" if not_run_here(model, seq) is None else "megatron"
+def usual_runtime(model: Model, seq: int, *, local_sgd: bool = False) -> str:
+    """hippo's executor; for models that it cannot run Megatron-LM, or torch where replicas may average now and then."""
+    if not_run_here(model, seq) is None:
+        return "hippo"
+    return "torch" if local_sgd else "megatron"
 
 
 def tp_refusal(model: Model, tp: int, rules: Runtime) -> str | None:

@@ -57,6 +57,10 @@ class Changes(Protocol):
         """The next change, where none is under way; ``done``: the last step that was made."""
         ...
 
+    def again(self, what: PlanChange) -> None:
+        """A change that was due has not been made, and is to be due again."""
+        ...
+
     def unwanted(self, what: PlanChange) -> str:
         """Why a change that is under way is to be given up; empty: it is not."""
         ...
@@ -79,6 +83,10 @@ class Planned:
     def due(self, done: int, now: RunJob) -> PlanChange | None:
         """The next one."""
         return self._left.pop(0) if self._left else None
+
+    def again(self, what: PlanChange) -> None:
+        """It comes first."""
+        self._left.insert(0, what)
 
     def unwanted(self, what: PlanChange) -> str:
         """Nothing is."""
@@ -134,7 +142,8 @@ def again(job: RunJob, plan: Plan) -> Plan:
     try:
         return ordered(job.problem, plain) or plain
     except InfeasibleError as error:
-        raise InputError(str(error), source="order") from None
+        remedy = "order smaller micro-batches first, or another schedule"
+        raise InputError(str(error).removesuffix("."), source="order", remedy=remedy) from None
 
 
 def without(job: RunJob, lost: Collection[int]) -> Plan | None:

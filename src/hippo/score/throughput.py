@@ -39,11 +39,14 @@ PRECISIONS: Mapping[str, str] = {
     **{"mxfp8": "mxfp8", "fp8-mx": "mxfp8", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"},
     **{"fp8 rowwise": "fp8", "fp8 tensorwise": "fp8", "fp4 (fp8 attention)": "nvfp4", "fp8_full": "fp8"},
 }
-MODERN = Software(dispatcher="deepep")
+MODERN = Software(dispatcher="deepep", context_way="ring")
 """Megatron-LM with Transformer Engine and DeepEP: attention tuned for the GPU, collectives beside computation."""
 SOFTWARE: tuple[tuple[str, Software], ...] = (
     (r"nemo-automodel", replace(MODERN, overlap_tp=False)),
-    (r"torchtitan|fms-fsdp", Software("flash2", fused_elementwise=False, overlap_tp=False)),
+    (
+        r"torchtitan|fms-fsdp",
+        Software("flash2", fused_elementwise=False, overlap_tp=False, context_way="gather", logit_bytes=10.0),
+    ),
     (r"mindspeed|zero-bubble", replace(MODERN, attention="flash2", overlap_tp=False)),
 )
 """What the software of a family does, where its rows do not say otherwise; the first that matches."""
@@ -56,7 +59,9 @@ RECIPES: tuple[tuple[str, Mapping[str, str | bool]], ...] = (
     (r"^25\.11 (deepseek\S* gb300|qwen3-235b\S* gb200)|gpt-oss\S* g?b300|nemotron-3", {"graphs": "attention"}),
     (r"^26\S* (deepseek\S* gb200|qwen3-235b\S* gb300)|^26\.04\S* (qwen3-next|deepseek\S* b)", {"graphs": "attention"}),
     (r"nemotron-3-super\S* b200 mxfp8", {"graphs": "none"}),
-    (r"deepseek|gpt-oss\S* (g?b200|h100)|nemotron-3-super\S* (b200 mxfp8|b300 nvfp4)", {"recompute": "selective"}),
+    (r"deepseek", {"recompute": "mla_up_proj"}),
+    (r"^25\.11 deepseek\S* gb300", {"recompute": "moe_act"}),
+    (r"gpt-oss\S* (g?b200|h100)|nemotron-3-super\S* (b200 mxfp8|b300 nvfp4)", {"recompute": "layernorm+moe_act"}),
     (r"^26\.04\S* deepseek\S* gb200|^26\.0[68]\S* deepseek\S* gb300", {"recompute": "none"}),
     (r"^26\.0[68]\S* (deepseek|qwen3)\S* gb", {"overlap_ep": True, "graphs": "full", "fused_experts": True}),
 )
@@ -112,6 +117,11 @@ NEXT_TOKENS: tuple[tuple[str, int], ...] = (
 """Modules that predict further tokens, by family and model; none elsewhere."""
 
 
+MODULES: Mapping[str, str] = {
+    **{"norm": "layernorm", "layernorm": "layernorm", "act": "moe_act", "moe": "moe"},
+    **{"shared_expert": "shared_experts", "mla_up_proj": "mla_up_proj"},
+}
+"""Modules that are computed again as these tables name them, and as Megatron-LM does."""
 DESCRIBED: tuple[tuple[str, str, int, int, int, int, int, int, bool, str], ...] = (
     ("nemotron4 15b", "nemotron-4-15b", 32, 6144, 48, 8, 24576, 256000, False, "arXiv 2402.16819"),
     ("nemotron4 340b", "nemotron-4-340b", 96, 18432, 96, 8, 73728, 256000, False, "arXiv 2406.11704"),
@@ -210,12 +220,13 @@ class _ThroughputRow:
                 pp=pp,
                 cp=cp,
                 ep=self._degree("ep"),
+                etp=self._degree("etp"),
                 interleave=self._degree("vp") or (1 if self._plain() else None),
                 micro_batch=micro,
                 global_batch=batch,
                 seq=seq or 1,
                 recompute=self._recompute() or (str(recipe["recompute"]) if recipe else None),
-                sequence_parallel=None,
+                sequence_parallel=True if self.family.startswith("torchtitan") and (tp or 1) > 1 else None,
                 precision=precision or "bf16",
                 sharding="full" if fully else "optimizer",
                 software=software,
@@ -339,9 +350,12 @@ class _ThroughputRow:
         text = self.values.get("recompute", "").lower()
         if not text:
             return "none" if "offload" in self.values.get("notes", "") else None
-        if "full" in text:
+        if "full" in text or text == "true":  # fms-fsdp: of every block
             return "full"
-        return "none" if text.startswith("no") and "norm" not in text else "selective"
+        named = [MODULES[word.strip()] for word in text.split(",") if word.strip() in MODULES]
+        if named:
+            return "+".join(named)
+        return "none" if text.startswith("no") or text == "false" else "selective"
 
     def _measured(self, case: PublishedRun) -> PublishedRun:
         if case.refusal or case.out_of_memory:
