@@ -81,6 +81,9 @@ def test_every_model_of_the_catalogue_has_flags_or_a_reason(name: str):
     if part:
         assert f"No flag is written here for {part} ({name})" in unsaid
         return
+    if name.startswith("nemotron-"):
+        assert unsaid[-1] == f"No flag is written here for blocks of attention or a network alone ({name})"
+        return
     assert unsaid == []
     words = " ".join(model_flags(model, Workload(seq=1024))).split()
     assert words[words.index("--num-layers") + 1] == str(model.num_blocks)

@@ -171,8 +171,8 @@ def _layer(row: Table) -> Layer:
     kind = LayerKind(row.choice("kind", tuple(kind.value for kind in LayerKind)))
     attention = _attention(row) if row.has("attention") else None
     feed_forward = _feed_forward(row) if row.has("feed_forward") else None
-    if kind is LayerKind.BLOCK and (attention is None or feed_forward is None):
-        row.refuse("kind", "is block, without attention or feed_forward", "write both of them")
+    if kind is LayerKind.BLOCK and attention is None and feed_forward is None:
+        row.refuse("kind", "is block, without attention and feed_forward", "write both of them, or one")
     row.integer("hidden", most=1 << 24)
     return _record(row, Layer, kind=kind, attention=attention, feed_forward=feed_forward)
 

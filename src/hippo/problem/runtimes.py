@@ -253,6 +253,8 @@ def not_run_here(model: Model, seq: int) -> str | None:
     """What of a model hippo's executor cannot run on sequences of ``seq`` tokens, in words; None: it can run it."""
     for layer in model.distinct_layers:
         feed_forward, attention = layer.feed_forward, layer.attention
+        if layer.parts == 1:
+            return "blocks of attention or a feed-forward network alone"
         if feed_forward is None or attention is None:
             continue
         parts = (
