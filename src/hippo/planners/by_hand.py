@@ -71,10 +71,10 @@ def one_layout(problem: Problem, degrees: Degrees) -> Plan:
         )
     cuts = even_cuts(problem.model.num_layers, degrees.pp)
     stages = tuple(
-        StageSketch(problem.cluster.domains[0].name, (start, stop), degrees.tp, degrees.dp, degrees.cp)
+        StageSketch(problem.cluster.domains[0].name, (start, stop), degrees.tp, degrees.dp)
         for start, stop in zip(cuts[:-1], cuts[1:], strict=True)
     )
-    pipelines = place(problem.cluster, [PipelineSketch(stages, _waves(problem, degrees))])
+    pipelines = place(problem.cluster, [PipelineSketch(stages, _waves(problem, degrees))], cp=degrees.cp)
     schedule = degrees.schedule or ("interleaved" if degrees.interleave > 1 else "1f1b")
     recipe = Recipe(
         micro_batch=degrees.micro_batch,

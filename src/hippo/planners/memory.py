@@ -76,7 +76,7 @@ class MemoryEstimate:
 
     def temporary(self, tp: int, recipe: Recipe, *, dp: int = 1) -> Sequence[float]:
         """(N,) what is temporary or reserved; ``dp`` matters where parameters are gathered."""
-        gathered = recipe.sharding not in STATE_SHARDINGS and dp > 1
+        gathered = recipe.sharding not in STATE_SHARDINGS and dp * self.costs.problem.context_parallel > 1
         key = "temporary", tp, recipe.micro_batch, recipe.recompute, gathered
         if key not in self._known:
             asked = Recipe(recipe.micro_batch, recipe.recompute, recipe.sharding if gathered else "none")
