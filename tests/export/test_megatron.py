@@ -115,7 +115,7 @@ def test_deepseeks_first_blocks_are_dense():
 def test_flags_of_a_mixture_cut_over_stages_lanes_and_experts():
     problem, plan = example()
     problem = replace(problem, model=MODELS["mixtral-8x7b"])
-    found = " ".join(megatron.parallel_flags(problem.model, replace(plan, expert_parallel=2)))
+    found = " ".join(megatron.parallel_flags(problem, replace(plan, expert_parallel=2)))
     tp = plan.pipelines[0].stages[0].tp
     assert f"--expert-model-parallel-size 2 --expert-tensor-parallel-size {tp}" in found
     software = replace(problem.workload.software, dispatcher="deepep", overlap_ep=True)
@@ -123,7 +123,7 @@ def test_flags_of_a_mixture_cut_over_stages_lanes_and_experts():
     assert "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep" in words
     assert "--overlap-moe-expert-parallel-comm" in words
     assert "--moe-token-dispatcher-type alltoall" in " ".join(model_flags(problem.model, Workload()))
-    dense = " ".join(megatron.parallel_flags(MODELS["llama-3-8b"], plan))
+    dense = " ".join(megatron.parallel_flags(replace(problem, model=MODELS["llama-3-8b"]), plan))
     assert "expert" not in dense
 
 
@@ -202,3 +202,23 @@ def test_megatron_reads_chunks(parsed):
 def test_megatron_refuses_broken_layouts(parsed, broken: str):
     with pytest.raises((ValueError, AssertionError, KeyError)):
         parsed(broken, 4, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "recompute", "precision", "expected"),
+    [
+        ("llama-3-8b", "selective", "bf16", "--recompute-granularity selective --recompute-modules layernorm"),
+        ("llama-3-8b", "moe_act", "bf16", ""),
+        ("mixtral-8x7b", "moe+layernorm", "bf16", "--recompute-granularity selective --recompute-modules layernorm moe"),
+        (
+            *("mixtral-8x7b", "moe_act", "fp8"),
+            "--recompute-granularity selective --recompute-modules moe_act --moe-grouped-gemm --fp8-recipe tensorwise",
+        ),
+    ],
+)
+def test_modules_that_are_computed_again(name: str, recompute: str, precision: str, expected: str):
+    """Only those that the model has: a dense one has no experts' activations."""
+    problem, plan = example()
+    changed = replace(plan, recompute=recompute, precision=precision)
+    found = " ".join(megatron.parallel_flags(replace(problem, model=MODELS[name]), changed))
+    assert found.partition("--recompute")[2].strip() == expected.removeprefix("--recompute")

@@ -261,12 +261,14 @@ def _recompute_flags(model: Model, plan: Plan) -> list[str]:
     """Modules that are computed again, those that the model has; of 8 bit, by a recipe that knows how."""
     if plan.recompute in ("none", "full"):
         return [*FULL] if plan.recompute == "full" else []
-    named = recomputed_modules(plan.recompute) or SELECTIVE
-    experts = any(layer.feed_forward and layer.feed_forward.experts for layer in _blocks(model))
+    experts = _sparse(model)
     latent = any(layer.attention and layer.attention.latent for layer in _blocks(model))
     missing = {*(() if experts else ("moe", "moe_act", "shared_experts")), *(() if latent else ("mla_up_proj",))}
-    flags = ["--recompute-granularity selective", f"--recompute-modules {' '.join(sorted(named - missing))}"]
-    flags += ["--moe-grouped-gemm"] * (experts and "moe_act" in named)
+    named = (recomputed_modules(plan.recompute) or SELECTIVE) - missing
+    if not named:
+        return []
+    flags = ["--recompute-granularity selective", f"--recompute-modules {' '.join(sorted(named))}"]
+    flags += ["--moe-grouped-gemm"] * ("moe_act" in named)
     return flags + ["--fp8-recipe tensorwise"] * (plan.precision == "fp8" and bool(named & {"layernorm", "moe_act"}))
 
 
