@@ -209,7 +209,12 @@ def test_megatron_refuses_broken_layouts(parsed, broken: str):
     [
         ("llama-3-8b", "selective", "bf16", "--recompute-granularity selective --recompute-modules layernorm"),
         ("llama-3-8b", "moe_act", "bf16", ""),
-        ("mixtral-8x7b", "moe+layernorm", "bf16", "--recompute-granularity selective --recompute-modules layernorm moe"),
+        (
+            "mixtral-8x7b",
+            "moe+layernorm",
+            "bf16",
+            "--recompute-granularity selective --recompute-modules layernorm moe",
+        ),
         (
             *("mixtral-8x7b", "moe_act", "fp8"),
             "--recompute-granularity selective --recompute-modules moe_act --moe-grouped-gemm --fp8-recipe tensorwise",
