@@ -94,6 +94,18 @@ def all_reduce_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calib
     return 2 * all_gather_s(num_bytes, group, fabric, calibration)
 
 
+def same_experts(ranks: int, apart: int) -> CollectiveGroup:
+    """Those of ``ranks`` that hold the same experts, which ``apart`` ranks hold together; these have groups, too."""
+    return CollectiveGroup(max(1, ranks // apart), apart)
+
+
+def moved_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calibration: Calibration) -> float:
+    """Seconds of an ``all_gather_s`` behind another on the same ranks: without a start of its own."""
+    if group.size == 1 or num_bytes <= 0:
+        return 0.0
+    return all_gather_s(num_bytes, group, fabric, calibration) - ring_latency(group, fabric, calibration)
+
+
 def token_exchange_s(
     num_bytes: float, copies: int, group: CollectiveGroup, fabric: Fabric, calibration: Calibration, *, once: bool
 ) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.calibration import CALIBRATION, Calibration
-from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s
+from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, moved_s, same_experts
 from hippo.cost.kernels import Kernels
 from hippo.cost.layers import LayerSetting, LayerTime, context_way, layer_time
 from hippo.cost.measured import MeasuredCosts
@@ -71,7 +71,8 @@ class CostModel:
         whole = layout.micro_batch * workload.seq * self.problem.model.hidden * weight_bytes(layout.precision)
         output = None if self.measured is None else self.measured.output_bytes(layout, max(stop - 1, 0), whole)
         held = self._held(start, stop, layout)
-        experts = sum(la.expert_parameters for la in self.problem.model.layers[start:stop]) / (layout.tp * layout.ep)
+        all_experts = sum(layer.expert_parameters for layer in self.problem.model.layers[start:stop])
+        experts = all_experts / (layout.expert_tp * layout.ep)
         sync_s, optimizer_s = self._once_per_step(domain, held, experts, layout)
         measured = None if self.measured is None else held * layout.tp
         parameters = measured or sum(layer.parameters for layer in self.problem.model.layers[start:stop])
@@ -209,7 +210,8 @@ class CostModel:
         """
         fabric, calibration = self.fabrics[domain], self.calibration
         group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
-        gradients = parameters * self.problem.workload.gradient_bytes_per_parameter
+        alike = same_experts(layout.dp * layout.cp * layout.tp, layout.expert_tp * layout.ep)
+        each = self.problem.workload.gradient_bytes_per_parameter
         shards = state_shards(layout)[2]
         updated = (parameters - experts) / shards + experts / max(1.0, shards / layout.ep)
         moved = updated * calibration.optimizer_bytes_per_parameter
@@ -217,12 +219,16 @@ class CostModel:
         if layout.sharding in ("full", "hybrid"):
             return 0.0, optimizer_s
         exposed = calibration.exposed_dp if self.problem.workload.software.overlap_dp else 1.0
-        reduce_s = all_reduce_s(gradients, group, fabric, calibration) * exposed
+        dense = parameters - experts
+
+        def around(num_bytes: float) -> float:
+            once = all_gather_s(dense * num_bytes, group, fabric, calibration)
+            return (once + moved_s(experts * num_bytes, alike, fabric, calibration)) * exposed
+
         if layout.sharding == "none":
-            return reduce_s, optimizer_s
+            return 2 * around(each), optimizer_s
         # Each rank needs the gradients of its shard: a reduce-scatter suffices (Rajbhandari et al. 2020, section 7).
-        gather = all_gather_s(parameters * weight_bytes(layout.precision), group, fabric, calibration)
-        return reduce_s / 2, optimizer_s + gather * exposed
+        return around(each), optimizer_s + around(weight_bytes(layout.precision))
 
 
 def _timed(layout: Layout) -> Layout:

@@ -46,8 +46,9 @@ def unsaid_of_model(model: Model, seq: int) -> list[str]:
         found.append("Megatron-LM has one kind of attention for all blocks")
     for layer in blocks:
         attention, feed_forward = layer.attention, layer.feed_forward
-        assert attention is not None
-        assert feed_forward is not None
+        if attention is None or feed_forward is None:
+            found.append(f"No flag is written here for blocks of attention or a network alone ({model.name})")
+            continue
         forms = (
             (attention.linear is not None, "linear attention"),
             (attention.within(seq).window is not None, f"windows of attention below the {seq} tokens of a sequence"),
@@ -86,7 +87,7 @@ def model_flags(model: Model, workload: Workload) -> Flags:
     flags += ["--disable-bias-linear"] * (not feed_forward.bias)
     flags += ["--add-qkv-bias"] * (attention.qkv_bias and not feed_forward.bias)
     flags += ["--untie-embeddings-and-output-weights"] * (not last.tied)
-    return flags + _experts(model)
+    return flags + _experts(model, workload)
 
 
 def _attention(attention: Attention, model: Model) -> Flags:
@@ -103,8 +104,8 @@ def _attention(attention: Attention, model: Model) -> Flags:
     return flags + ["--qk-layernorm"] * attention.qk_norm
 
 
-def _experts(model: Model) -> Flags:
-    """Which blocks are mixtures of experts, and of how many."""
+def _experts(model: Model, workload: Workload) -> Flags:
+    """Which blocks are mixtures of experts, of how many, and what brings tokens to them."""
     found = [layer.feed_forward.experts for layer in _blocks(model) if layer.feed_forward is not None]
     sparse = [experts for experts in found if experts is not None]
     if not sparse:
@@ -114,8 +115,9 @@ def _experts(model: Model) -> Flags:
         f"--num-experts {experts.count}",
         f"--moe-router-topk {experts.per_token}",
         f"--moe-ffn-hidden-size {experts.width}",
-        "--moe-token-dispatcher-type alltoall",
+        *DISPATCHERS[workload.software.dispatcher],
     ]
+    flags += ["--overlap-moe-expert-parallel-comm"] * workload.software.overlap_ep
     if experts.all_shared_width:
         flags.append(f"--moe-shared-expert-intermediate-size {experts.all_shared_width}")
     if len(sparse) < len(found):
@@ -136,6 +138,10 @@ def _widest(model: Model) -> FeedForward:
 
 
 RUNTIME, CHECKPOINTS = "megatron", "CHECKPOINTS"
+DISPATCHERS = {
+    "alltoall": ("--moe-token-dispatcher-type alltoall",),
+    "deepep": ("--moe-token-dispatcher-type flex", "--moe-flex-dispatcher-backend deepep"),
+}
 _BF16 = ("--bf16", "--grad-reduce-in-bf16")  # by itself --bf16 sums gradients in fp32, twice the plan's bytes
 PRECISIONS = {"bf16": _BF16, "fp16": ("--fp16",), "fp32": (), "fp8": (*_BF16, "--fp8-format hybrid")}
 CONTEXT = {"ring": "p2p", "gather": "all_gather", "alltoall": "a2a"}
@@ -159,7 +165,6 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
     refuse_unsaid(problem, plan, RUNTIME, unsaid)
     placed = rank_order(plan)
     order = ["--use-tp-pp-dp-mapping"] if placed.order == LANES else []
-    sparse = any(layer.feed_forward and layer.feed_forward.experts for layer in problem.model.distinct_layers)
     return LaunchedProgram(
         name="Megatron-LM",
         runtime=RUNTIME,
@@ -184,7 +189,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
             *([EINOPS] if _instances(plan) > 1 else []),
             RESHARDABLE,
             WHERE,
-            *([ROUTER] if sparse else []),
+            *([ROUTER] if _sparse(problem.model) else []),
         ),
         environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", **sums.environment(plan)},
     )
@@ -247,6 +252,7 @@ def parallel_flags(problem: Problem, plan: Plan) -> list[str]:
     if plan.context_parallel > 1:
         flags += [f"--context-parallel-size {plan.context_parallel}", f"--cp-comm-type {context_words(problem, plan)}"]
     flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
+    flags += [f"--expert-tensor-parallel-size {tp}"] * (tp > 1 and _sparse(problem.model))  # each expert is cut by tp
     flags += _optimizer_flags(plan)
     return [*flags, *_recompute_flags(problem.model, plan)]
 
@@ -270,6 +276,11 @@ def context_words(problem: Problem, plan: Plan) -> str:
     stage = pipeline.stages[0]
     ways = cost_model(problem).context_ways(stage.domain, layout_of(plan, pipeline, stage))
     return " ".join(CONTEXT[way] for way in (ways if len(set(ways)) > 1 else ways[:1]))
+
+
+def _sparse(model: Model) -> bool:
+    """Whether the model is a mixture of experts."""
+    return any(layer.feed_forward is not None and layer.feed_forward.experts for layer in model.distinct_layers)
 
 
 def _instances(plan: Plan) -> int:

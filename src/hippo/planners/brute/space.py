@@ -131,6 +131,8 @@ class Sketches:
             return
         cp = self.problem.context_parallel
         for at, tp, dp in self.stage_widths(free, stages[0].dp if stages else None, most_dp):
+            if self.common.chunks > 1 and stages and (tp, dp) != (stages[0].tp, stages[0].dp):
+                continue  # they would not lie alike
             left = free[:at] + (free[at] - tp * cp * dp,) + free[at + 1 :]
             for stop in range(start + self.common.chunks, layers + 1):
                 longer = (*stages, StageSketch(self.problem.cluster.domains[at].name, (start, stop), tp, dp))
