@@ -205,6 +205,8 @@ def validate(
     for row in timed:
         families.setdefault(row.family, []).append(row)
         groups.setdefault(row.group, []).append(row)
+        if row.plan is not None and row.plan.context_parallel > 1:  # of these once more, by degree
+            groups.setdefault(f"context parallel {row.plan.context_parallel}", []).append(row)
     peaks: dict[str, list[Prediction]] = {}
     for row in rows:
         peaks.setdefault(row.family, []).append(row)
