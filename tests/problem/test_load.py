@@ -131,7 +131,8 @@ def test_constraints_of_the_objective() -> None:
         ({"cluster": "mars.yaml"}, "mars.yaml: cluster file does not exist."),
         (
             {"runtime": "jax"},
-            "--runtime: unknown runtime 'jax'. To fix: use one of deepspeed, hippo, ideal, megatron, torch.",
+            "--runtime: unknown runtime 'jax'. To fix: use one of deepspeed, hippo, hippo:live, ideal, megatron, "
+            "torch.",
         ),
         ({"objective": "speed"}, "--objective: is not an objective (got 'speed')."),
         ({"objective": "1,2"}, "--objective: is not an objective (got '1,2')."),

@@ -161,6 +161,7 @@ def _llama() -> Iterable[Model]:
 
 
 _TIED = {"tie_word_embeddings": True}
+_LATENT_EXPERTS = {"n_routed_experts": 512, "num_experts_per_tok": 22}
 
 # name: (architecture, layers, hidden, heads, key-value heads, width, vocabulary, longest sequence, more keys, source)
 _GEMMA_2 = "arXiv 2408.00118, table 1; hf:google/gemma-2-"
@@ -293,6 +294,55 @@ _CONFIGS: Mapping[str, tuple[str, int, int, int, int, int, int, int, Mapping[str
             "interleave_moe_layer_step": 2,
         },
         "hf:meta-llama/Llama-4-Maverick-17B-128E (text alone)",
+    ),
+    "nemotron-h-8b": (
+        *("nemotron_h", 52, 4096, 32, 8, 21504, 131072, 8192),
+        {"hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"},
+        "arXiv 2504.03624, table 1; hf:nvidia/Nemotron-H-8B-Base-8K",
+    ),
+    "nemotron-h-56b": (
+        *("nemotron_h", 118, 8192, 64, 8, 32768, 131072, 8192),
+        {
+            "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-" + "M-M-M-M-M*-" * 8 + "M-M-M-M-M-",
+            "mamba_num_heads": 256,
+            "ssm_state_size": 256,
+        },
+        "arXiv 2504.03624, table 1; hf:nvidia/Nemotron-H-56B-Base-8K",
+    ),
+    "nemotron-3-nano-30b-a3b": (
+        *("nemotron_h", 52, 2688, 32, 2, 1856, 131072, 262144),
+        {
+            "hybrid_override_pattern": "MEMEM*" + "EMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME",
+            "mamba_num_heads": 64,
+            "n_routed_experts": 128,
+            "num_experts_per_tok": 6,
+            "moe_intermediate_size": 1856,
+            "moe_shared_expert_intermediate_size": 3712,
+        },
+        "arXiv 2512.20848; hf:nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    ),
+    "nemotron-3-super-120b-a12b": (
+        *("nemotron_h", 88, 4096, 32, 2, 2688, 131072, 262144),
+        {
+            "hybrid_override_pattern": "MEMEMEM*" + "EMEMEMEM*" * 2 + "EMEMEMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME",
+            **_LATENT_EXPERTS,
+            "moe_latent_size": 1024,
+            "moe_intermediate_size": 2688,
+            "moe_shared_expert_intermediate_size": 5376,
+        },
+        "hf:nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16 (without the multi-token prediction modules)",
+    ),
+    "nemotron-3-ultra-550b-a55b": (
+        *("nemotron_h", 108, 8192, 64, 2, 5120, 131072, 262144),
+        {
+            "hybrid_override_pattern": "MEMEMEM*EMEMEM*" + "EMEMEMEM*EMEMEMEM*EMEMEM*" * 3 + "EMEMEMEM*EMEMEMEME",
+            "mamba_num_heads": 256,
+            **_LATENT_EXPERTS,
+            "moe_latent_size": 2048,
+            "moe_intermediate_size": 5120,
+            "moe_shared_expert_intermediate_size": 10240,
+        },
+        "hf:nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16 (without the multi-token prediction modules)",
     ),
     "mixtral-8x7b": (
         *("mixtral", 32, 4096, 32, 8, 14336, 32000, 32768),
