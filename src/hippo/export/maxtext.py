@@ -22,7 +22,8 @@ RUNTIME, FILE = "torch", "hippo.yml"  # its islands are timed as torch's: neithe
 MODELS: Mapping[str, str] = MappingProxyType(
     {
         **{f"llama-2-{size}": f"llama2-{size}" for size in ("7b", "13b", "70b")},
-        **{f"llama-3-{size}": f"llama3-{size}" for size in ("8b", "70b", "405b")},
+        **{f"llama-3-{size}": f"llama3-{size}" for size in ("8b", "70b")},
+        "llama-3-405b": "llama3.1-405b",
         **{f"qwen3-{size}": f"qwen3-{size}" for size in ("0.6b", "1.7b", "4b", "8b", "14b", "32b")},
         **{name: name for name in ("mistral-7b", "mixtral-8x7b", "mixtral-8x22b", "qwen3-30b-a3b", "qwen3-235b-a22b")},
         **{f"qwen2.5-{size}": f"qwen2.5-{size}" for size in ("1.5b", "7b", "14b")},
