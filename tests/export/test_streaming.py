@@ -152,10 +152,12 @@ def test_torchtitan_reads_the_section_and_torchft_takes_it(written: Written, ask
 CHECK = """
 import json
 from maxtext.configs import pyconfig
-made = pyconfig.initialize_pydantic(["train", "hippo.yml", "run_name=a", "hardware=cpu", "enable_checkpointing=false"])
-from maxtext.trainers.diloco.utils.fragmenter import get_streaming_schedule
+given = ["run_name=a", "hardware=cpu", "enable_checkpointing=false", "skip_jax_distributed_system=true"]
+made = pyconfig.initialize_pydantic(["train", "hippo.yml", *given])
 print(json.dumps({
-    "schedule": get_streaming_schedule(made), "layers": made.num_decoder_layers, "replicas": made.num_diloco_replicas,
+    "schedule": [made.diloco_sync_period, made.num_diloco_fragments, made.num_communication_overlapping_steps],
+    "layers": made.num_decoder_layers, "replicas": made.num_diloco_replicas,
+    "batch": made.global_batch_size_to_train_on,
     "sizes": [made.emb_dim, made.num_query_heads, made.num_kv_heads, made.mlp_dim, made.vocab_size],
 }))
 """
@@ -183,5 +185,6 @@ def test_maxtext_reads_its_configuration(name: str, tmp_path: Path):
     block = model.layers[1]
     assert block.attention is not None
     assert block.feed_forward is not None
-    assert (told["schedule"], told["layers"], told["replicas"]) == ([3, 3 * fragments], model.num_blocks, 2)
+    assert (told["schedule"], told["layers"], told["replicas"]) == ([3 * fragments, fragments, 2], model.num_blocks, 2)
+    assert told["batch"] == plan.global_batch
     assert told["sizes"][:3] == [model.hidden, block.attention.heads, block.attention.kv_heads]
