@@ -144,7 +144,7 @@ class UpperNetwork(nn.Module):
         rows, at = torch.nonzero(seen.may_place, as_tuple=True)
         parts = self.place_parts(thought.domains)[rows[:, None], seen.where[rows, at]].sum(1)
         places = seen.places[rows, at] * self.sees_places
-        scores = self.place_out(torch.relu(self.place_own(places) + around[rows] + parts))[:, 0]
+        scores: Tensor = self.place_out(torch.relu(self.place_own(places) + around[rows] + parts))[:, 0]
         scores = scores + self.follows[2] * places[:, ADVISED_PLACE]
         return scores.new_zeros(seen.may_place.shape).index_put((rows, at), scores)
 
