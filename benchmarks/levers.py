@@ -178,6 +178,10 @@ class InTurn:
         self._now = f"{kind} {words}", done
         return change_of(RunOrder(kind, values), now, done=done)
 
+    def again(self, what: PlanChange) -> None:
+        """It never is."""
+        raise AssertionError(what.asked)
+
     def unwanted(self, what: PlanChange) -> str:
         """It is wanted."""
         return ""

@@ -125,6 +125,7 @@ SCENARIOS = (
     Scenario("slow swings", "ab", (3, 2), (2, 3), hidden=480, swing=0.3, every_s=4.0),
     Scenario("three domains", "abc", (3, 2, 2), (2, 2, 3), hidden=600, swing=0.3),
     Scenario("a replica joins", "aa", (2, 2), (2, 2), hidden=200, block_s=0.05, swing=0.3, joins="b"),
+    Scenario("a replica joins, still", "aa", (2, 2), (2, 2), hidden=200, block_s=0.05, joins="b"),
     Scenario("cubic", "ab", (3, 2), (2, 3), hidden=480, swing=0.3, congestion="cubic"),
 )
 
@@ -149,6 +150,10 @@ class Once:
         found, self._change = self._change, None
         self.asked_at = self.asked_at or done
         return found
+
+    def again(self, what: PlanChange) -> None:
+        """It comes next."""
+        self._change = what
 
     def unwanted(self, what: PlanChange) -> str:
         """It is wanted."""

@@ -198,6 +198,15 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
                     self.overloads[args] = made
             return self.overloads[args].entry_point
 
+    def entry(self, *like: Any) -> Callable[..., Any]:
+        """The entry for arguments of these types, which looks at nobody's type, and takes the ``place`` of a row in its
+        stead: to look at objects costs a process that has slept, and whose caches are cold, more than most kernels."""
+        kinds = (self.typeof_pyval(each) for each in like)
+        made: Callable[..., Any] = self.compile(
+            tuple(_PlaceType(each.of) if isinstance(each, _RowType) else each for each in kinds)
+        )
+        return made
+
     def compile_inner(self, args: tuple[Any, ...]) -> None:
         """The intermediate code for these types; for kernels."""
         with global_compiler_lock, self._compiling_counter:
@@ -693,7 +702,16 @@ def _type_of_row(row: Row, _: Any) -> _RowType:
     return _RowType(row.kind)
 
 
+class _PlaceType(_RowType):
+    """A row of which Python hands its place alone."""
+
+    def __init__(self, of: Shared) -> None:
+        super().__init__(of)
+        self.name = f"Place({of})"
+
+
 @register_model(_RowType)
+@register_model(_PlaceType)
 class _RowModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, of: _RowType) -> None:
         super().__init__(manager, of, manager[of.of].get_value_type().as_pointer())
@@ -702,8 +720,14 @@ class _RowModel(models.PrimitiveModel):  # type: ignore[misc]
 @unbox(_RowType)
 def _places_of_row(kind, found, c):  # type: ignore[no-untyped-def]
     place = c.pyapi.object_getattr_string(found, "place")
-    native = c.unbox(types.intp, place)
+    native = _row_at_place(kind, place, c)
     c.pyapi.decref(place)
+    return native
+
+
+@unbox(_PlaceType)
+def _row_at_place(kind, place, c):  # type: ignore[no-untyped-def]
+    native = c.unbox(types.intp, place)
     pointer = c.builder.inttoptr(native.value, c.context.get_value_type(kind))
     return NativeValue(pointer, is_error=native.is_error)
 

@@ -121,7 +121,7 @@ JOB_SCHEDULERS: Mapping[str, str] = {
 }
 """Who decides for elastic jobs, sizes, places and shapes together: values of ``jobs.joint.moment.Scheduler``."""
 
-LIVE_SCHEDULERS: Mapping[str, str] = {"hi_ppo": "hippo.jobs.joint.hi_ppo.online:replayed_live"}
+LIVE_SCHEDULERS: Mapping[str, str] = {"hi_ppo": "hippo.jobs.joint.hi_ppo.online:live_agents"}
 """What makes such a scheduler that learns while it serves. By name, because learning alone needs torch."""
 
 ACTUATORS: Mapping[str, str] = {
@@ -137,6 +137,8 @@ EXPORTERS: Mapping[str, str] = {
     "megatron": "hippo.export.megatron:export",
     "deepspeed": "hippo.export.deepspeed:export",
     "torchtitan": "hippo.export.torchtitan:export",
+    "torchft": "hippo.export.torchft:export",
+    "maxtext": "hippo.export.maxtext:export",
     "torchrun": "hippo.export.torchrun:export",
     "slurm": "hippo.export.slurm:export",
     "skypilot": "hippo.export.skypilot:export",

@@ -71,6 +71,11 @@ def test_a_run_at_a_glance(socket: Path, hippo: Hippo, refused: Callable[..., st
     assert "order 1 (micro-batch) is accepted" in seen
     assert 'hippo_run_step{model="tiny-gpt2"} 1.0' in hippo("ctl", socket, "metrics").out
     assert "takes nothing" in refused("ctl", socket, "metrics", "now")
+    assert "--after: is of orders, and 'status' is none" in refused("ctl", socket, "status", "--after", "3")
+    assert "--wait: is of orders, and 'link' is none" in refused("ctl", socket, "link", "a", "b", "1", "1", "--wait")
+    assert "an order needs a key" in refused("ctl", socket, "micro-batch", "2", "--key", "")
+    told = refused("ctl", socket, "schedule")
+    assert told.endswith("'schedule' takes name, live_limit."), told
     assert "is out of range" in refused("top", socket, "--every", "0")
     assert "no run listens" in refused("top", socket.with_name("none"))
 

@@ -71,12 +71,14 @@ def test_a_folder_of_known_files_and_what_is_not_there(hippo, few, tmp_path):
         "emulated_runs.csv",
         "pipemorph_measured_pipelines.csv",
         "training_throughput.csv",
+        "megatron_memory_time.csv",
+        "mindspore_dryrun_memory_dsv3.csv",
     ]
     assert answer.document["unknown_columns"] == {}
     text = page.read_text()
     assert "korthikanti" in text
-    heads, groups, intervals, fitted, families, worst = 5, 1, len(TOLD), len(RANGES), 2, 3
-    assert text.count("<tr>") == heads + groups + intervals + fitted + families + worst
+    heads, groups, memory, intervals, fitted, families, worst = 6, 1, 1, len(TOLD), len(RANGES), 2, 3
+    assert text.count("<tr>") == heads + groups + memory + intervals + fitted + families + worst
     assert "one place, dense, ampere" in text
     assert "Assumed: NCCL over a WAN was not measured" in text
     assert "skipped, not there" in text

@@ -35,7 +35,7 @@ def row(costs: CostModel, layer: int, layout: Layout, *, factor: float = 1.0) ->
         backward_s=backward,
         weight_gradient_s=weight,
         parameter_bytes=memory.weights_bytes,
-        activation_bytes=memory.activation_bytes / (1 + costs.calibration.fragmentation),
+        activation_bytes=memory.activation_bytes,
         output_bytes=costs.stage("east", layer, layer + 1, layout).output_bytes,
     )
 

@@ -31,7 +31,6 @@ PERFECT = replace(
     exposed_fsdp=0.0,
     eager_traffic=1.0,
     step_overhead_s=0.0,
-    fragmentation=0.0,
 )
 """Every kernel at its peak, every link at its rate, nothing to launch."""
 

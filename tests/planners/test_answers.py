@@ -1,4 +1,5 @@
-"""Degrees of expert parallelism: those that are tried, the best with a bound for all, and that brute force agrees."""
+"""Degrees of context and expert parallelism: those that are tried, the best with a bound for all, and that brute force
+agrees."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tests.planners.worlds import cluster, domain, gpt, problem
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
-from hippo.planners.answers import answer_of, expert_degrees
+from hippo.planners.answers import answer_of, context_degrees, expert_degrees, pairs
 from hippo.planners.base import Planner, Proposal, Status, Stop
 from hippo.planners.brute.brute import Brute
 from hippo.planners.by_hand import Degrees, one_layout, site
@@ -18,7 +19,9 @@ from hippo.planners.exact.search import Exact
 from hippo.problem.catalogue.models import model
 from hippo.problem.model import Experts, gpt_model
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import RECOMPUTE
 from hippo.problem.workload import Workload
+from hippo.registry import PLANNERS, planner
 from hippo.score.judge import evaluate, fits, judge
 
 LONG = Stop(600.0)
@@ -57,8 +60,11 @@ def test_exact_finds_what_brute_finds_and_without_experts_apart_it_is_worse(wher
 
 
 def test_the_answer_says_what_each_degree_takes():
-    found = answer_of(Exact(), mixture(), LONG)
-    assert "Expert parallelism 4 is the best of the degrees tried for all stages (1: " in " ".join(found.notes)
+    (experts,) = answer_of(Exact(), mixture(), LONG).degrees
+    assert (experts.kind, experts.degree, [degree for degree, _ in experts.slower]) == ("expert", 4, [1, 2])
+    assert all(share is not None and share > 0.02 for _, share in experts.slower)
+    (context,) = answer_of(Exact(), long_sequences(), LONG).degrees
+    assert (context.kind, context.degree, [degree for degree, _ in context.slower]) == ("context", 8, [1, 2, 4])
 
 
 def test_which_degrees_are_tried():
@@ -88,10 +94,10 @@ def test_the_least_bound_holds_for_all_degrees():
     asked = mixture()
     plans = {each: Exact().propose(replace(asked, expert_parallel=each), LONG) for each in (1, 2)}
     gaps = {1: 0.2, 2: 0.0}
-    told = {each: replace(found, gap=gaps[each]) for each, found in plans.items()}
+    told = {each: replace(found, gap=gaps[each], work_s=3.0) for each, found in plans.items()}
     planner = Scripted(told)
     found = answer_of(planner, asked, Stop(9.0))  # type: ignore[arg-type]
-    assert planner.limits == [3.0, 3.0, 3.0]
+    assert planner.limits == [3.0, 4.5, 6.0]  # of degrees 4, 2 and 1: the first needs nothing of its share
     assert found.plan == plans[2].plan
     least = min(seconds(plans[1]) * 0.8, seconds(plans[2]))
     assert found.gap == pytest.approx(1.0 - least / seconds(plans[2]))
@@ -100,6 +106,79 @@ def test_the_least_bound_holds_for_all_degrees():
     assert answer_of(unproven, asked, Stop(9.0)).gap is None
     nothing: Planner = Scripted({})  # type: ignore[assignment]
     assert answer_of(nothing, asked, Stop(9.0)).status is Status.INFEASIBLE
+
+
+def long_sequences(where: object = None, *, seq: int = 131_072, gpus: int = 8, name: str = "llama-3.2-1b") -> Problem:
+    """One sequence a step, too long for a GPU."""
+    place = site("H100", gpus) if where is None else where
+    return Problem(model(name), place, Workload(global_batch=1, seq=seq), runtime="megatron")  # type: ignore[arg-type]
+
+
+def test_exact_finds_what_brute_finds_and_without_split_sequences_it_is_worse():
+    """Llama 3.2 1B on one sequence of 131,072 tokens and eight H100."""
+    asked = long_sequences()
+    every, found = answer_of(Brute(), asked, LONG), answer_of(Exact(), asked, LONG)
+    assert found.plan is not None
+    assert found.plan.context_parallel == 8
+    assert every.gap == found.gap == 0.0
+    assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
+    whole = Brute().propose(asked, LONG)  # the degree of the problem alone, 1
+    assert whole.plan is not None
+    assert whole.plan.context_parallel == 1
+    assert seconds(whole) > 1.05 * seconds(every)
+
+
+@pytest.mark.parametrize(("runtime", "where"), [("megatron", ONE_SITE), ("megatron", TWO_SITES), ("torch", ONE_SITE)])
+def test_exact_finds_what_brute_finds_of_both_degrees_together(runtime: str, where: object):
+    sizes = Experts(4, 1, 2048)
+    small = gpt_model("moe", layers=2, hidden=512, heads=4, vocab=2048, seq=16_384, gated=True, ffn=2048, experts=sizes)
+    asked = problem(where, small, batch=2, runtime=runtime, seq=16_384)  # type: ignore[arg-type]
+    assert {(1, 1), (1, 2), (2, 1), (2, 2)} <= set(pairs(asked))
+    every, found = answer_of(Brute(), asked, LONG), answer_of(Exact(), asked, LONG)
+    assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
+    assert found.lower_bound_s is not None
+    assert found.lower_bound_s <= seconds(every) * (1 + 1e-9)
+
+
+def test_which_degrees_of_context_are_tried():
+    assert context_degrees(long_sequences()) == (1, 2, 4, 8)  # one domain has no more GPUs
+    assert context_degrees(long_sequences(gpus=64)) == (1, 2, 4, 8, 16, 32)  # a rank keeps 4,096 tokens
+    assert context_degrees(long_sequences(seq=8192 + 2)) == (1,)  # two pieces for each of two ranks
+    assert context_degrees(long_sequences(seq=4096)) == (1,)
+    assert context_degrees(replace(long_sequences(), runtime="deepspeed")) == (1,)
+    assert context_degrees(replace(long_sequences(), model=model("qwen3-next-80b-a3b"))) == (1,)
+    assert expert_degrees(mixture(experts=8), 4) == (1, 2, 4)
+
+
+def test_no_layout_with_split_sequences_lies_below_the_bound():
+    """Every Megatron layout of Llama 3 8B on sequences of 65,536 tokens and 32 H100 with equal stages."""
+    asked = Problem(model("llama-3-8b"), site("H100", 32), Workload(global_batch=16, seq=65_536), runtime="megatron")
+    found, tried = answer_of(Exact(), asked, Stop(60.0)), 0
+    assert found.lower_bound_s is not None
+    assert found.plan is not None
+    for tp, cp, pp, size, again in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2, 4), (1, 2), RECOMPUTE):
+        try:
+            degrees = Degrees(tp, 32 // (tp * cp * pp), pp, cp, 1, size, recompute=again, sharding="optimizer")
+            plan = one_layout(asked, degrees)
+        except InputError:
+            continue
+        if check(asked, plan) or not fits(asked, plan):
+            continue
+        tried += 1
+        assert evaluate(asked, plan).step_time_s >= found.lower_bound_s * (1 - 1e-9)
+    assert tried > 60
+
+
+@pytest.mark.parametrize("name", sorted(set(PLANNERS) - {"brute", "diloco"}))
+def test_plans_of_every_planner_may_split_sequences(name: str):
+    """With the degree of the problem each lane is so many tensor-parallel groups."""
+    where = cluster(domain("a", 2, 4), domain("b", 2, 4), gbps=50.0)
+    asked = replace(problem(where, gpt(), batch=16, runtime="torch", seq=1024), context_parallel=2)
+    found = planner(name).propose(asked, Stop(60.0))
+    assert found.plan is not None
+    assert found.plan.context_parallel == 2
+    assert check(asked, found.plan) == ()
+    assert fits(asked, found.plan)
 
 
 def test_no_legal_layout_lies_below_the_bound():

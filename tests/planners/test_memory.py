@@ -17,9 +17,18 @@ PROBLEM = problem(cluster(domain("a", 2, 8)), gpt(6))
 def test_rooms_say_what_the_cost_floor_says(sharding: str, recompute: str, tp: int, dp: int, micro_batch: int) -> None:
     costs, recipe = cost_model(PROBLEM), Recipe(micro_batch, recompute, sharding)
     for span in ((0, 8), (0, 3), (3, 5), (5, 8)):
-        layout = recipe.layout(PROBLEM, tp=tp, dp=dp, stages=3)
+        layout = recipe.layout(PROBLEM, tp=tp, dp=dp, stages=1 if span == (0, 8) else 3)
         expected = costs.memory("a", *span, layout, live=2.0).peak_bytes
         assert memory_estimate(costs).peak_bytes(recipe, tp, dp, span, 2.0) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_model_that_fits_one_stage_has_no_copy_of_what_is_tied() -> None:
+    """Nobody knows the number of stages: 80 GB hold the model, 1 GB do not, and then the head has its matrix."""
+    where = cluster(domain("a", 2, 8), memory_gb=1.0)
+    for asked, copy in ((PROBLEM, 0), (problem(where, gpt(6)), 4096 * 1024 * 16)):
+        known = memory_estimate(cost_model(asked))
+        alone, found = (known.kept(1, 1, "none", piped=piped) for piped in (False, None))
+        assert found[-1] - alone[-1] == pytest.approx(copy)
 
 
 def test_what_is_missing_is_the_fullest_stages() -> None:

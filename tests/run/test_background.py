@@ -19,10 +19,11 @@ from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
-from hippo.run.move import MOST_STEPS, Streamed, streamed
+from hippo.run.move import MOST_STEPS, Streamed, moved, streamed, streaming
 from hippo.run.network import RunNetwork
 from hippo.run.orders import change_of, order_of_document
 from hippo.run.run import Crew, Result, RunStep, run
+from hippo.run.version import Version
 
 from .test_run import _none_left  # noqa: F401
 from .worlds import GPT2, PLANS, pipelines, problem
@@ -155,7 +156,7 @@ def test_what_cannot_be_given_up_is_refused(tmp_path: Path):
         ({"order": "give-up", "key": "1", "number": True}, "no such order is under way"),
         ({"order": "give-up", "key": "1", "speed": 7}, "speed: is unknown"),
         ({**move, "way": "by ship"}, "unknown way 'by ship'"),
-        ({**move, "way": 3}, "way: must be a str"),
+        ({**move, "way": 3}, "way: must be a word"),
     ):
         assert told in desk.answer(request)["refused"]
     assert desk.answer(move) == {"accepted": 1}
@@ -197,7 +198,24 @@ def test_what_is_left_of_a_stream_after_each_step():
     assert streamed(30.0, 12.0, most_left=17.0) == streamed(30.0, 12.0, most_left=0.0, steps=2)
     assert streamed(9.0, 12.0, most_left=3.0) == Streamed(1, 9.0, 3.0)
     assert streamed(30.0, 5.0, most_left=10.0).steps == MOST_STEPS, "it never arrives"
+    assert streamed(30.0, 12.0, most_left=0.0, steps=1, first=0.5) == Streamed(1, 6.0, 24 + 2)
     assert streamed(30.0, 5.0, most_left=10.0, steps=400).left_bytes <= 30.0, "as much as stopping sends, at most"
+
+
+def test_a_process_that_starts_is_ready_in_the_middle_of_a_step():
+    """Its replica's state crosses a link that training leaves alone; the first step is as long as is left of it."""
+    alone, joined = replace(job(), plan=ALONE), replace(job(), plan=TWICE)
+    old = Version.first(alone)
+    new = old.following(joined, fresh=len(old.members))
+    ((pair, state),) = moved(old, new).items()
+    cluster = alone.problem.cluster.under(RunNetwork().transport)
+    rate = cluster.links[cluster.link_index[pair]].rate_bytes_per_s(1)
+    step_s = 2 * state / rate  # in half a step it comes, and owes a third: less than half a step
+    known = streaming(old, new, RunNetwork(), step_s=step_s, first=0.75)
+    assert known.seconds == pytest.approx(0.75 * step_s + known.stopped_s)
+    unknown = streaming(old, new, RunNetwork(), step_s=step_s)
+    assert unknown == streaming(old, new, RunNetwork(), step_s=step_s, first=0.5)
+    assert known.stopped_s == pytest.approx(state / 3 / rate + 2 * alone.problem.cluster.links[0].latency_s, rel=0.02)
 
 
 def test_torchs_runtime_moves_by_stopping():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -90,34 +92,79 @@ def test_when_a_replica_is_lost_what_comes_next_is_asked_of_who_is_left(tmp_path
     desk.close()
 
 
+def test_a_lever_that_waits_when_a_replica_is_lost_brings_it_not_back(tmp_path: Path):
+    whole = job(LANES)
+    left = without(whole, [3])
+    assert left is not None
+    desk, now = Desk(whole, Journal(tmp_path / "journal")), under(whole, left)
+    assert desk.answer(asked("schedule", "a", name="gpipe")) == {"accepted": 1}
+    assert desk.answer(asked("shares", "b", waves=[3, 1])) == {"accepted": 2}
+    first = desk.due(1, whole)
+    assert first is not None
+    desk.again(first)
+    desk.changed(Changed(0, 1, {}, 0.0, 0.0, 0.2, 0, 0.2, lost="rank 3 was ended by signal 9"), now)
+    change = desk.due(1, now)
+    assert change is not None
+    assert change.plan == replace(left, schedule=replace(left.schedule, name="gpipe"))
+    now = under(now, change.plan)
+    desk.changed(Changed(1, 2, {}, 0.0, 0.0, 0.0, 0, 0.0), now)
+    assert desk.due(3, now) is None
+    told = desk.status()["orders"]
+    assert (told[0]["state"], told[1]["state"]) == ("done", "given up")
+    assert "for each of 1 pipelines" in told[1]["why"]
+    desk.close()
+
+
 def test_links_are_moved_where_they_are_emulated(desk: Desk):
     asked_ = {"ask": "link", "from": "a", "to": "b", "gbps": 1, "latency_ms": 1}
     assert "this run has none" in desk.answer(asked_)["refused"]
 
 
 def test_who_goes_on_from_a_checkpoint_carries_out_the_orders_that_stood(tmp_path: Path):
-    """Order 1 was done, 2 given up, 3 only acknowledged before the launcher was killed; 4 is of the run after."""
+    """Order 1 was done before the checkpoint, 2 after it, 3 given up, 4 only acknowledged before the launcher was
+    killed: the run goes on under 1, does 2 after the same step, and 4 as soon as it can."""
     first = Desk(job(), Journal(tmp_path / "journal"))
-    assert first.answer(asked("schedule", "a", name="gpipe", after_step=1)) == {"accepted": 1}
-    assert first.answer(asked("micro-batch", "b", size=4)) == {"accepted": 2}
-    done, second = first.due(0, job()), first.due(1, job())
-    assert done is not None
-    assert second is not None
-    now = job(done.plan)
-    first.changed(Changed(1, 1, {}, 0.0, 0.0, 0.0, 0, 0.0), now)
-    first.gave_up(second, "somebody died")
-    assert first.answer(asked("micro-batch", "c", size=1)) == {"accepted": 3}
+    now = job()
+    for number, (after, size) in enumerate([(1, 1), (4, 4)], 1):
+        assert first.answer(asked("micro-batch", f"{number}", size=size, after_step=after)) == {"accepted": number}
+        change = first.due(after, now)
+        assert change is not None
+        now = under(now, change.plan)
+        first.changed(Changed(number, after, {}, 0.0, 0.0, 0.0, 0, 0.0), now)
+    assert first.answer(asked("schedule", "3", name="gpipe")) == {"accepted": 3}
+    third = first.due(4, now)
+    assert third is not None
+    first.gave_up(third, "somebody died")
+    assert first.answer(asked("micro-batch", "4", size=2)) == {"accepted": 4}
     first.close()
-    again = Desk(job(first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
-    assert [each["kind"] for each in again.status()["orders"]] == ["schedule", "micro-batch"]
-    assert again.answer(asked("micro-batch", "c", size=1)) == {"accepted": 2}
-    changes = [again.due(2, job()), again.due(2, job())]
-    assert [(each.plan.schedule.name, each.plan.micro_batch) for each in changes if each] == [
-        ("gpipe", 2),
-        ("gpipe", 1),
-    ]
-    assert changes[0] is not None
-    assert changes[0].after_step is None
+    for _ in range(2):  # whoever goes on twice finds the same
+        again = Desk(job(first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
+        assert [each["state"] for each in again.status()["orders"]] == ["done", "accepted", "accepted"]
+        assert (again.job.plan.micro_batch, again.job.options.resume_from) == (1, "step-2")
+        assert again.answer(asked("micro-batch", "1", size=1)) == {"accepted": 1}, "it is known"
+        second = again.due(2, again.job)
+        assert second is not None
+        assert (second.plan.micro_batch, second.after_step) == (4, 4)
+        fourth = again.due(4, under(again.job, second.plan))
+        assert fourth is not None
+        assert (fourth.plan.micro_batch, fourth.after_step) == (2, None)
+        again.close()
+
+
+def test_who_goes_on_has_the_batch_and_the_rate_that_were_ordered(tmp_path: Path):
+    follows = {"batch_rule": "follow", "rate_rule": "linear", "steps": 8}
+    began = job(LANES, **follows)
+    twice = Plan(pipelines((4, [("a", 0, 6, 1, 2)]), (4, [("b", 0, 6, 1, 2)])), 1)
+    first = Desk(began, Journal(tmp_path / "journal"))
+    document = plan_to_document(under(began, twice).problem, twice)
+    assert first.answer(asked("plan", plan=document)) == {"accepted": 1}
+    change = first.due(1, began)
+    assert change is not None
+    first.changed(Changed(1, 1, {}, 0.0, 0.0, 0.0, 0, 0.0), under(began, change.plan))
+    first.close()
+    again = Desk(job(LANES, first_step=3, resume_from="step-2", **follows), Journal(tmp_path / "journal"))
+    assert again.job.problem.workload.global_batch == 2 * began.problem.workload.global_batch
+    assert again.job.options.learning_rate == 2 * began.options.learning_rate
     again.close()
     fresh = Desk(job(), Journal(tmp_path / "journal"))  # a run from the start has no orders yet
     assert fresh.status()["orders"] == []
@@ -131,7 +178,7 @@ def test_who_goes_on_from_a_checkpoint_carries_out_the_orders_that_stood(tmp_pat
         ({"order": "schedule", "name": "gpipe"}, "needs a key"),
         (asked("dance"), "unknown order 'dance'"),
         (asked("schedule"), "name: is missing"),
-        (asked("schedule", name=3), "name: must be a str"),
+        (asked("schedule", name=3), "name: must be a word"),
         (asked("schedule", name="gpipe", speed=3), "speed: is unknown"),
         (asked("schedule", name="tango"), "unknown schedule 'tango'"),
         (asked("schedule", name="1f1b"), "changes nothing"),
@@ -147,13 +194,26 @@ def test_who_goes_on_from_a_checkpoint_carries_out_the_orders_that_stood(tmp_pat
         (asked("every", steps=4), "replicas agree every step"),
         (asked("all-reduce", way="bus"), "all_reduce"),
         (asked("plan", plan={}), "order"),
+        (asked("schedule", name="1f1b", live_limit=0), "schedule.live_limit: is out of range"),
+        (asked("give-up", number=True), "no such order is under way"),
+        (None, "needs a key"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(desk: Desk, tmp_path: Path, request_: Any, told: str):
     answer = desk.answer(request_)
     assert told in answer["refused"]
+    assert "To fix: " in answer["refused"]
     assert desk.due(0, job()) is None
     assert len(read_journal(tmp_path / "journal")) == 1
+
+
+def test_orders_are_carried_out_in_turn(desk: Desk):
+    """One that would have to come before another is refused, not done late."""
+    assert desk.answer(asked("schedule", "a", name="gpipe", after_step=4)) == {"accepted": 1}
+    for after in (2, 4):
+        told = desk.answer(asked("micro-batch", "b", size=1, after_step=after))["refused"]
+        assert "carried out after step 4. To fix: name a step from 5 on" in told.replace(f" (got {after})", "")
+    assert desk.answer(asked("micro-batch", "b", size=1, after_step=5)) == {"accepted": 2}
 
 
 def test_a_plan_of_another_model_or_of_other_links_is_refused(desk: Desk):
@@ -173,6 +233,12 @@ def test_replicas_that_train_alone_change_how_often_they_agree_and_nothing_else(
     agreed = plan_to_document(world, LANES)
     assert "replicas that train alone" in desk.answer(asked("plan", "two", plan=agreed))["refused"]
     desk.close()
+    one = replace(alone, pipelines=pipelines((4, [("a", 0, 6, 1, 2)])))
+    for before, after in ((one, alone), (alone, one), (replace(one, sync=Sync()), alone)):  # none joins, none leaves
+        desk = Desk(RunJob(world, before, RunOptions(steps=8)), Journal(tmp_path / "other"))
+        told = desk.answer(asked("plan", plan=plan_to_document(world, after)))["refused"]
+        assert "replicas that train alone cannot be moved yet" in told
+        desk.close()
 
 
 # ------------------------------------------------------------------------------------------------------------ journal
@@ -193,6 +259,27 @@ def test_a_torn_last_line_goes_and_a_broken_one_before_it_is_named(tmp_path: Pat
     path.write_bytes(b"{}\n" + whole)
     with pytest.raises(InputError, match="journal:1: is no line of a journal"):
         read_journal(path)
+
+
+def test_a_journal_is_of_one_run_at_a_time(desk: Desk, tmp_path: Path):
+    with pytest.raises(InputError, match="another run writes it"):
+        Journal(tmp_path / "journal")
+    assert desk.answer(asked("schedule", name="gpipe")) == {"accepted": 1}
+    assert [line["kind"] for line in read_journal(tmp_path / "journal")] == ["begun", "order"]
+
+
+def test_where_the_disk_is_full_orders_are_refused_and_training_goes_on(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    whole = os.pwrite
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", lambda file, words, at: whole(file, words[:9], at))
+        desk.made(RunStep(1, 0.5, 4.0))
+        assert "cannot write: No space left on device" in desk.answer(asked("schedule", name="gpipe"))["refused"]
+        assert desk.due(1, job()) is None
+    assert desk.answer(asked("schedule", name="gpipe")) == {"accepted": 1}
+    assert [line["kind"] for line in read_journal(tmp_path / "journal")] == ["begun", "order"]
 
 
 # ------------------------------------------------------------------------------------------------------------- socket
@@ -230,10 +317,28 @@ def test_another_protocol_a_wrong_token_and_a_client_that_leaves_are_told_apart(
         assert (tmp_path / "run.token").stat().st_mode & 0o777 == 0o600
         assert "speaks protocol 0" in greeted(json.dumps({"hello": 0, "token": token}) + "\n")
         assert "speaks protocol None" in greeted("{\n")
-        assert "token" in greeted(json.dumps({"hello": PROTOCOL, "token": "x"}) + "\n")
+        for wrong in ("x", "\ud800", None, [token]):
+            assert "token" in greeted(json.dumps({"hello": PROTOCOL, "token": wrong}) + "\n")
         greeted(json.dumps({"hello": PROTOCOL, "token": token}) + "\n", '{"order": "sche')  # and leaves
         with RunClient(path) as client:
             assert client.ask({"ask": "status"})["orders"] == []
+
+
+def test_a_run_that_hangs_and_one_that_was_killed_are_told_apart(tmp_path: Path):
+    path = tmp_path / "run"
+    path.with_name("run.token").write_bytes(b"\xff")
+    with socket.socket(socket.AF_UNIX) as hangs:
+        hangs.bind(str(path))
+        hangs.listen()
+        with pytest.raises(InputError, match="does not answer. To fix: look whether its process hangs"):
+            RunClient(path, timeout_s=0.05)
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+        killed.listen()
+        Thread(target=lambda: killed.accept()[0].close()).start()
+        with pytest.raises(InputError, match="has ended. To fix: see what 'hippo run' printed"):
+            RunClient(path, timeout_s=20.0)
 
 
 def test_a_socket_that_cannot_be_made_is_refused(desk: Desk, tmp_path: Path):

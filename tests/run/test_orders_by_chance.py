@@ -92,6 +92,9 @@ class Dealt:
         self._next_at = done + BETWEEN
         return 0
 
+    def again(self, what: PlanChange) -> None:
+        """It is dealt again: its kind is still in the deck."""
+
     def unwanted(self, what: PlanChange) -> str:
         """All is wanted."""
         return ""

@@ -74,6 +74,14 @@ def test_a_submission_that_is_sent_again_is_one_job(asked: Asked):
     assert len(asked.http.get("/v1/jobs").json()["jobs"]) == 1
 
 
+def test_a_submission_that_is_sent_again_after_the_site_has_shrunk(asked: Asked, monkeypatch: pytest.MonkeyPatch):
+    first = submit(asked)
+    monkeypatch.setattr(type(asked.served.loop.site), "devices", 4)
+    again, other = submit(asked), submit(asked, key="two")
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert (other.status_code, "of the site's 4" in other.text) == (400, True)
+
+
 def test_pages_of_jobs(asked: Asked):
     for number in range(7):
         submit(asked, key=str(number))
@@ -254,6 +262,7 @@ def test_what_was_given_away_after_a_backup_is_not_given_again(asked: Asked, tmp
     served = asked.served
     served.submit()
     served.turn()
+    submit(asked, key="restored-2")  # which once was the key of what a restored store is marked by
     backup(served.store.url, tmp_path / "backup.gz")
     lost = served.submit()
     served.turn()
@@ -270,7 +279,7 @@ def test_what_was_given_away_after_a_backup_is_not_given_again(asked: Asked, tmp
     again.turn(1.0)
     assert name != lost
     assert known < keys(served)
-    assert len(keys(again)) == len(known) + 1
+    assert len(keys(again)) == len(known) + 2  # the second job of the backup was not begun there
     assert not (keys(again) - known) & keys(served)
     again.close()
 

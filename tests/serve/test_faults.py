@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -12,15 +13,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
+from hippo.jobs.engine import world as engine
 from hippo.problem.load import load_cluster
 from hippo.serve import loop as loop_module
-from hippo.serve import server
+from hippo.serve import server, telemetry
 from hippo.serve import tables as t
 from hippo.serve.actuators.paper import Paper
 from hippo.serve.jobs import NotThereError, answer, let_go, take_in
 from hippo.serve.loop import QUEUE
 from hippo.serve.records import DONE, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
+from hippo.serve.site import JobChange
 from hippo.serve.store import OWNER, Store, StoreError, keep
 from hippo.serve.telemetry import checked, rolled
 
@@ -606,3 +609,83 @@ def test_the_id_of_a_job_is_none_of_a_decision(tmp_path: Path):
         served.store.write(answer("j1", "boss", served.clock(), yes=True)).result()
     assert [each.state for each in served.decisions()] == ["proposed"]
     served.close()
+
+
+class Stays(Stubborn):
+    """Begins and stops, and moves nobody."""
+
+    def carry_out(self, order: JobOrder) -> Receipt:
+        if order.act != "resize":
+            return super().carry_out(order)
+        self.acts.append(order.act)
+        return Receipt(False, "the state does not fit there")
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_move_that_is_refused_leaves_the_job_where_it_was(tmp_path: Path, taken: bool):
+    stays = Stays(0)
+    served = Served.of(url(tmp_path), Clock(), stays, actuator="stubborn", mode="advise")
+    name = served.submit(tokens=1e12)
+    served.turn()
+    served.store.write(answer("d1", "boss", served.clock(), yes=True)).result()
+    until(served, lambda: stays.jobs and not served.loop._open)
+    here = served.loop.site.places()[name]
+    free = next(each for each in served.loop.site.live.site.domains if each not in here["domains"])
+    there = here | {"domains": [free]}
+    change = JobChange(name, "resize", here, there)
+    assert served.loop.site.carry_out(change)
+    served.loop._order(change, served.clock(), {"cause": "a test's"})
+    served.loop._written()
+    if taken:  # by others meanwhile, all of it
+        served.loop.site.live.moment.world.pool[:, engine.POOL_FREE] = 0
+        served.loop.site.live.moment.world.bin[:, engine.BIN_FREE] = 0
+    until(served, lambda: served.jobs()[name].why.startswith("its move was refused"))
+    found = served.jobs()[name]
+    assert found.state == ("waiting" if taken else "running")
+    assert not served.loop._failures
+    if not taken:
+        assert (found.place or {})["domains"] == here["domains"]
+        assert served.loop.site.places()[name]["domains"] == here["domains"]
+    assert stays.acts == ["begin", "resize"]
+    served.close()
+
+
+def test_what_was_denied_is_not_proposed_again_for_a_day(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    served.submit()
+    served.turn()
+    served.store.write(answer("d1", "boss", served.clock(), yes=False)).result()
+    for _ in range(5):
+        served.turn(3600.0)
+    assert [each.state for each in served.decisions()] == ["denied"]
+    served.turn(loop_module.DENIED_S)
+    assert [each.state for each in served.decisions()] == ["denied", "proposed"]
+    served.close()
+
+
+def test_a_yes_to_an_offer_that_means_another_one_now_is_superseded(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    served.submit()
+    served.turn()
+    served.store.write(answer("d1", "boss", served.clock(), yes=True)).result()
+    table = served.loop.site.offers
+    other = replace(table, layout=table.layout[:, ::-1].copy())
+    served.loop.site.offers = served.loop.site.live.offers = other
+    served.loop.site.live.tell()  # the world is opened again, with this table
+    served.turn(1.0)
+    first = served.decisions()[0]
+    assert (first.state, first.told) == ("superseded", "what it names is not there any more")
+    served.close()
+
+
+def test_who_is_not_over_holds_up_nothing_that_is_forgotten(served: Served, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(telemetry, "FORGOTTEN_AT_ONCE", 1)
+    names = [served.submit(tokens=1e12), served.submit(), served.submit()]
+    served.turn()
+    until(served, lambda: {each.state for each in served.decisions()} == {"carried out"})
+    served.turn(2e4)
+    assert [served.jobs()[name].state for name in names] == ["running", "done", "done"]
+    for left in (2, 1, 1):
+        served.store.write(rolled(served.clock() + 367 * 86_400.0)).result()
+        assert len(served.decisions()) == left
+    assert [each.job for each in served.decisions()] == names[:1]

@@ -12,7 +12,9 @@ import numpy as np
 import sqlalchemy as sql
 
 from hippo.jobs.job import TrainingKind
+from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.settings import ReplayRules
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
 from hippo.serve import tables as t
@@ -77,14 +79,15 @@ class Served:
         url: str,
         clock: Clock,
         *actuators: Actuator,
-        scheduler: str = "srpt",
+        scheduler: str | Scheduler = "srpt",
+        rules: ReplayRules | None = None,
         without: str = "",
         renamed: tuple[str, str] = ("", ""),
         **terms: Any,
     ) -> Served:
         store = Store(url)
         rule = load(JOB_SCHEDULERS, "policy", "srpt")
-        decides = load(JOB_SCHEDULERS, "policy", scheduler)
+        decides = load(JOB_SCHEDULERS, "policy", scheduler) if isinstance(scheduler, str) else scheduler
         cluster = load_cluster("four-hubs")
         domains = tuple(each for each in cluster.domains if each.name != without)
         links = tuple(each for each in cluster.links if without not in (each.source, each.destination))
@@ -96,7 +99,7 @@ class Served:
         ends = [(named(each.source), named(each.destination)) for each in links]
         links = tuple(replace(each, source=a, destination=b) for each, (a, b) in zip(links, ends, strict=True))
         cluster = replace(cluster, domains=domains, links=links)
-        site = ServedSite.of(cluster, decides, 1_800_000_000.0)
+        site = ServedSite.of(cluster, decides, 1_800_000_000.0, rules)
         site.learn(offers())
         told = LoopTerms(**{"mode": "act", **terms})
         return cls(store, ServeLoop(store, site, actuators or (Paper(),), told, rule=rule, clock=clock), clock)

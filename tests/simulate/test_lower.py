@@ -171,14 +171,16 @@ def test_another_order_of_the_same_stages(problem: Problem, plan_of: PlanOf) -> 
 
 def test_interleaved_calls_of_as_many_micro_batches_as_stages() -> None:
     """Megatron-LM, ``get_pp_rank_microbatches``: of four stages with two chunks the first runs all eight forwards as
-    its warm-up, with a call behind the last; the third six, then two pairs, each with one call behind its backward."""
+    its warm-up, with a call behind the last; the third six, then two pairs, with a call for each message."""
     program = abstract_program(order("interleaved", stages=4, micro_batches=4, chunks=2), forward_s=1.0, backward_s=2.0)
     made = calls(replace(program, messages=Messages("coupled")), destinations(program))
     assert made is not None
     first, third = program.order_start[[0, 2]].tolist()
-    assert made.send_call[first + 7] != made.send_call[first + 8]
-    assert made.send_call[third + 6] == made.send_call[third + 7]
-    assert made.send_call[third + 8] == made.send_call[third + 9]
+    assert made.awaited[first + 8] == made.send_call[first + 7]
+    assert made.awaited[third + 6] == made.send_call[third + 5] != made.send_call[third + 6]
+    assert made.awaited[third + 7] == made.send_call[third + 6] != made.send_call[third + 7]
+    assert made.awaited[third + 8] == -1  # the gradient of the pair before is on its way meanwhile
+    assert made.awaited[third + 10] == made.send_call[third + 7]
 
 
 def test_hippos_gradients_leave_before_the_weights_are_done(problem: Problem, plan_of: PlanOf) -> None:

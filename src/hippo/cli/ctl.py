@@ -28,6 +28,7 @@ ORDERS = (
     "watch",
     "metrics",
 )
+ASKS = ("status", "watch", "metrics")
 EVERY_S = 0.1
 
 
@@ -92,13 +93,18 @@ def ctl(choice: Choice) -> None:
 def _request(choice: Choice) -> dict[str, Any]:
     """What the words ask for."""
     (word, *rest), json = choice.words, choice.json
-    if word in ("status", "watch", "metrics"):
+    if word in (*ASKS, "link"):
+        for option, value in (("--after", choice.after), ("--key", choice.key), ("--wait", choice.wait or None)):
+            if value is not None:
+                told = f"is of orders, and '{word}' is none"
+                raise InputError(told, source=option, value=value, remedy="leave it out")
+    if word in ASKS:
         if rest:
             raise InputError("takes nothing", source=word, value=" ".join(rest)[:60], remedy="leave it out")
         return {"ask": word, **({"record": True} if json and word == "status" else {})}
     if word == "link":
         return {"ask": word, **dict(zip(("from", "to", "gbps", "latency_ms"), _link(rest), strict=True))}
-    key = {"key": choice.key or secrets.token_hex(8)}
+    key = {"key": secrets.token_hex(8) if choice.key is None else choice.key}
     return {
         "order": word,
         **key,

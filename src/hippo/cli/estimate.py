@@ -36,7 +36,9 @@ class Choice:
     schedule: Annotated[
         str | None, typer.Option(metavar="NAME", help="gpipe, 1f1b or interleaved.", show_default="1f1b")
     ] = None
-    recompute: Annotated[str, typer.Option(metavar="none|selective|full", help="Activations computed again.")] = "none"
+    recompute: Annotated[
+        str, typer.Option(metavar="none|selective|full|MODULE+..", help="Activations computed again.")
+    ] = "none"
     sharding: Annotated[
         str, typer.Option(metavar="none|optimizer|gradients|full|hybrid", help="State divided among lanes.")
     ] = "none"

@@ -15,8 +15,8 @@ from hippo.cli.options import (
     CompressionWorth,
     GlobalBatch,
     Json,
+    PlannedRuntime,
     Precision,
-    RuntimeName,
     Seed,
     Seq,
     takes,
@@ -69,7 +69,7 @@ class Choice:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
-    runtime: RuntimeName = "hippo"
+    runtime: PlannedRuntime = "auto"
     all_reduce: AllReduce = "auto"
     allow_local_sgd: AllowLocalSgd = False
     allow_compression: AllowCompression = False

@@ -27,6 +27,13 @@ class Choice:
         str, typer.Option(metavar="CLUSTER.yaml|NAME", help="The site: a cluster file, or a catalogue name.")
     ] = "four-hubs"
     policy: Annotated[str, typer.Option(metavar="NAME", help="Who decides.")] = "hi_ppo"
+    keep_running: Annotated[
+        bool, typer.Option("--keep-running", help="Nobody stops or moves a running job but failures and people.")
+    ] = False
+    online: Annotated[
+        str,
+        typer.Option(metavar="DIR", help="hi_ppo learns while it serves, behind a guard; log and policies lie there."),
+    ] = ""
     actuator: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Who carries out; the first does what names none.", show_default="paper"),
@@ -105,6 +112,8 @@ def serve(choice: Choice) -> None:
         key=choice.tls_key,
         stale_s=choice.stale,
         cluster_file=choice.cluster if isinstance(_file_or_name(choice.cluster), Path) else "",
+        keeps_running=choice.keep_running,
+        online=choice.online,
         pull=pulled(choice.prometheus, choice.every, choice.rate_query, choice.latency_query),
     )
     service = Service.of(load_cluster(_file_or_name(choice.cluster)), terms, tell=mention)

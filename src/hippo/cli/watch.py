@@ -18,9 +18,9 @@ from hippo.cli.options import (
     GlobalBatch,
     Json,
     ModelName,
+    PlannedRuntime,
     Precision,
     ProfileFile,
-    RuntimeName,
     Seq,
     takes,
 )
@@ -62,7 +62,7 @@ class Wanted:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
-    runtime: RuntimeName = "hippo"
+    runtime: PlannedRuntime = "auto"
     all_reduce: AllReduce = "auto"
     allow_local_sgd: AllowLocalSgd = False
     allow_compression: AllowCompression = False

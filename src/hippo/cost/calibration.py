@@ -1,7 +1,7 @@
 """The constants of the performance model: few, physical, fitted once (``benchmarks/fit_calibration.py``).
 
 Every field says what it means; ``RANGES`` says what is physically plausible for those that are fitted to step times,
-and the fit stays inside. The last three, of memory, are set by hand from the BigScience rows (results/cost_model.md).
+and the fit stays inside. The last two, of memory, are set by hand from the BigScience rows (results/cost_model.md).
 """
 
 from __future__ import annotations
@@ -62,9 +62,8 @@ class Calibration:
     exposed_dp: float = 0.194  # share of the overlapped gradient synchronisation that stays visible
     optimizer_bytes_per_parameter: float = 28.0  # HBM bytes moved per updated parameter
     step_overhead_s: float = 0.00552  # per step: data loading, loss scale, logging
-    fragmentation: float = 0.2  # share by which the caching allocator holds more than the activations need
     context_bytes: float = 1e9  # CUDA context and kernels' own memory
-    reserved_share: float = 0.08  # of the device memory: communicators, buckets, unusable blocks
+    reserved_share: float = 0.08  # of the device memory: communicators, buckets, blocks of no use (fragmentation)
 
 
 CALIBRATION = Calibration()
@@ -129,7 +128,6 @@ BY_HAND: Mapping[str, str] = MappingProxyType(
         "volta.*": "no published row of one place is of it",
         "multiprocessors": "data sheets",
         "ampere.attention_efficiency": "as FlashAttention-2 there: the rows of the time had no fused kernel",
-        "fragmentation": "the BigScience rows' memory",
         "context_bytes": "the BigScience rows' memory",
         "reserved_share": "the BigScience rows' memory",
     }

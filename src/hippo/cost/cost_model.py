@@ -14,21 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.calibration import CALIBRATION, Calibration
-from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s
+from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, moved_s, same_experts
 from hippo.cost.kernels import Kernels
-from hippo.cost.layers import LayerSetting, LayerTime, layer_time
+from hippo.cost.layers import LayerSetting, LayerTime, context_way, layer_time
 from hippo.cost.measured import MeasuredCosts
-from hippo.cost.memory import (
-    activation_bytes,
-    rank_parameters,
-    state_bytes,
-    state_shards,
-    weight_bytes,
-    workspace_bytes,
-)
+from hippo.cost.memory import rank_parameters, stage_memory, state_shards, weight_bytes, workspace_bytes
 from hippo.cost.stage import Layout, StageCost, StageMemory
 from hippo.problem.model import Layer, LayerKind
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import CONTEXT_WAYS
 
 Made = TypeVar("Made")
 
@@ -77,7 +71,8 @@ class CostModel:
         whole = layout.micro_batch * workload.seq * self.problem.model.hidden * weight_bytes(layout.precision)
         output = None if self.measured is None else self.measured.output_bytes(layout, max(stop - 1, 0), whole)
         held = self._held(start, stop, layout)
-        experts = sum(la.expert_parameters for la in self.problem.model.layers[start:stop]) / (layout.tp * layout.ep)
+        all_experts = sum(layer.expert_parameters for layer in self.problem.model.layers[start:stop])
+        experts = all_experts / (layout.expert_tp * layout.ep)
         sync_s, optimizer_s = self._once_per_step(domain, held, experts, layout)
         measured = None if self.measured is None else held * layout.tp
         parameters = measured or sum(layer.parameters for layer in self.problem.model.layers[start:stop])
@@ -106,29 +101,23 @@ class CostModel:
 
     def _memory(self, start: int, stop: int, layout: Layout) -> StageMemory:
         """``memory`` without any micro-batch in flight."""
-        layers, seq = self.problem.model.layers[start:stop], self.problem.workload.seq
-        weights, gradients, optimizer = state_bytes(layers, layout, self.problem.workload)
-        attention = self.problem.workload.software.attention
-        activation = sum(activation_bytes(layer, layout, seq, attention=attention) for layer in layers)
-        workspace = workspace_bytes(layers, layout, seq, attention=attention) if layers else 0.0
-        if self.measured is not None and layers:
-            formula = sum(rank_parameters(layer, layout) for layer in layers)
-            share = self._held(start, stop, layout) / formula
-            weights, gradients, optimizer = share * weights, share * gradients, share * optimizer
-            activation = self.measured.activation_bytes(layout, start, stop, otherwise=activation)
-            if layers[-1].kind is LayerKind.HEAD:  # logits may be among what was measured: not twice
-                kept = self.measured.activation_bytes(layout, stop - 1, stop, otherwise=0.0)
-                inner = workspace_bytes(layers[:-1], layout, seq, attention=attention) if layers[:-1] else 0.0
-                workspace = max(inner, workspace - kept)
-        calibration, gpu_bytes = self.calibration, self.problem.cluster.gpu.memory_bytes
-        return StageMemory(
-            weights_bytes=weights,
-            gradients_bytes=gradients,
-            optimizer_bytes=optimizer,
-            activation_bytes=activation * (1 + calibration.fragmentation),
-            live_micro_batches=0.0,
+        layers, workload = self.problem.model.layers[start:stop], self.problem.workload
+        found = stage_memory(layers, layout, workload, self.problem.cluster.gpu, self.calibration)
+        if self.measured is None or not layers:
+            return found
+        share = self._held(start, stop, layout) / sum(rank_parameters(layer, layout) for layer in layers)
+        activation, workspace = found.activation_bytes, found.workspace_bytes
+        if layers[-1].kind is LayerKind.HEAD:  # logits may be among what was measured: not twice
+            kept = self.measured.activation_bytes(layout, stop - 1, stop, otherwise=0.0)
+            inner = workspace_bytes(layers[:-1], layout, workload) if layers[:-1] else 0.0
+            workspace = max(inner, workspace - kept)
+        return replace(
+            found,
+            weights_bytes=share * found.weights_bytes,
+            gradients_bytes=share * found.gradients_bytes,
+            optimizer_bytes=share * found.optimizer_bytes,
+            activation_bytes=self.measured.activation_bytes(layout, start, stop, otherwise=activation),
             workspace_bytes=workspace,
-            reserved_bytes=calibration.context_bytes + calibration.reserved_share * gpu_bytes,
         )
 
     def p2p_seconds(self, domain: str, num_bytes: float, *, same_node: bool) -> float:
@@ -175,17 +164,33 @@ class CostModel:
         key = ("table", self.fabrics[domain], layout)
         table = self._cache.get(key)
         if table is None:
-            workload = self.problem.workload
-            kernels = self._kernels(layout.precision)
-            gradient = workload.gradient_bytes_per_parameter
-            fabric = self.fabrics[domain]
-            skew = workload.routing_skew
-            setting = LayerSetting(kernels, fabric, layout, workload.seq, workload.software, gradient, skew)
+            setting = self._setting(domain, layout)
             layers, index = self.distinct
             table = np.array([_row(layer_time(layer, setting)) for layer in layers])[index]
             self._cache[key] = table
         assert isinstance(table, np.ndarray)
         return table
+
+    def _setting(self, domain: str, layout: Layout) -> LayerSetting:
+        workload, kernels = self.problem.workload, self._kernels(layout.precision)
+        known = workload.software.context_way
+        return LayerSetting(
+            kernels,
+            self.fabrics[domain],
+            layout,
+            workload.seq,
+            workload.software,
+            workload.gradient_bytes_per_parameter,
+            workload.routing_skew,
+            (known,) if known else self.problem.rules.context_ways or CONTEXT_WAYS,
+        )
+
+    def context_ways(self, domain: str, layout: Layout) -> tuple[str, ...]:
+        """(blocks,) the way in which the parts of a sequence meet in each block."""
+        layers, index = self.distinct
+        setting = self._setting(domain, layout)
+        ways = [context_way(layer, setting) for layer in layers]
+        return tuple(ways[kind] for kind in index[1:-1].tolist())
 
     def _prefix(self, domain: str, layout: Layout) -> NDArray[np.float64]:
         """(N + 1, 5): running sums of ``_tables``."""
@@ -205,7 +210,8 @@ class CostModel:
         """
         fabric, calibration = self.fabrics[domain], self.calibration
         group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
-        gradients = parameters * self.problem.workload.gradient_bytes_per_parameter
+        alike = same_experts(layout.dp * layout.cp * layout.tp, layout.expert_tp * layout.ep)
+        each = self.problem.workload.gradient_bytes_per_parameter
         shards = state_shards(layout)[2]
         updated = (parameters - experts) / shards + experts / max(1.0, shards / layout.ep)
         moved = updated * calibration.optimizer_bytes_per_parameter
@@ -213,12 +219,16 @@ class CostModel:
         if layout.sharding in ("full", "hybrid"):
             return 0.0, optimizer_s
         exposed = calibration.exposed_dp if self.problem.workload.software.overlap_dp else 1.0
-        reduce_s = all_reduce_s(gradients, group, fabric, calibration) * exposed
+        dense = parameters - experts
+
+        def around(num_bytes: float) -> float:
+            once = all_gather_s(dense * num_bytes, group, fabric, calibration)
+            return (once + moved_s(experts * num_bytes, alike, fabric, calibration)) * exposed
+
         if layout.sharding == "none":
-            return reduce_s, optimizer_s
+            return 2 * around(each), optimizer_s
         # Each rank needs the gradients of its shard: a reduce-scatter suffices (Rajbhandari et al. 2020, section 7).
-        gather = all_gather_s(parameters * weight_bytes(layout.precision), group, fabric, calibration)
-        return reduce_s / 2, optimizer_s + gather * exposed
+        return around(each), optimizer_s + around(weight_bytes(layout.precision))
 
 
 def _timed(layout: Layout) -> Layout:

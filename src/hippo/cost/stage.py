@@ -26,6 +26,12 @@ class Layout:
     precision: str = "bf16"
     num_stages: int = 1  # pipeline ranks of the pipeline this stage belongs to (memory of in-flight activations)
     replicas: int = 1  # data-parallel ranks over all pipelines (what a world-wide sharding divides by)
+    etp: int | None = None  # ranks that an expert is cut over; None: tp
+
+    @property
+    def expert_tp(self) -> int:
+        """Ranks that an expert is cut over."""
+        return self.tp if self.etp is None else self.etp
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,12 @@ class StageMemory:
     activation_bytes: float  # of ONE micro-batch, all chunks of the rank
     live_micro_batches: float  # how many of them are live at the peak (fractions: interleaving)
     workspace_bytes: float  # logits, gathered parameters, communication buffers
-    reserved_bytes: float  # CUDA context, fragmentation
+    reserved_bytes: float  # CUDA context, communicators, what the allocator cannot use
+
+    @property
+    def allocated_bytes(self) -> float:
+        """What the framework's allocator counts at the peak (``torch.cuda.max_memory_allocated``)."""
+        return self.peak_bytes - self.reserved_bytes
 
     @property
     def peak_bytes(self) -> float:

@@ -21,7 +21,7 @@ from hippo.decide.rivals import WORK_S, Alternatives
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import Way, count, percent, usd, way_of
 from hippo.plan.plan import Plan
-from hippo.planners.answers import answer_of
+from hippo.planners.answers import answer_of, at_degree
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.effort import Effort
 from hippo.planners.exact.front import MARGIN
@@ -168,7 +168,7 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
     if len(problem.cluster.domains) < 2 or problem.objective.name != "time":
         return decision
     began = process_time()
-    alike = _alike(problem, best.plan)
+    alike = at_degree(problem, best.plan)
     replanner = asking.panel.replanner.of(alike, best.plan)
     base = None if against is None else against.best
     others = Alternatives(best.under(alike), decision.runners_up, replanner, base, Effort(limit_s))
@@ -181,7 +181,7 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
         bound = exact.lower_bound_s
         gap = None if bound is None else max(0.0, 1.0 - bound / found.step_time_s)
         known = tuple(each.under(problem) for each in (others.answer, *others.known))
-        told = replace(ordered, gap=gap, lower_bound_s=bound, runners_up=known)
+        told = replace(ordered, gap=gap, lower_bound_s=bound, runners_up=known, degrees=exact.degrees)
         notes = (*asking.notes[EXACT], *ordered.notes, SEARCHED_ON)
         told = replace(told, notes=notes, rejected=exact.rejected, cut_short=exact.cut_short)
         proposals = [*proposals[:at], told, *proposals[at + 1 :]]
@@ -194,12 +194,6 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
     rows = (*decision.rows[:at], row, *decision.rows[at + 1 :])
     others.effort.limit_s = WORK_S  # the limit stops planners, not reasons
     return replace(decision, rows=rows, planning_s=sum(row.planning_s for row in rows), others=others)
-
-
-def _alike(problem: Problem, plan: Plan) -> Problem:
-    """The problem with the plan's degree of expert parallelism, with which it is planned anew."""
-    same = problem.expert_parallel == plan.expert_parallel
-    return problem if same else replace(problem, expert_parallel=plan.expert_parallel)
 
 
 def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
@@ -239,7 +233,7 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         return replace(decision, reasons=missing + told + dropped)
     others = decision.others
     if others is None:
-        alike = _alike(problem, best.plan)
+        alike = at_degree(problem, best.plan)
         anew = None if panel.replanner is None else panel.replanner.of(alike, best.plan)
         against = None if decision.baseline is None else decision.baseline.best
         others = Alternatives(best.under(alike), decision.runners_up, anew, against)
@@ -253,6 +247,7 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         prover=decision.prover,
         notes=notes,
         rejected=decision.rejected,
+        degrees=next((row.degrees for row in decision.rows if row.planner == decision.planner), ()),
         others=others,
         baseline=decision.baseline,
         local_sgd=local_sgd,
@@ -368,6 +363,7 @@ def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Plan
         notes=proposal.notes,
         work_s=proposal.work_s,
         cut_short=proposal.cut_short,
+        degrees=proposal.degrees,
     )
     if proposal.best is None:
         return row

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import ClassVar
 
 from hippo.decide.wording import capital, count, duration, gb, gbps, listed, number, percent, seconds, usd
+from hippo.planners.base import SLOWER
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,35 @@ class Sensitivity(Reason):
             f"With {swing} less bandwidth on {self.links[0]} the step takes {percent(self.slower_share[0])} longer"
             f"{f' ({others})' if others else ''}; with {swing} more, {percent(self.faster_share[0])} less."
         )
+
+
+@dataclass(frozen=True)
+class ExpertsInside(Reason):
+    """What it would take to spread experts over domains; ``subject`` is the link that would be busy longest."""
+
+    kind: ClassVar[str] = "experts_inside"
+    domains: tuple[str, ...]
+    expert_parallel: int  # of the plan
+    crossing_bytes: float  # of tokens and results in a step, over all links
+    link_bytes: float  # of them on that link
+    link_s: float  # that it would send in a step, what the plan sends there included
+    inside_s: float  # exposed seconds of the plan's own exchange in a step
+    step_time_s: float
+
+    def _said(self) -> str:
+        where = listed(self.domains)
+        head = f"With experts spread over {where} tokens and results would be {gb(self.crossing_bytes)} a step"
+        alone = f"{self.subject} alone would send {gb(self.link_bytes)}"
+        own = (
+            f"spread over {self.expert_parallel} lanes inside a domain they exchange for {seconds(self.inside_s)} of it"
+        )
+        if self.expert_parallel == 1:
+            own = "kept together they exchange nothing"
+        if self.link_s <= self.step_time_s:
+            room = f"{seconds(self.link_s)} in a step of {seconds(self.step_time_s)}: links would carry it"
+            return f"{head}, {alone}, {room}, but groups over domains are not searched; {own}."
+        times = f"{number(self.link_s / self.step_time_s)} times the {seconds(self.step_time_s)} of the step"
+        return f"{head}: {alone} and take at least {seconds(self.link_s)}, {times}; {own}."
 
 
 @dataclass(frozen=True)
@@ -442,6 +472,27 @@ class IdleDomain(Reason):
             some = "a plan in it alone" if self.alone else "a plan with it"
             best = f"{some} takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"
         return f"{head}: {best}; {carries}, {needs}."
+
+
+@dataclass(frozen=True)
+class Degree(Reason):
+    """Why this degree of context or expert parallelism: what the best plans with others give."""
+
+    kind: ClassVar[str] = "degree"
+    degree: int
+    slower: tuple[tuple[int, float | None], ...]  # another degree, and the share by which its best plan is worse by the
+    # objective; None: by more than ``FAR``, or nothing fits
+
+    def _said(self) -> str:
+        told = []
+        for degree, share in self.slower:
+            name = "without it" if degree == 1 else f"with {degree}"
+            told.append(f"{name} {f'nothing within {percent(FAR)}' if share is None else f'{percent(share)} worse'}")
+        return f"{capital(self.subject)} {self.degree} in all stages: {listed(told)}."
+
+
+FAR = SLOWER - 1.0
+"""Share up to which plans of other degrees are looked for."""
 
 
 @dataclass(frozen=True)

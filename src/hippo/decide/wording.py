@@ -119,7 +119,7 @@ def way_of(plan: Plan) -> Way:
 
 
 def described(plan: Plan) -> str:
-    """The plan in one phrase: where, how joined, tp, dp, stages, micro-batch."""
+    """The plan in one phrase: where, how joined, tp, dp, stages, cp and ep beyond 1, micro-batch."""
     where = " | ".join(dict.fromkeys(" -> ".join(pipeline.domains) for pipeline in plan.pipelines))
     extras = [f"micro-batch {plan.micro_batch}", f"{plan.schedule.name}", f"recompute {plan.recompute}"]
     if plan.sharding != "none":
@@ -132,7 +132,8 @@ def described(plan: Plan) -> str:
 
 def _degrees(plan: Plan) -> str:
     parts = dict.fromkeys(_pipeline_degrees(pipeline) for pipeline in plan.pipelines)
-    return "; ".join(parts)
+    shared = (("cp", plan.context_parallel), ("ep", plan.expert_parallel))
+    return ", ".join(["; ".join(parts), *(f"{name} {degree}" for name, degree in shared if degree > 1)])
 
 
 def _pipeline_degrees(pipeline: Pipeline) -> str:

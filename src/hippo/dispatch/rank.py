@@ -62,6 +62,7 @@ class ChoosingRank:
         self._rank, self._state = rank, new_state(problem)
         self._known = Row(1)
         self._known[0] = Known(self._state, base, weights, room(len(weights.first_bias)))
+        self._decide = decide.entry(self._known, rank, 0.0)
         self.wake = 0.0
         self.begin()
 
@@ -87,7 +88,7 @@ class ChoosingRank:
 
     def next(self, now: float) -> int | None:
         """See ``RankDispatch``."""
-        choice, wake = decide(self._known, self._rank, now)
+        choice, wake = self._decide(self._known.place, self._rank, now)
         if choice < WAIT:
             return int(choice)
         self.wake = float(wake)

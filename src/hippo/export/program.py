@@ -47,7 +47,8 @@ def cannot_express(problem: Problem, plan: Plan, runtime: str) -> list[str]:
     for relay in plan.relays:
         told.append(f"{name} cannot relay '{relay.source}' to '{relay.destination}' through '{relay.via}'")
     if runtime == "torch" and plan.sync.method == "local_sgd":
-        told.append(f"{name} cannot average parameters every {plan.sync.every} steps in one job")
+        way = "(--to torchft starts one for each domain)"
+        told.append(f"{name} cannot average parameters every {plan.sync.every} steps in one job {way}")
     return list(dict.fromkeys(told))
 
 
@@ -121,7 +122,7 @@ def plain(plan: Plan, rules: Runtime) -> Plan:
         schedule=ScheduleChoice(name, limit),
         interleave=plan.interleave if name == "interleaved" and rules.interleave else 1,
         sharding=sharding,
-        recompute=plan.recompute if plan.recompute in rules.recompute else "full",
+        recompute=plan.recompute if rules.recomputes(plan.recompute) else "full",
         relays=(),
         compression=(),
         sync=_plain_sync(plan, rules, sharding),

@@ -108,7 +108,9 @@ def need_worth(allow_compression: bool, compression_worth: float | None) -> None
 def drawn_terms(
     *, runtime: str = "hippo", allow_local_sgd: bool = False, allow_compression: bool, compression_worth: float | None
 ) -> DrawnTerms:
-    """The terms of drawn worlds, checked as those of a problem are."""
+    """The terms of drawn worlds, checked as those of a problem are; ``auto`` is hippo's executor, as drawn models are
+    dense."""
+    runtime = "hippo" if runtime == "auto" else runtime
     check_compresses(runtime_of(runtime), allow_compression)
     check_agrees(runtime_of(runtime), allow_local_sgd=allow_local_sgd)
     check_worth(allow_compression, compression_worth)

@@ -168,6 +168,7 @@ def trained(
 
     planned = () if then is None else (then,)
     desk = None if control is None else Desk(job, Journal(journal_of(control)), *planned)
+    job = job if desk is None else desk.job
 
     def told(step: RunStep) -> None:
         if desk is not None:

@@ -201,8 +201,9 @@ def _splits(problem: Problem, plan: Plan) -> Iterator[Violation]:
         if refusals[stage.tp]:
             yield Violation("tensor parallel", f"{where}.tp", str(refusals[stage.tp]))
     cp, seq = plan.context_parallel, problem.workload.seq
-    if seq % cp:
-        yield Violation("context parallel", "context_parallel", f"{cp} does not divide the sequence of {seq} tokens")
+    if cp > 1 and seq % (2 * cp):
+        message = f"{cp} does not split the sequence of {seq} tokens: each rank takes two pieces, early and late"
+        yield Violation("context parallel", "context_parallel", message)
     if cp > 1 and problem.model.has_linear_attention:
         message = f"{cp}, but how linear attention hands its state on between ranks is not modelled: take 1"
         yield Violation("context parallel", "context_parallel", message)
@@ -389,7 +390,7 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
         "schedule.live_limit": not rules.live_limit and plan.schedule.live_limit is not None,
         "interleave": not rules.interleave and plan.interleave > 1,
         "sharding": plan.sharding not in shardings,
-        "recompute": plan.recompute not in rules.recompute,
+        "recompute": not rules.recomputes(plan.recompute),
         "context_parallel": not rules.context_parallel and plan.context_parallel > 1,
         "expert_parallel": not rules.expert_parallel and plan.expert_parallel > 1,
         "sync.method": not rules.local_sgd and plan.sync.method == "local_sgd",
@@ -467,7 +468,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "order": "with schedule best write one text of letters F, B and W per stage; with any other leave it out",
         "warm-up": "with schedule cross-domain write one number per stage, never rising, at most num_micro_batches",
         "tensor parallel": "use a tp that divides heads and widths",
-        "context parallel": "use a degree that divides the sequence",
+        "context parallel": "use a degree that divides the sequence twice",
         "sequence parallel": "use degrees that divide the sequence, or switch sequence_parallel off",
         "expert parallel": "use a degree that divides the experts and dp x cp of every stage",
         "precision": "use a precision that the GPU has",

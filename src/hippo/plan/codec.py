@@ -26,7 +26,7 @@ from hippo.problem.cluster_yaml import PRECISIONS
 from hippo.problem.codec import problem_from_document, problem_to_document
 from hippo.problem.document import parse_json
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import ALL_REDUCE, RECOMPUTE, SHARDING
+from hippo.problem.runtimes import ALL_REDUCE, MODULES, RECOMPUTE, SHARDING, recomputed_modules
 from hippo.problem.table import Table, open_table
 
 VERSION = 1
@@ -140,6 +140,14 @@ def _check_version(document: object, source: str) -> None:
         )
 
 
+def _recompute(table: Table) -> str:
+    """A kind of recomputation, or modules joined by ``+``."""
+    value = table.text("recompute", default="none")
+    return (
+        value if recomputed_modules(value) else str(table.choice("recompute", (*RECOMPUTE, *MODULES), default="none"))
+    )
+
+
 def _plan(table: Table, problem: Problem) -> Plan:
     known = ("stages", "num_micro_batches", "warm_up", "order")
     pipelines = tuple(_pipeline(row) for row in table.tables("pipelines", known=known, most=100_000))
@@ -149,7 +157,7 @@ def _plan(table: Table, problem: Problem) -> Plan:
         pipelines=pipelines,
         micro_batch=table.integer("micro_batch"),
         precision=table.choice("precision", PRECISIONS, default="bf16"),
-        recompute=table.choice("recompute", RECOMPUTE, default="none"),
+        recompute=_recompute(table),
         sharding=table.choice("sharding", SHARDING, default="none"),
         sequence_parallel=table.flag("sequence_parallel", default=True),
         context_parallel=table.integer("context_parallel", default=1),

@@ -157,7 +157,7 @@ class Plan:
     @property
     def operations(self) -> int:
         """Forwards, backwards and weight gradients of all stages and waves."""
-        return sum(3 * len(pipeline.stages) * pipeline.num_micro_batches for pipeline in self.pipelines)
+        return sum(3 * self.interleave * len(line.stages) * line.num_micro_batches for line in self.pipelines)
 
     @property
     def global_batch(self) -> int:

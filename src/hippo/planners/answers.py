@@ -1,53 +1,152 @@
-"""What a planner answers: of mixtures of experts the best over all degrees of expert parallelism.
+"""What a planner answers: the best over all degrees of context and expert parallelism.
 
-A degree holds for all stages of a plan, so each is a search of its own: the planner is asked about the problem with
-``expert_parallel`` set, and every planner gets the same degrees. Experts are spread over lanes: a degree divides the
-data parallelism of every stage, the experts, and the GPUs of some domain.
+A pair of degrees holds for all stages of a plan, so each is a search of its own: the planner is asked about the problem
+with ``context_parallel`` and ``expert_parallel`` set, and every planner gets the same pairs. Sequences are split over
+groups of GPUs in one domain, experts over the ranks that hold the same weights: a degree of the latter divides context
+times data parallelism of every stage, and the experts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from math import gcd
+from math import gcd, inf, log2
 from time import process_time
 
 from hippo.errors import InfeasibleError
-from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
+from hippo.plan.plan import Plan
+from hippo.planners.base import SLOWER, DegreesTried, Planner, Progress, Proposal, Status, Stop
+from hippo.planners.recipe import powers_of_two
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, judge
 from hippo.score.score import objective_value
 
 CLOSED = 1e-5
 """A gap below the precision of the bounds."""
+LEAST_TOKENS = 4096
+"""Of a sequence that a rank has at least where degrees of context parallelism are tried: with fewer, no published
+layout of a long run splits sequences, and answers for short ones need no further search."""
+
+MANY_TOKENS, FEW_EXPERTS = 32_768, 8
+"""Tokens that a rank has of a sequence, and degree of expert parallelism, where planners are asked first."""
+SHARES = 6
+"""Of the time limit that is left, for pairs that are yet to come: most of them end soon."""
+
+Pair = tuple[int, int]
+"""Degrees of context and of expert parallelism."""
 
 
-def expert_degrees(problem: Problem) -> tuple[int, ...]:
-    """Degrees of expert parallelism that plans may have; 1 alone without experts, or where the runtime or a profile has
-    no other."""
+def pairs(problem: Problem) -> tuple[Pair, ...]:
+    """Degrees that plans may have; where the runtime or a profile has no other, those of the problem alone."""
+    return tuple((cp, ep) for cp in context_degrees(problem) for ep in expert_degrees(problem, cp))
+
+
+def context_degrees(problem: Problem) -> tuple[int, ...]:
+    """Degrees of context parallelism: powers of two that leave each rank ``LEAST_TOKENS`` of a sequence, in one domain.
+
+    Two pieces a rank must divide the sequence (``plan.check``).
+    """
+    if problem.profile is not None or not problem.rules.context_parallel or problem.model.has_linear_attention:
+        return (problem.context_parallel,)
+    seq, largest = problem.workload.seq, _largest(problem)
+    most = min(largest, seq // LEAST_TOKENS)
+    return tuple(cp for cp in powers_of_two(most) if cp == 1 or seq % (2 * cp) == 0) or (1,)
+
+
+def expert_degrees(problem: Problem, cp: int = 1) -> tuple[int, ...]:
+    """Degrees of expert parallelism beside one of context parallelism; 1 alone without experts."""
     feeds = (layer.feed_forward for layer in problem.model.distinct_layers)
     count = gcd(*(feed.experts.count for feed in feeds if feed is not None and feed.experts is not None))
     if count == 0 or problem.profile is not None or not problem.rules.expert_parallel:
         return (problem.expert_parallel,)
-    largest = max(domain.gpus for domain in problem.cluster.domains)
-    batch = problem.workload.global_batch
-    return tuple(ep for ep in range(1, min(count, largest, batch) + 1) if count % ep == 0 and batch % ep == 0)
+    batch, largest = problem.workload.global_batch, _largest(problem)
+    lanes = {ep: ep // gcd(ep, cp) for ep in range(1, min(count, largest) + 1) if count % ep == 0}
+    return tuple(ep for ep, dp in lanes.items() if batch % dp == 0 and cp * dp <= largest)
+
+
+def _largest(problem: Problem) -> int:
+    return max(domain.gpus for domain in problem.cluster.domains)
+
+
+def at_degree(problem: Problem, plan: Plan) -> Problem:
+    """The problem with the plan's degrees of context and expert parallelism, with which it is planned anew."""
+    return with_degrees(problem, (plan.context_parallel, plan.expert_parallel))
 
 
 def answer_of(
     planner: Planner, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None
 ) -> Proposal:
-    """What the planner proposes; where it finds the problem infeasible by an error, that is its answer."""
-    degrees = expert_degrees(problem)
-    if degrees == (problem.expert_parallel,):  # this very problem: what its search leaves is asked for by it
+    """What the planner proposes; where it finds the problem infeasible by an error, that is its answer.
+
+    Of many pairs of degrees it is asked for one that usually fits, then for all that share a degree with the best so
+    far, the nearest first. Who proves something is asked for the others, too, but only for plans that are better still:
+    so the bound holds for every pair.
+    """
+    tried = pairs(problem)
+    if tried == (degrees_of(problem),):  # this very problem: what its search leaves is asked for by it
         return _answer(planner, problem, stop, seed, progress)
-    each = replace(stop, time_limit_s=stop.time_limit_s / len(degrees))
-    found = [
-        _answer(planner, replace(problem, expert_parallel=degree), each, seed, _told(progress, degree, len(degrees)))
-        for degree in degrees
-    ]
-    return _best(problem, degrees, found)
+    found: dict[Pair, Proposal] = {}
+    bounds: dict[Pair, float] = {}  # of the pairs of which something is proven
+
+    def ask(pair: Pair, below: float) -> None:
+        spent_s = sum(each.work_s for each in found.values())
+        left_s = max(0.0, stop.time_limit_s - spent_s) / min(len(tried) - len(found), SHARES)
+        share_s = max(left_s, stop.time_limit_s / len(tried))
+        share = replace(stop, time_limit_s=share_s, below=min(stop.below, below))
+        answer = _answer(planner, with_degrees(problem, pair), share, seed, _told(progress, pair, problem))
+        found[pair] = replace(answer, best=None if answer.best is None else _judged(problem, answer.best))
+        if answer.gap is not None:
+            bounds[pair] = _values(problem, found).get(pair, share.below) * (1.0 - answer.gap)
+
+    likely = problem.workload.seq // MANY_TOKENS, FEW_EXPERTS
+    for pair in sorted(tried, key=lambda pair: (_distance(pair, likely), pair)):
+        if not _values(problem, found):
+            ask(pair, inf)
+    while values := _values(problem, found):
+        best = _least(values)
+        along = [pair for pair in tried if pair not in found and (pair[0] == best[0] or pair[1] == best[1])]
+        if not along:
+            break
+        ask(min(along, key=lambda pair: (_distance(pair, best), pair)), SLOWER * values[best])
+    for pair in tried if all(pair in bounds for pair in values) else ():
+        if pair not in found:
+            ask(pair, min(_values(problem, found).values()))
+    return _best(problem, found, bounds)
+
+
+def _least(values: Mapping[Pair, float]) -> Pair:
+    return min(values, key=lambda pair: (values[pair], pair))
+
+
+def _distance(pair: Pair, other: Pair) -> float:
+    """Doublings between two pairs."""
+    return sum(abs(log2(max(one, 1) / max(two, 1))) for one, two in zip(pair, other, strict=True))
+
+
+def _judged(problem: Problem, best: Plan | Judged) -> Judged:
+    return (best if isinstance(best, Judged) else judge(problem, best)).under(problem)
+
+
+def _values(problem: Problem, found: Mapping[Pair, Proposal]) -> dict[Pair, float]:
+    """What plans are worth. A reward is against a baseline, which nobody has told yet: what is weighed is compared by
+    its time."""
+    scores = {pair: each.score for pair, each in found.items() if each.score is not None}
+    if problem.objective.name == "weighted":
+        return {pair: score.step_time_s for pair, score in scores.items()}
+    return {pair: objective_value(problem.objective, score) for pair, score in scores.items()}
+
+
+def degrees_of(problem: Problem) -> Pair:
+    """Those of the plans that are looked for."""
+    return problem.context_parallel, problem.expert_parallel
+
+
+def with_degrees(problem: Problem, pair: Pair) -> Problem:
+    """The problem for plans of these degrees; the same object where it is that already."""
+    if degrees_of(problem) == pair:
+        return problem
+    return replace(problem, context_parallel=pair[0], expert_parallel=pair[1])
 
 
 def _answer(planner: Planner, problem: Problem, stop: Stop, seed: int, progress: Progress | None) -> Proposal:
@@ -58,58 +157,55 @@ def _answer(planner: Planner, problem: Problem, stop: Stop, seed: int, progress:
         return Proposal(planner.name, Status.INFEASIBLE, planning_s=process_time() - began, notes=error.reasons)
 
 
-def _told(progress: Progress | None, degree: int, degrees: int) -> Progress | None:
-    if progress is None or degrees == 1:
+def _told(progress: Progress | None, pair: Pair, problem: Problem) -> Progress | None:
+    if progress is None:
         return progress
-    return lambda phase, share: progress(f"{phase}, expert parallel {degree}", share)
+    return lambda phase, share: progress(f"{phase}, {named(pair, problem)}", share)
 
 
-def _best(problem: Problem, degrees: Sequence[int], found: Sequence[Proposal]) -> Proposal:
-    """The best of them, with the bound that holds for all degrees: the least."""
-    judged = {
-        degree: (each.best if isinstance(each.best, Judged) else judge(problem, each.best)).under(problem)
-        for degree, each in zip(degrees, found, strict=True)
-        if each.best is not None
-    }
+def named(pair: Pair, problem: Problem) -> str:
+    """``context parallel 4, expert parallel 8``: of the two kinds those that the model has."""
+    told = [f"context parallel {pair[0]}"] if len(context_degrees(problem)) > 1 else []
+    return ", ".join(told + ([f"expert parallel {pair[1]}"] if len(expert_degrees(problem)) > 1 else []))
+
+
+def _best(problem: Problem, found: Mapping[Pair, Proposal], bounds: Mapping[Pair, float]) -> Proposal:
+    """The best of them, with the bound that holds for all pairs: the least."""
     together = Counter[str]()
-    for each in found:
+    for each in found.values():
         together.update(each.rejected)
     spent = {
-        "planning_s": sum(each.planning_s for each in found),
-        "work_s": sum(each.work_s for each in found),
+        "planning_s": sum(each.planning_s for each in found.values()),
+        "work_s": sum(each.work_s for each in found.values()),
         "rejected": dict(together),
     }
-    if not judged:
-        return replace(found[0], **spent)  # type: ignore[arg-type]
-    # A reward is against a baseline, which nobody has told yet: what is weighed is compared by its time.
-    weighed = problem.objective.name == "weighted"
-    values = {
-        degree: each.score.step_time_s if weighed else objective_value(problem.objective, each.score)
-        for degree, each in judged.items()
-    }
-    degree = min(values, key=lambda each: (values[each], each))
-    winner = found[degrees.index(degree)]
-    gaps = [each for each in found if each.best is not None or each.status is not Status.INFEASIBLE]
-    value, bounded = values[degree], all(each.gap is not None for each in gaps)
-    least = [values[d] * (1.0 - (each.gap or 0.0)) for d, each in zip(degrees, found, strict=True) if d in values]
-    gap = max(0.0, 1.0 - min(least) / value) if bounded and value > 0 else None
+    values = _values(problem, found)
+    if not values:
+        return replace(next(iter(found.values())), **spent)  # type: ignore[arg-type]
+    pair = _least(values)
+    winner, value = found[pair], values[pair]
+    bound = min(bounds.values()) if all(each in bounds for each in values) else 0.0
+    gap = max(0.0, 1.0 - bound / value) if bound > 0.0 else None
     closed = gap is not None and gap <= CLOSED
-    told = winner.notes + ((_why(problem, degree, values),) if 1 in values else ())
     return replace(
         winner,
-        best=judged[degree],
         status=Status.OPTIMAL if closed else Status.FEASIBLE,
         gap=0.0 if closed else gap,
-        lower_bound_s=None if winner.lower_bound_s is None or gap is None else min(least),
+        lower_bound_s=None if winner.lower_bound_s is None or gap is None else bound,
         runners_up=tuple(each.under(problem) for each in winner.runners_up),
         cheaper=None if winner.cheaper is None else winner.cheaper.under(problem),
-        notes=told,
-        cut_short=next((each.cut_short for each in found if each.cut_short), ""),
+        cut_short=next((each.cut_short for each in found.values() if each.cut_short), ""),
+        degrees=_degrees(problem, pair, found),
+        asked=(),  # they were asked about some of the pairs alone
         **spent,  # type: ignore[arg-type]
     )
 
 
-def _why(problem: Problem, degree: int, values: dict[int, float]) -> str:
-    unit = "USD" if problem.objective.name == "cost" else "s"
-    tried = ", ".join(f"{each}: {values[each]:.4g} {unit}" for each in sorted(values))
-    return f"Expert parallelism {degree} is the best of the degrees tried for all stages ({tried})."
+def _degrees(problem: Problem, pair: Pair, found: Mapping[Pair, Proposal]) -> tuple[DegreesTried, ...]:
+    """Of each kind the degrees that were asked for beside the best of the other kind."""
+    values, told = _values(problem, found), []
+    for at, kind in enumerate(("context", "expert")):
+        along = [each for each in sorted(found) if each[1 - at] == pair[1 - at] and each != pair]
+        slower = tuple((each[at], values[each] / values[pair] - 1.0 if each in values else None) for each in along)
+        told += [DegreesTried(kind, pair[at], slower)] if slower else []
+    return tuple(told)

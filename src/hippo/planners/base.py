@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from hippo.errors import InputError
@@ -21,7 +22,7 @@ class Status(str, Enum):
 
     OPTIMAL = "optimal"  # the gap is proven 0
     FEASIBLE = "feasible"  # a plan, with a stated gap (None: the planner proves nothing)
-    INFEASIBLE = "infeasible"  # no plan of the planner's kind fits; ``reasons`` say why
+    INFEASIBLE = "infeasible"  # no plan of the planner's kind fits (and is worth less than ``Stop.below``)
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,34 @@ class Stop:
 
     time_limit_s: float = 10.0
     gap: float = 0.0  # stop when the proven gap is at most this
+    below: float = inf  # the worth of a plan that is known (objective's unit): only less is looked for
 
     def __post_init__(self) -> None:
-        for key in ("time_limit_s", "gap"):
+        for key in ("time_limit_s", "gap", "below"):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
                 remedy = "give a number that is not negative, for instance hippo.Stop(time_limit_s=10)"
                 raise InputError("must be a number of at least 0", source="Stop", key=key, value=value, remedy=remedy)
 
 
+SLOWER = 1.5
+"""Times the best plan so far up to which plans of other degrees are looked for, to be told."""
+
+
+@dataclass(frozen=True)
+class DegreesTried:
+    """What plans with other degrees of one kind are worth, all else left to the search."""
+
+    kind: str  # context, expert
+    degree: int  # of the best plan
+    slower: tuple[tuple[int, float | None], ...]  # another degree, and by what share its best plan is worse; None: by
+    # more than was looked for (``SLOWER``), or nothing fits
+
+
 @dataclass(frozen=True)
 class Proposal:
-    """What a planner answers. ``gap`` = (step time - lower bound) / step time; None: nothing proven."""
+    """What a planner answers. ``gap`` = (step time - lower bound) / step time; None: nothing proven.
+    Without a plan it is that of one worth ``Stop.below``."""
 
     planner: str
     status: Status
@@ -56,6 +73,7 @@ class Proposal:
     work_s: float = 0.0  # of its time limit, as counted
     cut_short: str = ""  # a sentence where the limit left something undone
     asked: tuple[Proposal, ...] = ()  # of others, from whose plans it went on
+    degrees: tuple[DegreesTried, ...] = ()  # of context and expert parallelism, where others were tried
 
     @property
     def plan(self) -> Plan | None:

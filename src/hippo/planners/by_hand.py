@@ -14,7 +14,7 @@ from hippo.planners.recipe import Recipe
 from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import RECOMPUTE, SHARDING
+from hippo.problem.runtimes import MODULES, RECOMPUTE, SHARDING, recomputed_modules
 
 DOMAIN = "site"
 
@@ -40,8 +40,8 @@ class Degrees:
             value = getattr(self, key)
             if not 1 <= value <= 1_000_000:
                 raise _refusal(key, "must be from 1 to 1000000", value, "give a positive whole number")
-        for key, known in (("recompute", RECOMPUTE), ("sharding", SHARDING)):
-            if getattr(self, key) not in known:
+        for key, known in (("recompute", (*RECOMPUTE, *MODULES)), ("sharding", SHARDING)):
+            if getattr(self, key) not in known and not (key == "recompute" and recomputed_modules(self.recompute)):
                 raise _refusal(key, "is unknown", getattr(self, key), f"use one of {', '.join(known)}")
 
     @property
@@ -71,10 +71,10 @@ def one_layout(problem: Problem, degrees: Degrees) -> Plan:
         )
     cuts = even_cuts(problem.model.num_layers, degrees.pp)
     stages = tuple(
-        StageSketch(problem.cluster.domains[0].name, (start, stop), degrees.tp, degrees.dp, degrees.cp)
+        StageSketch(problem.cluster.domains[0].name, (start, stop), degrees.tp, degrees.dp)
         for start, stop in zip(cuts[:-1], cuts[1:], strict=True)
     )
-    pipelines = place(problem.cluster, [PipelineSketch(stages, _waves(problem, degrees))])
+    pipelines = place(problem.cluster, [PipelineSketch(stages, _waves(problem, degrees))], cp=degrees.cp)
     schedule = degrees.schedule or ("interleaved" if degrees.interleave > 1 else "1f1b")
     recipe = Recipe(
         micro_batch=degrees.micro_batch,
@@ -122,7 +122,8 @@ def _wider(degrees: Degrees, times: int) -> Iterator[Degrees]:
 
 def _thriftier(degrees: Degrees) -> Iterator[Degrees]:
     """The layout as it is, then with more recomputation, with more of the state sharded, with both."""
-    recompute = RECOMPUTE[RECOMPUTE.index(degrees.recompute) :]
+    known = degrees.recompute in RECOMPUTE
+    recompute = RECOMPUTE[RECOMPUTE.index(degrees.recompute) :] if known else (degrees.recompute, "full")
     lanes = degrees.dp * degrees.cp > 1
     sharding = [degrees.sharding, *(("optimizer", "full") if lanes and degrees.sharding == "none" else ())]
     for state, again in product(sharding, recompute):

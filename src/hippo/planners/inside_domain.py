@@ -24,7 +24,7 @@ from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, fitting_cuts
 from hippo.planners.memory import memory_estimate
-from hippo.planners.placement import PipelineSketch, StageSketch
+from hippo.planners.placement import PipelineSketch, StageSketch, room_for_lanes
 from hippo.planners.recipe import (
     STATE_SHARDINGS,
     Recipe,
@@ -60,7 +60,7 @@ class Inside:
 
     @property
     def gpus(self) -> int:
-        """GPUs in use."""
+        """GPUs in use, in context-parallel ranks."""
         return self.tp * self.dp * self.pp
 
     @property
@@ -124,7 +124,7 @@ class DomainSearch:
     def _drafts(self) -> Iterator[tuple[float, LayoutDraft]]:
         """Every layout that the batch and the GPUs allow, with a lower bound on its seconds."""
         for tp in self.tps if self.tps is not None else tensor_widths(self.costs, self.domain):
-            groups = self.domain.nodes * (self.domain.gpus_per_node // tp)
+            groups = room_for_lanes(self.domain, tp, self.costs.problem.context_parallel)
             for micro_batch in micro_batches(self.costs, tp, most=self.sequences):
                 for recompute in recomputations(self.costs):
                     yield from self._of_recipe(tp, groups, Recipe(micro_batch, recompute))
@@ -140,7 +140,7 @@ class DomainSearch:
             for sharding in self._several if pp > 1 else self._single:
                 for dp in widths:
                     waves = self.sequences // (plain.micro_batch * dp)
-                    if dp > 1 or sharding == "none":
+                    if dp * self.costs.problem.context_parallel > 1 or sharding == "none":
                         yield (waves - 1) * slowest + total, LayoutDraft(tp, dp, pp, recipes[sharding], waves)
 
     @cached_property
@@ -172,7 +172,7 @@ class DomainSearch:
             return 0, layers
         key = draft.tp, draft.recipe.micro_batch, draft.recipe.recompute
         if key not in self._tables:
-            groups = self.domain.nodes * (self.domain.gpus_per_node // draft.tp)
+            groups = room_for_lanes(self.domain, draft.tp, self.costs.problem.context_parallel)
             self._tables[key] = bottleneck_cuts(seconds, min(groups, max(layers - 2, 1)))
         return self._tables[key][draft.pp - 1]
 
@@ -254,7 +254,7 @@ def step_seconds(costs: CostModel, inside: Inside) -> float:
     stages = [costs.stage(inside.domain, *span, layout) for span in unlike.values()]
     once = max(stage.sync_s + stage.optimizer_s + stage.fixed_s for stage in stages)
     node = costs.problem.cluster.domain(inside.domain).gpus_per_node
-    same_node = 2 * inside.tp * inside.dp <= node
+    same_node = 2 * inside.tp * costs.problem.context_parallel * inside.dp <= node
     transfer = costs.p2p_seconds(inside.domain, stages[0].output_bytes, same_node=same_node) if inside.pp > 1 else 0.0
     return float((inside.waves - 1) * spans.max() + spans.sum() + 2 * (inside.pp - 1) * transfer + once)
 

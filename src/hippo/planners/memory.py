@@ -38,7 +38,8 @@ class MemoryEstimate:
     def parts(self, recipe: Recipe, tp: int, dp: int, layers: tuple[int, int]) -> tuple[float, float]:
         """Bytes kept with what is temporary, and bytes of each micro-batch in flight."""
         start, stop = layers
-        kept, left = self.kept(tp, dp, recipe.sharding), self.left(tp, recipe)
+        piped = stop - start < self.costs.problem.model.num_layers
+        kept, left = self.kept(tp, dp, recipe.sharding, piped=piped), self.left(tp, recipe)
         return kept[stop] - kept[start] + max(self.temporary(tp, recipe)[start:stop]), left[stop] - left[start]
 
     def missing_bytes(self, recipe: Recipe, tp: int, dp: int, cuts: Sequence[int], waves: int) -> float:
@@ -50,11 +51,17 @@ class MemoryEstimate:
         )
         return max(peaks) - self.costs.usable_memory_bytes()
 
-    def kept(self, tp: int, dp: int, sharding: str) -> Sums:
-        """Running sums of weights, gradients and optimizer state."""
-        key = "kept", tp, dp if sharding != "none" else 1, sharding
+    def kept(self, tp: int, dp: int, sharding: str, *, piped: bool | None = None) -> Sums:
+        """Running sums of weights, gradients and optimizer state of one stage alone, or of several (``piped``).
+
+        None: nobody knows. Then those of several where the model does not fit one: what pipelines keep beside
+        (``state_bytes``) would make a plan of one stage seem too large, and where that fits, stages have room.
+        """
+        if piped is None:
+            piped = self.kept(tp, dp, sharding, piped=False)[-1] > self.costs.usable_memory_bytes()
+        key = "kept", tp, dp if sharding != "none" else 1, sharding, piped
         if key not in self._known:
-            each = self._per_layer(Recipe(1, sharding=sharding), tp, dp, _state)
+            each = self._per_layer(Recipe(1, sharding=sharding), tp, dp, _state, stages=1 + piped)
             self._known[key] = [0.0, *accumulate(each)]
         return self._known[key]
 
@@ -69,7 +76,7 @@ class MemoryEstimate:
 
     def temporary(self, tp: int, recipe: Recipe, *, dp: int = 1) -> Sequence[float]:
         """(N,) what is temporary or reserved; ``dp`` matters where parameters are gathered."""
-        gathered = recipe.sharding not in STATE_SHARDINGS and dp > 1
+        gathered = recipe.sharding not in STATE_SHARDINGS and dp * self.costs.problem.context_parallel > 1
         key = "temporary", tp, recipe.micro_batch, recipe.recompute, gathered
         if key not in self._known:
             asked = Recipe(recipe.micro_batch, recipe.recompute, recipe.sharding if gathered else "none")
@@ -77,10 +84,12 @@ class MemoryEstimate:
             self._known[key] = passing
         return self._known[key]
 
-    def _per_layer(self, recipe: Recipe, tp: int, dp: int, of: Callable[[StageMemory], float]) -> list[float]:
+    def _per_layer(
+        self, recipe: Recipe, tp: int, dp: int, of: Callable[[StageMemory], float], *, stages: int = 1
+    ) -> list[float]:
         """(N,) of one figure, asked once per distinct layer."""
         problem, known = self.costs.problem, dict[int, float]()
-        layout, domain = recipe.layout(problem, tp=tp, dp=dp), problem.cluster.domains[0].name
+        layout, domain = recipe.layout(problem, tp=tp, dp=dp, stages=stages), problem.cluster.domains[0].name
         index = self.costs.distinct[1].tolist()
         for layer, kind in enumerate(index):
             if kind not in known:

@@ -27,18 +27,13 @@ from hippo.problem.cluster import Cluster, Domain
 
 @dataclass(frozen=True)
 class StageSketch:
-    """Consecutive layers on ``tp * cp * dp`` GPUs of one domain, devices not yet chosen."""
+    """Consecutive layers on ``dp`` lanes of one domain, each of tensor-parallel groups of ``tp`` GPUs: as many as the
+    context parallelism of its plan. Devices are not yet chosen."""
 
     domain: str
     layers: tuple[int, int]  # [start, stop)
     tp: int
     dp: int
-    cp: int = 1
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of the stage."""
-        return self.tp * self.cp * self.dp
 
 
 @dataclass(frozen=True)
@@ -51,13 +46,16 @@ class PipelineSketch:
     order: tuple[str, ...] = ()
 
 
-def place(cluster: Cluster, sketches: Sequence[PipelineSketch]) -> tuple[Pipeline, ...]:
-    """Pipelines with device names; raises ``InfeasibleError`` when a domain has too few GPUs for its groups."""
+def place(cluster: Cluster, sketches: Sequence[PipelineSketch], *, cp: int = 1) -> tuple[Pipeline, ...]:
+    """Pipelines with device names, ``cp`` tensor-parallel groups a lane.
+
+    Raises ``InfeasibleError`` when a domain has too few GPUs for its groups.
+    """
     keyed = [(p, s, stage) for p, sketch in enumerate(sketches) for s, stage in enumerate(sketch.stages)]
     devices: dict[tuple[int, int], tuple[str, ...]] = {}
     for name in dict.fromkeys(stage.domain for _, _, stage in keyed):
         own = [(p, s, stage) for p, s, stage in keyed if stage.domain == name]
-        devices.update(_fill_domain(cluster.domain(name), own))
+        devices.update(_fill_domain(cluster.domain(name), own, cp))
     return tuple(
         Pipeline(
             tuple(_stage(stage, devices[p, s]) for s, stage in enumerate(sketch.stages)),
@@ -74,7 +72,7 @@ def _stage(sketch: StageSketch, devices: tuple[str, ...]) -> Stage:
 
 
 def _fill_domain(
-    domain: Domain, stages: Sequence[tuple[int, int, StageSketch]]
+    domain: Domain, stages: Sequence[tuple[int, int, StageSketch]], cp: int
 ) -> Mapping[tuple[int, int], tuple[str, ...]]:
     """Devices of each (pipeline, stage) of one domain; the widest groups choose first."""
     used = [0] * domain.nodes
@@ -82,7 +80,7 @@ def _fill_domain(
     placed: dict[tuple[int, int], tuple[str, ...]] = {}
     for p, s, stage in sorted(stages, key=lambda item: (-item[2].tp, item[0], item[1])):
         names: list[str] = []
-        for _ in range(stage.dp * stage.cp):
+        for _ in range(stage.dp * cp):
             node = _first_node(domain, used, stage.tp, first_free.get(stage.tp, 0))
             first_free[stage.tp] = node
             names += _take(domain, used, node, stage.tp)
@@ -139,13 +137,24 @@ def pipelines_of_lanes(
     )
 
 
-def rank_order_lanes(cluster: Cluster, *, tp: int, dp: int, pp: int) -> tuple[Lane, ...]:
+def room_for_lanes(domain: Domain, tp: int, cp: int, *, wide: bool = False) -> int:
+    """Lanes of ``cp`` tensor-parallel groups of that width that a domain has room for.
+
+    ``wide``: a group may also take several whole nodes.
+    """
+    groups = domain.nodes * (domain.gpus_per_node // tp)
+    if wide and tp > domain.gpus_per_node:
+        groups = domain.nodes // (tp // domain.gpus_per_node)
+    return groups // cp
+
+
+def rank_order_lanes(cluster: Cluster, *, tp: int, dp: int, pp: int, cp: int = 1) -> tuple[Lane, ...]:
     """Lanes of Megatron-LM's default order tp-dp-pp (pp outermost), hosts in the order of the cluster file.
 
-    Stage s holds tensor-parallel groups [s * dp, (s + 1) * dp); groups fill the domains one after the other, and none
-    spans nodes. Raises ``ValueError`` when the cluster has fewer than ``dp * pp`` groups.
+    Stage s holds lanes [s * dp, (s + 1) * dp), each of ``cp`` tensor-parallel groups; they fill the domains one after
+    the other, and no group spans nodes. Raises ``ValueError`` when the cluster has room for fewer than ``dp * pp``.
     """
-    groups = [domain.name for domain in cluster.domains for _ in range(domain.nodes * (domain.gpus_per_node // tp))]
+    groups = [domain.name for domain in cluster.domains for _ in range(room_for_lanes(domain, tp, cp))]
     if len(groups) < dp * pp:
-        raise ValueError(f"{dp * pp} groups of {tp} GPUs do not fit on {len(groups)}")
+        raise ValueError(f"{dp * pp} lanes of {tp * cp} GPUs do not fit on {len(groups)}")
     return tuple(tuple(groups[stage * dp + lane] for stage in range(pp)) for lane in range(dp))

@@ -41,7 +41,7 @@ class Recipe:
     sync: Sync = Sync()
 
     def layout(self, problem: Problem, *, tp: int, dp: int, stages: int = 1, replicas: int | None = None) -> Layout:
-        """Layout of a stage of ``tp * dp`` ranks in a pipeline of ``stages``; ``replicas`` defaults to ``dp``."""
+        """Layout of a stage with ``dp`` lanes in a pipeline of ``stages``; ``replicas`` defaults to ``dp``."""
         return Layout(
             tp=tp,
             dp=dp,
@@ -52,6 +52,7 @@ class Recipe:
             precision=problem.workload.precision,
             num_stages=stages,
             replicas=dp if replicas is None else replicas,
+            cp=problem.context_parallel,
             ep=problem.expert_parallel,
         )
 
@@ -67,6 +68,7 @@ class Recipe:
             schedule=self.schedule,
             compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(pipelines)),
+            context_parallel=problem.context_parallel,
             expert_parallel=problem.expert_parallel,
         )
 
@@ -95,7 +97,7 @@ def tensor_widths(costs: CostModel, domain: Domain) -> tuple[int, ...]:
         tp
         for tp in powers_of_two(domain.gpus_per_node)
         if tp_refusal(problem.model, tp, rules) is None
-        and problem.workload.seq % tp == 0
+        and problem.workload.seq % (tp * problem.context_parallel) == 0
         and (allowed is None or any(tp == other for other, _ in allowed))
     )
 

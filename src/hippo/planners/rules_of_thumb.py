@@ -18,7 +18,7 @@ from hippo.planners.recipe import Recipe, largest_width, micro_batches, recomput
 SHARDINGS = ("optimizer", "gradients", "none")  # --use-distributed-optimizer, its nearest kin elsewhere, or neither
 
 Groups = Callable[[int], int]
-"""How many tensor-parallel groups of a width there are."""
+"""How many lanes of tensor-parallel groups of a width there is room for."""
 
 
 def model_parallel_sizes(costs: CostModel, groups: Groups) -> Iterator[tuple[int, int]]:

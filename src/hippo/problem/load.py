@@ -67,7 +67,7 @@ def load_problem(
         None: the profile's, else bf16, else what the GPU has.
     runtime
         What runs the plan (``runtimes.RUNTIMES``): its limits are kept and its time is told. ``ideal``: none does;
-        ``auto``: hippo's executor, or Megatron-LM for a model that it cannot run.
+        ``auto``: hippo's executor, or for a model that it cannot run Megatron-LM (torch with ``allow_local_sgd``).
     profile
         JSON of measured layers, which overrule formulas.
     uniform_cuts
@@ -94,7 +94,8 @@ def load_problem(
     if measured is not None:
         check_profile(measured, the_model, the_cluster.gpu, source=str(profile))
     work = _workload(the_model, the_cluster.gpu, measured, batch=global_batch, seq=seq, precision=precision)
-    runtime = usual_runtime(the_model, work.seq) if runtime == "auto" else name_of(runtime)
+    usual = usual_runtime(the_model, work.seq, local_sgd=allow_local_sgd)
+    runtime = usual if runtime == "auto" else name_of(runtime)
     if all_reduce not in ("auto", *ALL_REDUCE):
         raise UnknownNameError("all-reduce", str(all_reduce)[:60], ("auto", *ALL_REDUCE), source="--all-reduce")
     check_compresses(runtime_of(runtime), allow_compression)
@@ -178,7 +179,7 @@ def _named_or_read(
     raise UnknownNameError(what, text[:60], known, source=f"--{what}")
 
 
-_VARIANT = re.compile(r"-(instruct|chat|base|thinking|it|pt|hf|fp8|bf16|original|\d{4})(?=-|$)")
+_VARIANT = re.compile(r"-(instruct|chat|base|thinking|it|pt|hf|fp8|bf16|original|v0\.\d|\d+k|\d{4})(?=-|$)")
 """What names on a hub say of weights: their model has the layers of the one without it."""
 
 

@@ -32,7 +32,8 @@ class Problem:
     compression_worth: float | None = None  # of a token trained so, where work is counted; None: nobody said it
     all_reduce: str = "auto"  # two-level, ring, auto: how replicas of several domains sum
     outer_step: OuterStep = OuterStep()  # of local SGD, where it is allowed
-    expert_parallel: int = 1  # degree of every stage of the plans that are looked for; ``planners.answers`` tries all
+    context_parallel: int = 1  # degree of every stage of the plans that are looked for; ``planners.answers`` tries all
+    expert_parallel: int = 1  # the same
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runtime", name_of(self.runtime))

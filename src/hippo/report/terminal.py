@@ -398,7 +398,57 @@ def validation_view(document: Mapping[str, object]) -> RenderableType:
         title="Step time against published rows",
         highlight=len(figures) - 1 if figures else None,
     )
-    return Group(table, *(Text(line) for line in unread(document)))
+    memory = document.get("memory")
+    peaks = [_peaks(memory)] if isinstance(memory, Mapping) and memory else []
+    kernels = document.get("kernels")
+    below = [_kernels_table(kernels)] if isinstance(kernels, list) and kernels else []
+    return Group(table, *peaks, *below, *(Text(line) for line in unread(document)))
+
+
+def _peaks(memory: Mapping[str, Any]) -> RenderableType:
+    """Errors of peak memory by family and overall, and what is said of runs that had enough or had not."""
+    rows = [*memory["families"].items(), ("overall", memory)]
+    told = [(name, values) for name, values in rows]
+    return FittedTable(
+        (
+            column("family", (name for name, _ in told), right=False),
+            column("rows", (_cell(values, "n", lambda n: f"{n:,.0f}") for _, values in told)),
+            column("refused", (_cell(values, "refused", lambda n: f"{n:,.0f}") for _, values in told), rank=3),
+            column("mean error", (_cell(values, "mape", percent) for _, values in told)),
+            column("90th pct.", (_cell(values, "p90", percent) for _, values in told), rank=2),
+            column("bias", (_cell(values, "bias", _signed) for _, values in told), rank=4),
+            column("worst", (_cell(values, "worst", _signed) for _, values in told), rank=6),
+            column("ran, called out", (_of_all(values, "called_out", "ran") for _, values in told), rank=1),
+            column(
+                "ran out, seen", (_of_all(values, "out_of_memory_seen", "out_of_memory") for _, values in told), rank=5
+            ),
+            column("x 4, seen", (_of_all(values, "four_times_seen", "four_times") for _, values in told), rank=5),
+        ),
+        title="Peak memory against published rows",
+        highlight=len(told) - 1,
+    )
+
+
+def _of_all(values: Mapping[str, Any], part: str, whole: str) -> str:
+    return f"{values[part]} of {values[whole]}" if values[whole] else NOTHING
+
+
+def _kernels_table(kernels: list[dict[str, object]]) -> RenderableType:
+    """Errors of measured kernels by sort, GPU and group, where there are any."""
+    told = [each for each in kernels if each["n"]]
+    return FittedTable(
+        (
+            column("kernels", (str(each["kind"]) for each in told), right=False),
+            column("GPU", (str(each["gpu"]) for each in told), right=False),
+            column("group", (str(each["group"]) for each in told), right=False),
+            column("rows", (_cell(each, "n", lambda n: f"{n:,.0f}") for each in told)),
+            column("median error", (_cell(each, "median", percent) for each in told)),
+            column("bias", (_cell(each, "bias", _signed) for each in told), rank=2),
+            column("by table", (_cell(each, "by_table", percent) for each in told), rank=1),
+            column("left out", (_cell(each, "left_out", lambda n: f"{n:,.0f}") for each in told), rank=3),
+        ),
+        title="Measured kernels",
+    )
 
 
 def unread(document: Mapping[str, object]) -> list[str]:
@@ -410,7 +460,11 @@ def unread(document: Mapping[str, object]) -> list[str]:
         lines += [f"not read, {count(int(times), 'row')}: column {key}" for key, times in unknown.items()]
     if isinstance(skipped, list):
         lines += [f"skipped, not there: {path}" for path in skipped]
-    return lines
+    kernels, left = document.get("kernels"), Counter[str]()
+    for each in kernels if isinstance(kernels, list) else ():
+        if each["left_out"]:
+            left[f"{each['kind']} on {each['gpu']}: {each['why']}"] += each["left_out"]
+    return lines + [f"kernels left out, {count(times, 'row')}: {reason}" for reason, times in left.items()]
 
 
 def _cell(values: Mapping[str, object], key: str, tell: Callable[[float], str]) -> str:

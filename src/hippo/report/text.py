@@ -12,7 +12,7 @@ from hippo.decide.decision import GIVEN, PlannerRow
 from hippo.decide.wording import between, count, gb, interval_text, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import not_run_here
+from hippo.problem.runtimes import RUNTIMES, not_run_here
 from hippo.score.interval import assumed_span, interval_of
 from hippo.score.score import Score
 
@@ -143,14 +143,16 @@ def assumed_text(problem: Problem, *, domains: int) -> str:
 
 
 LONG_SEQUENCE = 32_768
-"""Tokens from which on others would split a sequence over GPUs."""
+"""Tokens from which on most would split a sequence over GPUs."""
 
 
 def not_searched(problem: Problem) -> str:
     """What a plan might have that no planner looks for, where the model or its sequences call for it; else empty."""
-    if problem.workload.seq < LONG_SEQUENCE:
+    if problem.workload.seq < LONG_SEQUENCE or (problem.rules.context_parallel and problem.profile is None):
         return ""
-    return "Context parallelism is not searched: try layouts by hand (`hippo estimate --cp`)."
+    told = problem.rules.told if problem.profile is None else "the profile"
+    able = " or ".join(name for name, rules in RUNTIMES.items() if rules.context_parallel and rules.name != "ideal")
+    return f"Context parallelism is not searched: {told} has none (--runtime {able} has)."
 
 
 def stage_name(stage: Stage) -> str:

@@ -57,6 +57,10 @@ class Changes(Protocol):
         """The next change, where none is under way; ``done``: the last step that was made."""
         ...
 
+    def again(self, what: PlanChange) -> None:
+        """A change that was due has not been made, and is to be due again."""
+        ...
+
     def unwanted(self, what: PlanChange) -> str:
         """Why a change that is under way is to be given up; empty: it is not."""
         ...
@@ -80,6 +84,10 @@ class Planned:
         """The next one."""
         return self._left.pop(0) if self._left else None
 
+    def again(self, what: PlanChange) -> None:
+        """It comes first."""
+        self._left.insert(0, what)
+
     def unwanted(self, what: PlanChange) -> str:
         """Nothing is."""
         return ""
@@ -99,8 +107,9 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
         raise InputError("is not within the run", source=source, value=change.after_step, remedy=remedy)
     old, new = Version.first(job), Version.first(job).following(under(job, change.plan), fresh=10**6)
     given = hands(old.job.work, new.job.work, job.problem.cluster, old.kept(new))
-    alone = "local_sgd" in (job.plan.sync.method, change.plan.sync.method) and len(job.plan.pipelines) > 1
-    if alone and (given or job.plan.sync.method != change.plan.sync.method):
+    both = (job.plan, change.plan)
+    alone = any(plan.sync.method == "local_sgd" and len(plan.pipelines) > 1 for plan in both)
+    if alone and (given or len({(plan.sync.method, len(plan.pipelines)) for plan in both}) > 1):
         remedy = "give plans whose replicas agree on gradients every step, or change how often they agree alone"
         raise InputError("replicas that train alone cannot be moved yet", source=source, remedy=remedy)
 
@@ -134,7 +143,8 @@ def again(job: RunJob, plan: Plan) -> Plan:
     try:
         return ordered(job.problem, plain) or plain
     except InfeasibleError as error:
-        raise InputError(str(error), source="order") from None
+        remedy = "order smaller micro-batches first, or another schedule"
+        raise InputError(str(error).removesuffix("."), source="order", remedy=remedy) from None
 
 
 def without(job: RunJob, lost: Collection[int]) -> Plan | None:

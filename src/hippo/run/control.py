@@ -18,6 +18,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -28,12 +29,13 @@ from typing import Any
 from hippo.emulate.emulation import emulation
 from hippo.errors import HippoError, InputError
 from hippo.files import write_whole
+from hippo.plan.plan import Plan
 from hippo.run.change import Changed, PlanChange, under
 from hippo.run.job import RunJob
 from hippo.run.journal import Journal
 from hippo.run.move import LATE, MoveForecast, moved, stopping, streaming
 from hippo.run.network import Pair, RunNetwork
-from hippo.run.orders import change_of, order_of_document
+from hippo.run.orders import GIVE_UP, RunOrder, change_of, order_of_document
 from hippo.run.predict import predicted_each, predicted_s
 from hippo.run.run import RunStep, RunStretch
 from hippo.run.telemetry import links_used, prometheus_text, step_record
@@ -42,7 +44,7 @@ from hippo.run.version import Version
 PROTOCOL = 1
 MOST_BYTES = 64_000_000  # of one line: a plan is some kB a stage
 ACCEPTED, DONE, GIVEN_UP = "accepted", "done", "given up"
-GIVE_UP = "give-up"  # the order that another one is given up
+GONE = object()
 
 
 class Desk:
@@ -51,8 +53,10 @@ class Desk:
     def __init__(self, job: RunJob, journal: Journal, *planned: PlanChange) -> None:
         self._lock, self._journal = Lock(), journal
         self._first, self._now, self._asked = job, job, job  # as it began, as it runs, as it has been asked to run
-        self._queue, self._under_way = list(planned), False  # whether one has left the queue and is not made yet
+        self._queue: list[_Open] = []
+        self._under_way: _Open | None = None  # it has left the queue and is not made yet
         for each in planned:
+            self._queue.append(_Open(None, self._asked.plan, each))
             self._asked = under(self._asked, each.plan)
         self._orders: list[dict[str, Any]] = []
         self._keys: dict[str, dict[str, Any]] = {}
@@ -66,18 +70,33 @@ class Desk:
         self._watchers: list[SimpleQueue[tuple[RunStep, RunJob] | None]] = []
         before = standing(journal.lines) if job.options.resume_from is not None else []
         journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
-        for key, order in before:
-            self._again(key, order)
+        for order in before:
+            self._again(order)
 
-    def _again(self, key: str, order: dict[str, Any]) -> None:
-        """An order of the run that this one goes on from, which the plan of the checkpoint's run knows nothing of."""
-        after = order.get("after_step")
-        if isinstance(after, int) and after < self._first.options.first_step:
-            order = {name: value for name, value in order.items() if name != "after_step"}
+    @property
+    def job(self) -> RunJob:
+        """As the run begins: where it goes on from a checkpoint, under the orders that had been carried out by then."""
+        return self._first
+
+    def _again(self, order: StandingOrder) -> None:
+        """An order of the run that this one goes on from, whose plan knows nothing of it. What was done before the
+        checkpoint holds from the start, what was done after it is done after the same step."""
+        first = self._first.options.first_step
+        asked = {name: value for name, value in order.asked.items() if name != "after_step"}
+        after = order.asked.get("after_step") if order.done_after is None else order.done_after
+        if isinstance(after, int) and after >= first:
+            asked["after_step"] = after
         try:
-            self._order({**order, "key": key})
+            number = int(self._order({**asked, "key": order.key})[ACCEPTED])
         except HippoError as error:
-            self._journal.write(kind="refused", key=key, why=str(error))
+            self._journal.write(kind="refused", key=order.key, why=str(error))
+            return
+        if order.done_after is not None and order.done_after < first:
+            options = replace(self._asked.options, resume_from=self._first.options.resume_from)
+            self._queue.clear()
+            self._first = self._now = self._asked = self._ran = replace(self._asked, options=options)
+            self._orders[number - 1] |= {"state": DONE, "after_step": order.done_after}
+            self._journal.write(kind="done", order=number, after_step=order.done_after)
 
     # asked from other threads
     def answer(self, request: Any) -> dict[str, Any]:
@@ -105,14 +124,24 @@ class Desk:
             if key in self._keys:
                 return self._keys[key]
             number = len(self._orders) + 1
+            self._check_turn(order)
             change = change_of(order, self._asked, done=self._done, number=number)
             forecast = self._forecast(change)
             self._journal.write(kind="order", order=number, key=key, asked=request)
+            self._queue.append(_Open(order, self._asked.plan, change))
             self._asked = under(self._asked, change.plan)
-            self._queue.append(change)
             self._orders.append({"order": number, "kind": order.kind, "state": ACCEPTED})
             self._keys[key] = {ACCEPTED: number, **({} if forecast is None else {"move": _told(forecast)})}
             return self._keys[key]
+
+    def _check_turn(self, order: RunOrder) -> None:
+        """``InputError`` for an order that is due before one that was accepted: they are carried out in turn."""
+        open_ = [self._under_way, *self._queue]
+        last = max((each.change.after_step or 0 for each in open_ if each is not None), default=0)
+        if last and order.after_step is not None and order.after_step <= last:
+            told = f"comes before an order that is carried out after step {last}"
+            remedy = f"name a step from {last + 1} on, or give that order up first"
+            raise InputError(told, source="order", key="after_step", value=order.after_step, remedy=remedy)
 
     def _forecast(self, change: PlanChange) -> MoveForecast | None:
         """What a move should take over the emulated WAN; None: no layer crosses it, or nothing is known of a step yet.
@@ -150,7 +179,7 @@ class Desk:
                 return self._keys[key]
             open_ = [each["order"] for each in self._orders if each["state"] == ACCEPTED and each["kind"] != GIVE_UP]
             wanted = request.get("number", open_[0] if open_ else None)
-            if not isinstance(wanted, int) or wanted not in open_:
+            if type(wanted) is not int or wanted not in open_:
                 remedy = f"name one of {', '.join(map(str, open_))}" if open_ else "nothing has to be done"
                 raise InputError("no such order is under way", source="order", value=str(wanted)[:60], remedy=remedy)
             number = len(self._orders) + 1
@@ -214,14 +243,29 @@ class Desk:
 
     # told by the run
     def due(self, done: int, now: RunJob) -> PlanChange | None:
-        """The next change that was ordered."""
+        """The next change that was ordered; where replicas were lost since, as it is of those that are left."""
         with self._lock:
-            change = self._queue.pop(0) if self._queue else None
-            self._under_way = change is not None
-        if change is None or not (why := self.unwanted(change)):
+            one = self._under_way = self._queue.pop(0) if self._queue else None
+        if one is None:
+            return None
+        change, why = one.change, self.unwanted(one.change)
+        if not why and one.order is not None and one.upon != now.plan:
+            try:
+                change = change_of(replace(one.order, after_step=None), now, done=done, number=change.order)
+                change = replace(change, after_step=one.change.after_step)
+            except HippoError as error:
+                why = f"not of the replicas that are left: {error}"
+        if not why:
             return change
         self.gave_up(change, why)
         return None
+
+    def again(self, what: PlanChange) -> None:
+        """What was under way has not been made, and is asked for again."""
+        with self._lock:
+            assert self._under_way is not None, "it has been due"
+            self._queue.insert(0, self._under_way)
+            self._under_way = None
 
     def unwanted(self, what: PlanChange) -> str:
         """Why an order is to be given up; empty: it is not."""
@@ -242,14 +286,14 @@ class Desk:
             "predicted_stopped_s": what.predicted_stopped_s,
         }
         if what.lost:
-            self._journal.write(kind="lost", why=what.lost, **told)
+            self._journal.tell(kind="lost", why=what.lost, **told)
         else:
-            self._journal.write(kind="done", order=what.order, **told)
+            self._journal.tell(kind="done", order=what.order, **told)
         with self._lock:
             self._now = now
             if not what.lost:
-                self._under_way = False
-            elif not self._under_way and not self._queue:
+                self._under_way = None
+            if self._under_way is None and not self._queue:
                 self._asked = now  # what comes next is asked of those who are left
             if what.order:
                 self._orders[what.order - 1] |= {"state": DONE, **told}
@@ -258,13 +302,13 @@ class Desk:
     def gave_up(self, what: PlanChange, told: str) -> None:
         """An order could not be carried out; those that build upon it are void, too."""
         with self._lock:
-            for each in (what, *self._queue):
-                self._journal.write(kind="given up", order=each.order, why=told)
+            for each in (what, *(each.change for each in self._queue)):
+                self._journal.tell(kind="given up", order=each.order, why=told)
                 if each.order:
                     self._orders[each.order - 1] |= {"state": GIVEN_UP, "why": told}
                     self._answer_unwanted(each.order, {"state": DONE, "after_step": self._done})
             self._queue.clear()
-            self._asked, self._under_way = self._now, False
+            self._asked, self._under_way = self._now, None
 
     def _answer_unwanted(self, order: int, told: dict[str, Any]) -> None:
         """What became of the order that another one is given up."""
@@ -274,7 +318,7 @@ class Desk:
 
     def made(self, step: RunStep) -> None:
         """A step has been made."""
-        self._journal.write(kind="step", step=step.number, seconds=step.seconds, loss=step.loss)
+        self._journal.tell(kind="step", step=step.number, seconds=step.seconds, loss=step.loss)
         with self._lock:
             if self._ran is not self._now:
                 self._under.clear()
@@ -290,7 +334,7 @@ class Desk:
 
     def missed(self, step: int, why: str) -> None:
         """A checkpoint of a step could not be written."""
-        self._journal.write(kind="unsaved", step=step, why=why)
+        self._journal.tell(kind="unsaved", step=step, why=why)
 
     def close(self) -> None:
         """The run is over."""
@@ -325,13 +369,32 @@ def _told(forecast: MoveForecast) -> dict[str, Any]:
     }
 
 
-def standing(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Keys and orders of the last run in a journal, in turn, that were accepted and not given up: done or not."""
+@dataclass(frozen=True)
+class _Open:
+    """An order that is still to be carried out."""
+
+    order: RunOrder | None  # None: known when the run began
+    upon: Plan  # that runs by then, as far as is known
+    change: PlanChange
+
+
+@dataclass(frozen=True)
+class StandingOrder:
+    """An order that was accepted and not given up."""
+
+    key: str
+    asked: Mapping[str, Any]
+    done_after: int | None  # the last step before it held; None: it was not done
+
+
+def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
+    """Those of the last run in a journal, in turn."""
     begun = max((at for at, line in enumerate(lines) if line.get("kind") == "begun"), default=len(lines))
     mine = lines[begun:]
     over = {line.get("order") for line in mine if line.get("kind") == "given up"}
+    done = {line.get("order"): line.get("after_step") for line in mine if line.get("kind") == "done"}
     return [
-        (line["key"], dict(line["asked"]))
+        StandingOrder(line["key"], line["asked"], done.get(line["order"]))
         for line in mine
         if line.get("kind") == "order" and line["order"] not in over and line["asked"].get("order") != GIVE_UP
     ]
@@ -350,7 +413,7 @@ class _Connection(socketserver.StreamRequestHandler):
         """One client, until it leaves."""
         with suppress(OSError):
             if self._greeted():
-                while (request := self._heard()) is not None:
+                while (request := self._heard()) is not GONE:
                     if isinstance(request, dict) and request.get("ask") == "watch":
                         self._watch()
                         return
@@ -362,17 +425,17 @@ class _Connection(socketserver.StreamRequestHandler):
         if told.get("hello") != PROTOCOL:
             self._say({"refused": f"speaks protocol {told.get('hello')!r:.20}, and this run {PROTOCOL}"})
             return False
-        if not secrets.compare_digest(str(told.get("token", "")).encode(), self.server.token.encode()):
+        if not secrets.compare_digest(repr(told.get("token")).encode(), repr(self.server.token).encode()):
             self._say({"refused": "the token is not that of this run"})
             return False
         self._say({"hello": PROTOCOL})
         return True
 
     def _heard(self) -> Any:
-        """The next line; None: the client has gone. What is no JSON is answered like an order that is none."""
+        """The next line; ``GONE``: the client is. What is no JSON is answered like an order that is none."""
         line = self.rfile.readline(MOST_BYTES)
         if not line.endswith(b"\n"):
-            return None
+            return GONE
         try:
             return json.loads(line)
         except (ValueError, RecursionError):
@@ -452,7 +515,7 @@ class RunClient:
         self.path = path
         self._socket = socket.socket(socket.AF_UNIX)
         try:
-            token = path.with_name(f"{path.name}.token").read_text()
+            token = path.with_name(f"{path.name}.token").read_text(errors="replace")
             self._socket.settimeout(timeout_s)
             self._socket.connect(str(path))
         except OSError as error:
@@ -476,9 +539,21 @@ class RunClient:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer; ``InputError`` where it is a refusal, or the run has ended."""
-        self._file.write(json.dumps(request).encode() + b"\n")
-        self._file.flush()
-        return self._answer()
+        try:
+            self._file.write(json.dumps(request).encode() + b"\n")
+            self._file.flush()
+            line = self._file.readline()
+        except TimeoutError:
+            remedy = "look whether its process hangs, or ask again"
+            raise InputError("does not answer", source=str(self.path), remedy=remedy) from None
+        except OSError:
+            line = b""
+        if not line:
+            raise InputError("has ended", source=str(self.path), remedy="see what 'hippo run' printed, and its journal")
+        found: dict[str, Any] = json.loads(line)
+        if "refused" in found:
+            raise InputError(str(found["refused"]).removesuffix("."))
+        return found
 
     def watch(self) -> Iterator[dict[str, Any]]:
         """Steps as they are made, until the run is over."""
@@ -488,20 +563,12 @@ class RunClient:
 
     def steps(self) -> Iterator[dict[str, Any]]:
         """What is told since ``{"ask": "watch"}`` was answered."""
-        for line in self._file:
-            yield json.loads(line)
+        with suppress(OSError):  # it was killed
+            for line in self._file:
+                yield json.loads(line)
 
     def close(self) -> None:
         """Leaves."""
         with suppress(OSError):
             self._file.close()
         self._socket.close()
-
-    def _answer(self) -> dict[str, Any]:
-        line = self._file.readline()
-        if not line:
-            raise InputError("has ended", source=str(self.path))
-        found: dict[str, Any] = json.loads(line)
-        if "refused" in found:
-            raise InputError(str(found["refused"]))
-        return found

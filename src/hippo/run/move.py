@@ -1,11 +1,11 @@
 """How long a move of layers takes, and for how long training stands still for it. No torch.
 
 While training stands still a link carries the state at all it has. Beside the training it carries what training leaves
-of it: in each step the gradients of what has come, then more of the state. What has come by the border of a step owes a
-gradient there, a third of its bytes, so no more than three steps' worth of what is left can ever be kept in step. A
-move is planned for as many steps as leave a rest that takes ``REST_STEPS`` of a step at most with all that the link
-has; the rest is sent while training stands still. It ends after them unless links were so much slower that more than
-``MOST_REST_STEPS`` are left, and before where next to nothing is.
+of it (all of a link that training leaves alone): in each step the gradients of what has come, then more of the state.
+What has come by the border of a step owes a gradient there, a third of its bytes, so no more than three steps' worth of
+what is left can ever be kept in step. A move is planned for as many steps as leave a rest that takes ``REST_STEPS`` of
+a step at most with all that the link has; the rest is sent while training stands still. It ends after them unless links
+were so much slower that more than ``MOST_REST_STEPS`` are left, and before where next to nothing is.
 """
 
 from __future__ import annotations
@@ -58,17 +58,31 @@ def stopping(old: Version, new: Version, network: RunNetwork) -> MoveForecast:
 
 
 def streaming(
-    old: Version, new: Version, network: RunNetwork, *, step_s: float, steps: int | None = None
+    old: Version,
+    new: Version,
+    network: RunNetwork,
+    *,
+    step_s: float,
+    steps: int | None = None,
+    first: float | None = None,
 ) -> MoveForecast:
-    """Beside steps of so many seconds; ``steps``: to train meanwhile, whatever is left then."""
+    """Beside steps of so many seconds; ``steps``: to train meanwhile, whatever is left then; ``first``: share of the
+    first of them that is left when all have made ready. Until that is known: half where processes start, which are
+    ready at any moment of a step, else all."""
+    if first is None:
+        first = 0.5 if {*new.members} - {*old.members} else 1.0
     state, trained = moved(old, new), trained_bytes(old.job)
     cluster = network.mean(new.job.problem.cluster).under(network.transport)
     links = {pair: cluster.links[cluster.link_index[pair]] for pair in state}
     rates = {pair: link.rate_bytes_per_s(1) for pair, link in links.items()}
-    left = {pair: USED * max(0.0, rate * step_s - trained.get(pair, 0.0)) for pair, rate in rates.items()}
+    left = {
+        pair: USED * max(0.0, rate * step_s - trained[pair]) if trained.get(pair) else rate * step_s
+        for pair, rate in rates.items()
+    }
 
     def play(pair: Pair, count: int | None) -> Streamed:
-        return streamed(state[pair], left[pair], most_left=REST_STEPS * rates[pair] * step_s, steps=count)
+        most = REST_STEPS * rates[pair] * step_s
+        return streamed(state[pair], left[pair], most_left=most, steps=count, first=first)
 
     if steps is None:
         steps = max((play(pair, None).steps for pair in state), default=1)
@@ -78,7 +92,7 @@ def streaming(
     rest = {pair: each.left_bytes / rates[pair] + 2 * links[pair].latency_s for pair, each in played.items()}
     stopped_s = max(rest.values(), default=0.0)
     sent = sum(each.sent_bytes + each.left_bytes for each in played.values())
-    return MoveForecast(True, state, sent, steps, steps * step_s + stopped_s, stopped_s)
+    return MoveForecast(True, state, sent, steps, (steps - 1 + first) * step_s + stopped_s, stopped_s)
 
 
 @dataclass(frozen=True)
@@ -90,13 +104,14 @@ class Streamed:
     left_bytes: float
 
 
-def streamed(state: float, spare: float, *, most_left: float, steps: int | None = None) -> Streamed:
+def streamed(state: float, spare: float, *, most_left: float, steps: int | None = None, first: float = 1.0) -> Streamed:
     """Bytes of state over a link that has so many to spare in a step, until at most ``most_left`` are left, or for so
-    many steps."""
+    many steps; of the first of them a share is left."""
     landed = owed = sent = 0.0
     for number in range(1, (steps or MOST_STEPS) + 1):
-        paid = min(spare, owed)
-        came = min(spare - paid, state - landed)
+        room = spare * first if number == 1 else spare
+        paid = min(room, owed)
+        came = min(room - paid, state - landed)
         sent, landed = sent + paid + came, landed + came
         owed = min(owed - paid + landed * GRADIENT / STATE, landed)  # who is far behind is sent whole again
         left = state - landed + owed

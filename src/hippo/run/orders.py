@@ -13,7 +13,7 @@ from typing import Any
 
 from hippo.errors import InputError, UnknownNameError
 from hippo.plan.check import check
-from hippo.plan.codec import plan_from_document
+from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import WITH_ORDER, Compression, Plan, ScheduleChoice
 from hippo.run.change import PlanChange, again, check_change, dealt, under
 from hippo.run.fits import PACKED, check_job
@@ -22,10 +22,14 @@ from hippo.schedule.schedule import SCHEDULES
 from hippo.score.judge import fits
 
 SOURCE = "order"
+GIVE_UP = "give-up"  # the order that another one is given up: no change of a plan
 WAYS = ("two-level", "ring")
 BACKGROUND = "background"
 MOVES = ("stop", BACKGROUND)
 """How layers move: while training stands still, or beside it."""
+FORMS: Mapping[type, str] = MappingProxyType(
+    {int: "a whole number", str: "a word", list: "a list", dict: "the document of a plan"}
+)
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,16 @@ class RunOrder:
 def order_of_document(document: Any) -> RunOrder:
     """``{"order": kind, .., "after_step": N}``; ``InputError`` for what is no such thing."""
     if not isinstance(document, dict) or not isinstance(document.get("order"), str):
-        raise InputError("is no order", source=SOURCE, value=str(document)[:60], remedy=f"give {', '.join(KINDS)}")
+        remedy = f"give {', '.join((*KINDS, GIVE_UP))}"
+        raise InputError("is no order", source=SOURCE, value=str(document)[:60], remedy=remedy)
     values = {key: value for key, value in document.items() if key not in ("order", "after_step")}
     kind, after = document["order"], document.get("after_step")
     if kind not in KINDS:
-        raise UnknownNameError("order", kind[:60], KINDS, source=SOURCE)
+        raise UnknownNameError("order", kind[:60], (*KINDS, GIVE_UP), source=SOURCE)
     if after is not None and (not isinstance(after, int) or isinstance(after, bool)):
-        raise InputError("must be the number of a step", source=SOURCE, key="after_step", value=str(after)[:60])
+        remedy = "give a whole number"
+        told = "must be the number of a step"
+        raise InputError(told, source=SOURCE, key="after_step", value=str(after)[:60], remedy=remedy)
     known = KINDS[kind].values
     for key in known.keys() - values.keys() - KINDS[kind].optional:
         raise InputError("is missing", source=SOURCE, key=key, remedy=f"'{kind}' takes {', '.join(known)}")
@@ -54,8 +61,9 @@ def order_of_document(document: Any) -> RunOrder:
         if key not in known:
             raise InputError("is unknown", source=SOURCE, key=key[:60], remedy=f"'{kind}' takes {', '.join(known)}")
         if not isinstance(value, known[key]) or isinstance(value, bool):
-            told = f"must be a {known[key].__name__}"
-            raise InputError(told, source=SOURCE, key=key, value=str(value)[:60])
+            told = f"must be {FORMS[known[key]]}"
+            remedy = f"see 'hippo ctl --help' for what '{kind}' takes"
+            raise InputError(told, source=SOURCE, key=key, value=str(value)[:60], remedy=remedy)
     return RunOrder(kind, values, after)
 
 
@@ -69,10 +77,12 @@ def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0) -> Pl
     """
     plan = KINDS[order.kind].plan(job, order.values)
     if plan == job.plan:
-        raise InputError("changes nothing", source=SOURCE, value=order.kind)
+        remedy = "nothing has to be done: the run goes that way, or has been asked to"
+        raise InputError("changes nothing", source=SOURCE, value=order.kind, remedy=remedy)
     if order.after_step is not None and order.after_step < max(done, job.options.first_step):
         remedy = f"name a step from {max(done, job.options.first_step)} on, or none"
         raise InputError("has passed", source=SOURCE, key="after_step", value=order.after_step, remedy=remedy)
+    plan_from_document(plan_to_document(job.problem, plan), source=SOURCE)  # processes read it so
     changed, batch = under(job, plan), job.problem.workload.global_batch
     if job.options.batch_rule != FOLLOW and plan.global_batch != batch:
         remedy = "give one of that batch, or run with --batch-rule follow"
@@ -84,7 +94,8 @@ def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0) -> Pl
     change = PlanChange(plan, order.after_step, number, order.values.get("way") == BACKGROUND, asked=_asked(order))
     check_change(job, change, source=SOURCE)
     if not job.options.stand_in and job.options.device != "cpu" and not fits(job.problem, plan):
-        raise InputError("does not fit into the memory of its devices", source=SOURCE, value=order.kind)
+        remedy = "order smaller micro-batches, or fewer in flight, first"
+        raise InputError("does not fit into the memory of its devices", source=SOURCE, value=order.kind, remedy=remedy)
     return change
 
 
@@ -117,7 +128,8 @@ def _micro_batch(job: RunJob, values: Mapping[str, Any]) -> Plan:
         waves, rest = divmod(line.num_micro_batches * plan.micro_batch, size) if size > 0 else (0, 1)
         if rest or waves < 1:
             told = f"does not share out the {line.num_micro_batches * plan.micro_batch} sequences of a lane"
-            raise InputError(told, source=SOURCE, key="size", value=size)
+            remedy = "give a divisor of it"
+            raise InputError(told, source=SOURCE, key="size", value=size, remedy=remedy)
         found.append(dealt(line, waves))
     return again(job, replace(plan, pipelines=tuple(found), micro_batch=size))
 
@@ -125,9 +137,11 @@ def _micro_batch(job: RunJob, values: Mapping[str, Any]) -> Plan:
 def _shares(job: RunJob, values: Mapping[str, Any]) -> Plan:
     """The batch dealt otherwise to the replicas: micro-batches of each pipeline."""
     waves, plan = values["waves"], job.plan
-    if len(waves) != len(plan.pipelines) or not all(isinstance(each, int) and each > 0 for each in waves):
+    if len(waves) != len(plan.pipelines) or not all(type(each) is int and each > 0 for each in waves):
         told = f"must be a number of micro-batches above 0 for each of {len(plan.pipelines)} pipelines"
-        raise InputError(told, source=SOURCE, key="waves", value=str(waves)[:60])
+        now = " ".join(str(line.num_micro_batches) for line in plan.pipelines)
+        remedy = f"give as many numbers as pipelines; now: {now}"
+        raise InputError(told, source=SOURCE, key="waves", value=str(waves)[:60], remedy=remedy)
     lines = tuple(dealt(line, each) for line, each in zip(plan.pipelines, waves, strict=True))
     return again(job, replace(plan, pipelines=lines))
 
@@ -159,7 +173,9 @@ def _all_reduce(job: RunJob, values: Mapping[str, Any]) -> Plan:
 def _every(job: RunJob, values: Mapping[str, Any]) -> Plan:
     """Local SGD: steps between two sums."""
     if job.plan.sync.method != "local_sgd":
-        raise InputError("is of local SGD, and this plan's replicas agree every step", source=SOURCE, key="steps")
+        remedy = "leave it, or run a plan whose sync.method is local_sgd"
+        told = "is of local SGD, and this plan's replicas agree every step"
+        raise InputError(told, source=SOURCE, key="steps", value=values["steps"], remedy=remedy)
     return replace(job.plan, sync=replace(job.plan.sync, every=values["steps"]))
 
 

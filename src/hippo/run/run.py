@@ -195,6 +195,7 @@ class _Coming:
     began_s: float
     streams: bool = False  # layers go in the background
     forecast: MoveForecast | None = None  # None: no layers have to go
+    flows: bool = False  # all have made ready, and the forecast is as of then
 
     def crew(self, now: Version) -> tuple[int, ...]:
         """Who takes part: those who are there, and those who come."""
@@ -208,7 +209,6 @@ class Conductor:
         self.crew, self.version, self._changes, self._saver = crew, Version.first(job), changes, saver
         self._stretches: list[tuple[Version, Changed | None, list[RunStep]]] = [(self.version, None, [])]
         self._coming: _Coming | None = None
-        self._again: PlanChange | None = None  # what was given up when a process was lost
         self._fresh, self._numbered = len(self.version.members), 0
         self._lost: LostError | None = None  # in the step just made, after all had agreed
         self._stale = False  # messages of what was given up may be under way
@@ -292,7 +292,7 @@ class Conductor:
         self.crew.forget({*coming.version.members} - {*now.members})
         self._coming = None
         if {*lost} & {*now.members}:
-            self._again = coming.change
+            self._changes.again(coming.change)
         else:
             self._changes.gave_up(coming.change, str(error))
 
@@ -312,6 +312,7 @@ class Conductor:
                     saver.finish()
                 return
             except LostError as error:
+                saver.forget(number)
                 self._go_on_without(error, number + 1)
 
     def _settle(self, done: int) -> None:
@@ -342,9 +343,9 @@ class Conductor:
         if self._saver is not None:
             self._saver.poll()
         if self._coming is None and self._is_entered:
-            change, self._again = self._again or self._changes.due(done, self.version.job), None
+            change = self._changes.due(done, self.version.job)
             if change is not None and change.background and not self._stretches[-1][2]:
-                self._again = change  # nothing is known yet of what steps leave
+                self._changes.again(change)  # nothing is known yet of what steps leave
             elif change is not None:
                 self._prepare(change)
         coming = self._coming
@@ -352,6 +353,10 @@ class Conductor:
             return
         after, crew = coming.change.after_step, coming.crew(self.version)
         ready = self.crew.said("prepared", crew, number=coming.version.number)
+        if ready and coming.streams and not coming.flows:
+            since_s = self.crew.last_said_s("prepared", crew)
+            forecast = self._forecast(coming.version, coming.change, since_s=since_s)
+            coming = self._coming = replace(coming, forecast=forecast, flows=True)
         told = self.crew.streams(self.version.members, coming.version.number)
         why = self._changes.unwanted(coming.change)
         if broken := next((one["broken"] for one in told if one["broken"]), ""):
@@ -406,15 +411,17 @@ class Conductor:
         cluster = new.job.problem.cluster
         return bool(hands(self.version.job.work, new.job.work, cluster, self.version.kept(new)))
 
-    def _forecast(self, new: Version, change: PlanChange) -> MoveForecast:
-        """What a move should take, by the steps of late."""
+    def _forecast(self, new: Version, change: PlanChange, *, since_s: float = inf) -> MoveForecast:
+        """What a move should take, by the steps that had ended when it began to flow; inf: it does not yet."""
         old, network = self.version, RunNetwork.around(new.job.problem.cluster)
         if not change.background:
             return stopping(old, new, network)
-        steps = self._stretches[-1][2]
-        late = [step.seconds for step in (steps[1:] or steps)[-LATE:]]  # without the first, on cold connections
+        every = self._stretches[-1][2]
+        steps = [step for step in every if step.began_s + step.seconds <= since_s] or every[:1]
+        step_s = mean(step.seconds for step in (steps[1:] or steps)[-LATE:])  # without the first, on cold connections
         count = None if change.after_step is None else max(1, change.after_step - steps[-1].number)
-        return streaming(old, new, network, step_s=mean(late), steps=count)
+        first = None if since_s == inf else min(1.0, max(0.0, 1.0 - (since_s - every[-1].began_s) / step_s))
+        return streaming(old, new, network, step_s=step_s, steps=count, first=first)
 
     def _ask(self, version: Version, crew: Sequence[int], *, background: bool = False) -> None:
         """Lets processes make ready for a version; those that are new start."""
@@ -510,6 +517,10 @@ class Crew:
         while not self._heard.empty():
             self._note(*self._heard.get())
         return all(self._has(key, each, number) for each in whom)
+
+    def last_said_s(self, key: str, whom: Sequence[int]) -> float:
+        """When the last of them said so, who all have (``time.monotonic()``)."""
+        return max(float(self._told[key][each]["heard_s"]) for each in whom)
 
     def gather(self, key: str, whom: Sequence[int], *, number: int | None = None) -> list[dict[str, Any]]:
         """A message with ``key`` from each, in their order; with ``number`` such a one. Raises ``RunError`` when a

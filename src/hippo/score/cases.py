@@ -95,6 +95,7 @@ class PublishedRun:
     achieved: tuple[str, ...] = ()  # shares of the calibration that are 1: its network is what it achieves, measured
     apart: bool = False  # shown beside the others, not among them
     routing_skew: float = 1.0  # tokens of the fullest rank of experts over the mean
+    etp: int | None = None  # ranks that an expert is cut over; None: tp, or as few as there are
     offloads: bool = False  # activations wait in the host's memory: what its GPUs hold is not predicted
     unknown: tuple[str, ...] = ()  # keys of the row that nothing reads
 
@@ -212,6 +213,7 @@ class _Row:
         layers, hidden, heads, seq = (int(value or 0) for value in sizes.values())
         if heads > hidden:
             inner._complain("heads", heads, f"is more than hidden ({hidden})", "correct one of them")
+        plain = name.startswith("MPT")  # neither biases nor dropout (llm-foundry: no_bias, attn_pdrop, resid_pdrop)
         built = gpt_model(
             name,
             layers=layers,
@@ -222,6 +224,8 @@ class _Row:
             vocab=inner._count("vocab", most=MAX_VOCAB) or USUAL_VOCAB,
             seq=seq,
             gated=bool(inner._flag("gated_mlp")),
+            bias=False if plain else None,
+            norm_bias=False if plain else None,
             source=str(self.row.get("source") or ""),
         )
         return built, None
@@ -327,6 +331,9 @@ def _software(device: Gpu, sharding: str, text: str) -> Software:
         dispatcher="deepep" if "DeepSeek-V3" in text else "alltoall",
         blocking_launches="CUDA_LAUNCH_BLOCKING" in text,
         list_gathers=sharding == "zero3" and not modern,
+        # llm-foundry's fused_crossentropy: logits and their gradients, both 16 bit.
+        logit_bytes=4.0 if "llm-foundry" in text else 6.0 if modern and not torch else 10.0,
+        late_sums=sharding.startswith("zero"),  # DeepSpeed's names
     )
 
 

@@ -4,7 +4,8 @@ A row becomes a problem (one domain of ``gpus`` GPUs) and a plan, and goes the w
 ``fast``, its memory added up. What a row does not say is filled by one rule: of the settings that fit the memory, the
 one with the least predicted time, because published runs are tuned (``candidates`` lists the settings). Rows over
 several places (``wan``) have their places and their placement; measured pipelines (``pipelines``) their seconds too;
-runs over emulated links (``emulated``) stand beside what was printed before them.
+runs over emulated links (``emulated``) stand beside what was printed before them; measured peaks of memory
+(``allocated``) have no step to predict.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ from hippo.problem.model import Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.schedule.schedule import order
-from hippo.score import emulated, pipelines, throughput, wan
+from hippo.score import allocated, emulated, pipelines, throughput, wan
+from hippo.score.allocated import MemoryRun
 from hippo.score.cases import PublishedRun, cases_of
 from hippo.score.emulated import EmulatedRun
 from hippo.score.interval import coverage, fitted_to, has_experts
+from hippo.score.kernels import KernelErrors, kernel_errors, kernel_folder
 from hippo.score.pipelines import MeasuredPipeline
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
 from hippo.units import gb_from_bytes
 
-Case = PublishedRun | MeasuredPipeline | EmulatedRun
+Case = PublishedRun | MeasuredPipeline | EmulatedRun | MemoryRun
 Known = dict[PublishedRun, tuple[float, float]]
 
 DOMAIN = "cluster"
@@ -50,12 +53,14 @@ MICRO_BATCHES = (1, 2, 4, 8, 16)
 _PLAYED = {"1f1b": (16, 32), "gpipe": (24, 48)}  # waves of a drawn placement by schedule: enough for an even pace
 RECOMPUTE = ("none", "selective", "full")
 CAPACITY = 2**30 / 1e9  # cards hold GiB where their names say GB: what a run really has, against what a plan may use
+NEAR = 0.6  # of a GPU's memory: a run that took as much cannot have had room for four times its micro-batch
 CLEAR = 0.05  # two measured times differ clearly from this share on, or by three standard deviations where logged
 FILES = (
     *("training_open.json", "geo_open.json", "emulated_runs.csv"),
     *("published/pipemorph_measured_pipelines.csv", "published/training_throughput.csv"),
+    *("published/megatron_memory_time.csv", "published/mindspore_dryrun_memory_dsv3.csv"),
 )
-"""What ``hippo validate --data DIR`` looks for."""
+"""What ``hippo validate --data DIR`` looks for, beside the tables of ``kernels``."""
 TOLERANCE = 1.25  # a run that leaves its recomputation open may seem this much too large: the memory model's own error
 
 
@@ -75,6 +80,10 @@ class Prediction:
     deviation_s: float | None = None  # standard deviation of what was measured, where it was logged
     group: str = ""  # what of the prediction the row tries
     memory_gb: float | None = None  # measured
+    peak_only: bool = False  # it tells its memory, and no step to predict
+    four_times: bool | None = (
+        None  # of a run near its limit: whether it is predicted out of memory at four times its batch
+    )
 
     @property
     def error(self) -> float | None:
@@ -115,23 +124,38 @@ class ValidationReport:
     together: Errors | None = None
     groups: Mapping[str, Errors] = field(default_factory=dict)  # by what of the prediction they try
     memory: Mapping[str, float] = field(default_factory=dict)  # of the rows that tell theirs; empty: none
+    memory_families: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     unknown: Mapping[str, int] = field(default_factory=dict)  # columns that nothing reads: rows that have them
     skipped: tuple[str, ...] = ()  # files that were looked for and are not there
+    kernels: tuple[KernelErrors, ...] = ()  # of measured kernels, by sort, GPU and group
 
     def document(self) -> dict[str, object]:
         """The ``validate --json`` document."""
-        keys = ("id", "family", "group", "measured_s", "predicted_s", "predicted_memory_gb", "out_of_memory", "refused")
+        keys = (
+            *(
+                "id",
+                "family",
+                "group",
+                "measured_s",
+                "predicted_s",
+                "memory_gb",
+                "predicted_memory_gb",
+                "out_of_memory",
+            ),
+            *("four_times", "refused"),
+        )
         beside = {"apart": self.apart, "together": self.together}
         return {
             "overall": asdict(self.overall),
             **{name: asdict(each) for name, each in beside.items() if each is not None},
             "groups": {name: asdict(errors) for name, errors in self.groups.items()},
             "families": {name: asdict(errors) for name, errors in self.families.items()},
-            "memory": dict(self.memory),
+            "memory": {**self.memory, "families": dict(self.memory_families)} if self.memory else {},
             "intervals": coverage(),
             "fitted": fitted_to(),
             "unknown_columns": dict(self.unknown),
             "skipped_files": list(self.skipped),
+            "kernels": [asdict(each) for each in self.kernels],
             "rows": [{key: getattr(row, key) for key in keys} for row in self.rows],
         }
 
@@ -140,7 +164,11 @@ def load(path: str | Path) -> tuple[Case, ...]:
     """Cases of a file in any form that is known; raises ``InputError`` for another."""
     path = Path(path)
     if path.suffix == ".csv":
-        known = ((emulated.is_emulated, emulated.cases), (throughput.is_throughput, throughput.cases))
+        known = (
+            (emulated.is_emulated, emulated.cases),
+            (throughput.is_throughput, throughput.cases),
+            (allocated.is_allocated, allocated.cases),
+        )
         return next((read(path) for fits, read in known if fits(path)), None) or pipelines.cases(path)
     document: Any = parse_json(read_text(path, what="file of cases"), str(path))
     return wan.cases(document, path) if wan.is_wan(document) else cases_of(document, str(path))
@@ -153,7 +181,7 @@ def load_all(folder: str | Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
     if Path(folder).is_file():
         remedy = "name its folder, or leave out --data"
         raise InputError("is a file, not a folder", source="--data", value=str(folder), remedy=remedy)
-    if not there:
+    if not there and kernel_folder(folder) is None:
         remedy = f"give a folder with {', '.join(FILES[:-1])} or {FILES[-1]}"
         raise InputError("the folder holds none of the known files", source=str(folder), remedy=remedy)
     skipped = tuple(str(path) for path in paths if path not in there)
@@ -161,37 +189,49 @@ def load_all(folder: str | Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
 
 
 def validate(
-    cases: Sequence[Case], *, calibration: Calibration = CALIBRATION, skipped: tuple[str, ...] = ()
+    cases: Sequence[Case],
+    *,
+    calibration: Calibration = CALIBRATION,
+    skipped: tuple[str, ...] = (),
+    kernels: Path | None = None,
 ) -> ValidationReport:
-    """Every case predicted, errors overall and by family."""
+    """Every case predicted, errors overall and by family; ``kernels``: a folder of tables of measured kernels."""
     known: Known = {}
     rows = tuple(predict(case, calibration=calibration, known=known) for case in cases)
     keys = {case.id: comparison_key(case) for case in cases}
     families: dict[str, list[Prediction]] = {}
     groups: dict[str, list[Prediction]] = {}
-    for row in rows:
+    timed = [row for row in rows if not row.peak_only]
+    for row in timed:
         families.setdefault(row.family, []).append(row)
         groups.setdefault(row.group, []).append(row)
+    peaks: dict[str, list[Prediction]] = {}
+    for row in rows:
+        peaks.setdefault(row.family, []).append(row)
     by_family = {name: errors(group, keys) for name, group in families.items()}
     by_group = {name: errors(group, keys) for name, group in groups.items()}
-    judged = [row for row in rows if not row.apart]
-    beside = [row for row in rows if row.apart]
+    judged = [row for row in timed if not row.apart]
+    beside = [row for row in timed if row.apart]
     unknown = Counter(key for case in cases for key in case.unknown)
     return ValidationReport(
         errors(judged, keys),
         by_family,
         rows,
         errors(beside, keys) if beside else None,
-        errors(rows, keys) if beside else None,
+        errors(timed, keys) if beside else None,
         by_group,
         memory_errors(rows),
+        {name: found for name, group in peaks.items() if (found := memory_errors(group))},
         unknown,
         skipped,
+        () if kernels is None else kernel_errors(kernels, calibration),
     )
 
 
 def group_of(case: Case) -> str:
     """What of the prediction a row tries, in words."""
+    if isinstance(case, MemoryRun):
+        return "peak memory"
     if isinstance(case, EmulatedRun):
         return f"emulated links, {case.runtime or 'unnamed'}"
     if isinstance(case, MeasuredPipeline):
@@ -209,21 +249,40 @@ def group_of(case: Case) -> str:
 
 
 def memory_errors(rows: Iterable[Prediction]) -> dict[str, float]:
-    """Errors of the peak memory of the rows that tell theirs, and how many of those without enough were seen."""
+    """Errors of the peak memory of the rows that tell theirs, and whether rows are said to have enough that had it.
+
+    ``ran`` rows had enough, of which ``called_out`` are said not to; ``out_of_memory`` had not, which ``.._seen`` are
+    said of; ``four_times`` came near their GPU's memory, and ``.._seen`` are said to exceed it with four times the
+    micro-batch. Empty where no row tells any of it.
+    """
     rows = tuple(rows)
     told = [row for row in rows if row.memory_gb and row.predicted_memory_gb]
-    lost = [row for row in rows if row.out_of_memory is not None and row.measured_s is None]
-    found = np.array([(row.predicted_memory_gb or 0.0) / (row.memory_gb or 1.0) - 1 for row in told])
-    if not len(found):
+    said = [row for row in rows if row.out_of_memory is not None]
+    ran = [row for row in said if row.measured_s is not None or row.memory_gb]
+    lost = [row for row in said if row.measured_s is None and not row.memory_gb]
+    four = [row for row in rows if row.four_times is not None]
+    if not said:
         return {}
-    size = np.abs(found)
+    found = np.array([(row.predicted_memory_gb or 0.0) / (row.memory_gb or 1.0) - 1 for row in told])
+    size, counted = np.abs(found), {}
+    if len(found):
+        counted = {
+            "mape": float(size.mean()),
+            "median": float(np.median(size)),
+            "bias": float(found.mean()),
+            "p90": float(np.quantile(size, 0.9)),
+            "worst": float(found[np.argmax(size)]),
+        }
     return {
         "n": len(found),
-        "mape": float(size.mean()),
-        "bias": float(found.mean()),
-        "worst": float(found[np.argmax(size)]),
+        **counted,
+        "refused": sum(row.refused is not None and row.peak_only for row in rows),
+        "ran": len(ran),
+        "called_out": sum(bool(row.out_of_memory) for row in ran),
         "out_of_memory": len(lost),
         "out_of_memory_seen": sum(bool(row.out_of_memory) for row in lost),
+        "four_times": len(four),
+        "four_times_seen": sum(bool(row.four_times) for row in four),
     }
 
 
@@ -281,6 +340,8 @@ def comparison_key(case: Case) -> object:
         return case.key
     if isinstance(case, EmulatedRun):
         return case.links
+    if isinstance(case, MemoryRun):
+        return case.family
     model = case.model
     sizes = None if model is None else (model.num_blocks, model.layers[1], model.vocab, case.seq)
     return (case.family if case.cluster is None else case.cluster.name, sizes, case.global_batch)
@@ -293,6 +354,8 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     """
     if isinstance(case, MeasuredPipeline):
         return _predict_pipeline(case)
+    if isinstance(case, MemoryRun):
+        return _predict_peak(case, calibration)
     if isinstance(case, EmulatedRun):
         told = Prediction(case.id, case.family, case.measured_s, case.printed_s, None, None, case.refusal)
         return replace(told, group=group_of(case))
@@ -307,10 +370,10 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     best: _Choice | None = None
     least = math.inf
     for plan in candidates(case):
-        peak = peak_bytes(cost, plan)
+        peak = peak_bytes(cost, plan, etp=case.etp)
         least = min(least, peak)  # who leaves settings open and has run had one that fits
         over = peak > cost.usable_memory_bytes() * (TOLERANCE if case.recompute is None else CAPACITY)
-        rank = RECOMPUTE.index(plan.recompute)
+        rank = 0 if case.recompute else RECOMPUTE.index(plan.recompute)
         if best is not None and (over, rank) > (best.over, best.recompute):
             continue
         seconds = fast.step_time(lower(problem, plan, cost=cost))
@@ -322,8 +385,15 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     timed = replace(nothing, predicted_s=best.seconds, plan=best.plan)
     if case.offloads:
         return timed
-    flagged = least > cost.usable_memory_bytes() * CAPACITY
-    return replace(timed, predicted_memory_gb=gb_from_bytes(best.peak_bytes), out_of_memory=flagged)
+    room = cost.usable_memory_bytes() * CAPACITY
+    near = (case.memory_gb or 0.0) >= NEAR * gb_from_bytes(room)
+    four = replace(best.plan, micro_batch=4 * best.plan.micro_batch)
+    return replace(
+        timed,
+        predicted_memory_gb=gb_from_bytes(best.peak_bytes),
+        out_of_memory=least > room,
+        four_times=peak_bytes(cost, four, etp=case.etp) > room if near else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -340,6 +410,22 @@ class _Choice:
     def key(self) -> tuple[bool, int, float]:
         """Fits first, then the least recomputation, then the least time."""
         return self.over, self.recompute, self.seconds
+
+
+def _predict_peak(case: MemoryRun, calibration: Calibration) -> Prediction:
+    told = Prediction(case.id, case.family, None, None, None, None, case.refusal, group=group_of(case), peak_only=True)
+    measured = case.measured_bytes and gb_from_bytes(case.measured_bytes)
+    if case.refusal is not None or case.gpu is None:
+        return replace(told, memory_gb=measured)
+    room = case.gpu.memory_bytes * CAPACITY
+    near = case.measured_bytes is not None and case.measured_bytes >= NEAR * room
+    return replace(
+        told,
+        memory_gb=measured,
+        predicted_memory_gb=gb_from_bytes(case.allocated_bytes(calibration)),
+        out_of_memory=case.peak_bytes(calibration) > room if case.ran else None,
+        four_times=case.peak_bytes(calibration, times=4) > room if case.ran and near else None,
+    )
 
 
 def _predict_pipeline(case: MeasuredPipeline) -> Prediction:
@@ -383,8 +469,11 @@ def _steps(problem: Problem, plan: Plan, cost: CostModel) -> list[float]:
     return found
 
 
-def peak_bytes(cost: CostModel, plan: Plan) -> float:
-    """Bytes on the fullest GPU of a plan of one pipeline."""
+def peak_bytes(cost: CostModel, plan: Plan, *, etp: int | None = None) -> float:
+    """Bytes on the fullest GPU of a plan of one pipeline; ``etp``: ranks that an expert is cut over, where it is said.
+
+    Where experts lie on more ranks than there are data-parallel lanes, they take them from tp.
+    """
     pipeline = plan.pipelines[0]
     schedule = order(
         plan.schedule.name,
@@ -393,6 +482,8 @@ def peak_bytes(cost: CostModel, plan: Plan) -> float:
         chunks=plan.interleave,
     )
     layout = layout_of(plan)
+    lanes = layout.tp * layout.dp * layout.cp
+    layout = replace(layout, etp=max(1, min(etp or layout.tp, lanes // layout.ep)))
     return max(
         cost.memory(stage.domain, *stage.layers, layout, live=live).peak_bytes
         for stage, live in zip(pipeline.stages, schedule.peak_live, strict=True)

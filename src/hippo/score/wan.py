@@ -116,7 +116,7 @@ def _case(row: Mapping[str, Any], networks: Mapping[str, Any], where: str) -> Pu
         sequence_parallel=False,
         precision="fp16",
         sharding="none",
-        software=Software("unfused", overlap_dp=False, overlap_tp=False),
+        software=Software("unfused", overlap_dp=False, overlap_tp=False, logit_bytes=10.0),
         node_bytes_per_s=None,
         fp32_gradients=False,
         measured_s=None if refusal else float(row["mean_s"]),

@@ -27,7 +27,7 @@ from hippo.errors import HippoError, InputError
 from hippo.serve import tables as t
 from hippo.serve.access import Access, Caller
 from hippo.serve.ahead import expected_wait
-from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in
+from hippo.serve.jobs import KNOWN, AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in
 from hippo.serve.loop import ServeLoop
 from hippo.serve.pull import Puller
 from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, LinkPoint, StoredDecision, StoredJob
@@ -202,21 +202,28 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         except ValueError:
             detail, remedy = "job: run: holds what is no text, or no number", "leave out lone surrogates and NaN"
             raise Refusal(400, "wrong", detail, remedy=remedy) from None
-        if spec.get("actuator") and spec["actuator"] not in loop.workers:
-            known = ", ".join(loop.workers)
-            raise Refusal(400, "no such actuator", f"job: actuator (got {spec['actuator']!r})", remedy=f"name {known}")
-        if least > loop.site.devices:
-            detail, remedy = f"job: wants {least} GPUs of the site's {loop.site.devices}", "ask for fewer"
-            raise Refusal(400, "larger than the site", detail, remedy=remedy)
-        if why := loop.lacks(spec):
-            detail, _, remedy = why.partition(". To fix: ")
-            raise Refusal(400, "not for its actuator", detail, remedy=remedy)
+        refused = _unfit(spec, least)
+        if refused is not None and not store.read(lambda at: at.execute(KNOWN, {"of": idempotency_key}).first()):
+            raise refused  # else it was taken in when it fitted, and is answered as before
         if dry_run:
             return AsciiAnswer({"dry_run": True, "job": spec})
         write = take_in(spec, idempotency_key, caller.name, now_s, loop.terms.actuator)
         taken, new = await written(write, lambda told: loop.come(*told))
         found = job_document(taken)
         return AsciiAnswer(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
+
+    def _unfit(spec: Mapping[str, Any], least: int) -> Refusal | None:
+        """Why the service cannot take in a job that is well formed."""
+        if spec.get("actuator") and spec["actuator"] not in loop.workers:
+            known = ", ".join(loop.workers)
+            return Refusal(400, "no such actuator", f"job: actuator (got {spec['actuator']!r})", remedy=f"name {known}")
+        if least > loop.site.devices:
+            detail, remedy = f"job: wants {least} GPUs of the site's {loop.site.devices}", "ask for fewer"
+            return Refusal(400, "larger than the site", detail, remedy=remedy)
+        if why := loop.lacks(spec):
+            detail, _, remedy = why.partition(". To fix: ")
+            return Refusal(400, "not for its actuator", detail, remedy=remedy)
+        return None
 
     @app.get("/v1/jobs", responses=_told(400, 401, 403, 422))
     async def jobs(

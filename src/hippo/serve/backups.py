@@ -123,7 +123,8 @@ def _beyond(at: Connection) -> None:
     jobs, decisions = (int(at.execute(sql.select(sql.func.max(each.c.number))).scalar() or 0) for each in _NUMBERED)
     keep(at, BEYOND, str(decisions + LEAP).encode(), 0.0)
     why = "not a job: numbers up to here may have been given away by the store that was restored"
-    row = {"number": jobs + LEAP, "key": f"restored-{jobs}", "body_sha256": "", "spec": "{}", "owner": "hippo"}
+    # no header holds an end of line, so that no submission has this key
+    row = {"number": jobs + LEAP, "key": f"restored\n{jobs}", "body_sha256": "", "spec": "{}", "owner": "hippo"}
     row |= {"state": CANCELLED, "submitted_s": 0.0, "why": why, "share_done": 0.0, "cancels": False}
     at.execute(sql.insert(t.JOBS), row)
     if at.dialect.name == "postgresql":

@@ -35,7 +35,7 @@ from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob, StoredDecision, StoredJob
-from hippo.serve.site import JobChange, ServedSite, job_of
+from hippo.serve.site import LAYOUT, JobChange, ServedSite, job_of
 from hippo.serve.store import (
     BEYOND,
     Store,
@@ -64,6 +64,8 @@ MOST_FAILURES = 3
 """Of a job, before it is given up."""
 FADED_S = 3600.0
 """A failure is forgotten when the job has not failed again for so long."""
+DENIED_S = 86_400.0
+"""So long after it was proposed what somebody said no to is not proposed again, while its job stands as it did."""
 STOP_AGAIN_S, STOP_AT_LEAST_S, MOST_STOPPED = 10.0, 600.0, 1000
 """Between two tries to stop what runs and should not, doubled each time up to the second; so many are remembered."""
 RETRY_S = 1.0
@@ -136,7 +138,7 @@ class ServeLoop:
         self.store, self.site, self.terms, self._clock = store, site, terms, clock
         self._wall, self._notice, self._noticed_s = wall or clock, notice, 0.0
         self.mode, self.state, self.lock = terms.mode, LoopState(), RLock()
-        self._held = HeldScheduler(site.scheduler, rule, self._tell)
+        self._held = HeldScheduler(site.scheduler, rule, self.tell)
         self.site.live.scheduler = self._held  # type: ignore[assignment]  # which names, summaries have no part in
         self._mark = f"{round(1e3 * site.epoch_s):x}"  # of the store, and of what was restored from it
         self._woken, self._ends = Event(), False
@@ -226,6 +228,10 @@ class ServeLoop:
         self._cancels.put(name)
         self.wake()
 
+    def tell(self, sentence: str) -> None:
+        """Write down what somebody should know, with this turn."""
+        self._told.append(sentence)
+
     def now_s(self) -> float:
         """On the service's clock."""
         return self._clock()
@@ -286,7 +292,7 @@ class ServeLoop:
                 self._learn(each)
             self.site.live.restore(content, self.site.timed(jobs))
         except InputError as error:
-            self._tell(f"the queue is begun anew: {error}")
+            self.tell(f"the queue is begun anew: {error}")
             self.site.live.clear()
             back = {name: job for name, job in self._jobs.items() if job.state in (r.WAITING, r.RUNNING)}
             self._jobs |= {name: replace(job, state=r.QUEUED) for name, job in back.items()}
@@ -327,7 +333,7 @@ class ServeLoop:
                 self.state.unwritten = str(error)
             except Exception as error:  # a turn that breaks must not end the service
                 self.state.counts["turns broken"] += 1
-                self._tell(f"a turn broke: {type(error).__name__}: {error}"[:300])
+                self.tell(f"a turn broke: {type(error).__name__}: {error}"[:300])
                 self._missed()
             sleep(min(LONGEST_REST_S, monotonic() - began_s))  # what comes meanwhile is taken together
             due_s = self.site.live.next_s + self.site.epoch_s - self._clock()
@@ -377,12 +383,12 @@ class ServeLoop:
                 words = f"jobs of {', '.join(missing)} are left as they are: start the service with --actuator too"
                 notice = f"{notice}; {words}" if notice else words
             if notice and notice != self.state.notice:
-                self._tell(notice)
+                self.tell(notice)
             self.state.notice = notice
         old = self._heard_s is not None and monotonic() - self._heard_s > self.terms.stale_s
         why = f"no telemetry for {self.terms.stale_s:g} s" if old else ""
         if why != self.state.holds:
-            self._tell(f"holds: {why}" if why else "goes on: telemetry is back")
+            self.tell(f"holds: {why}" if why else "goes on: telemetry is back")
         self.state.holds = why
         self._held.holds = bool(why) or self.mode != r.ACT
 
@@ -422,8 +428,27 @@ class ServeLoop:
         if receipt.ok and order.job in self._jobs:
             self._keys[order.job] = order.key, monotonic()
             self._measured[order.job] = decision, []
-        elif order.job in self._jobs and order.act != r.STOP and not left:  # else one behind it says how it stands
+        elif order.job in self._jobs and order.act == r.BEGIN and not left:  # else one behind it says how it stands
             self._lost(order.job, receipt.told, now_s)
+        elif order.job in self._jobs and order.act == r.RESIZE and not left:
+            self._stays(order.job, decision, receipt.told, now_s)
+
+    def _stays(self, name: str, decision: int, why: str, now_s: float) -> None:
+        """A move was refused: the job runs on where it was, which is no failure of its own. Where others have come
+        there meanwhile it waits, and is stopped."""
+        asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.number == decision)
+        refused = self.store.read(lambda at: decision_of_row(at.execute(asked).one()))
+        change = JobChange(name, r.RESIZE, refused.after, refused.before)
+        if name not in self.site.standing() or change.after is None:
+            return
+        self._looks = True
+        self.site.live.pass_to(now_s - self.site.epoch_s)
+        if self._stands(name, change.after) and self.site.carry_out(change):
+            self._set(name, now_s, "job stays", place=self.site.places()[name], why=f"its move was refused: {why}")
+        else:
+            if name in self.site.standing():
+                self.site.carry_out(replace(change, act=r.STOP))
+            self._set(name, now_s, "job waits again", state=r.WAITING, why=f"its move was refused: {why}")
 
     def _lost(self, name: str, why: str, now_s: float) -> None:
         """A job does not run as it was thought to: it waits again, or is given up."""
@@ -756,13 +781,16 @@ class ServeLoop:
             said = {self._said(each): each for each in self.site.proposals(self._held)}  # type: ignore[arg-type]
         finally:
             self._held.holds = True
-        stands = {
-            self._said(JobChange(each.job, each.act, each.before, each.after)): each for each in self._proposals()
-        }
+        found = self._proposals(t.DECISIONS.c.state == r.DENIED, t.DECISIONS.c.time_s > now_s - DENIED_S)
+        of = {True: dict[str, StoredDecision](), False: dict[str, StoredDecision]()}
+        for each in found:
+            of[each.state == r.DENIED][self._said(JobChange(each.job, each.act, each.before, each.after))] = each
+        stands, denied = of[False], of[True]
         self._supersede([each for key, each in stands.items() if key not in said])
         moment = self.site.live.moment
         for key, change in said.items():
-            if key in stands or change.job not in self._jobs or moment is None:
+            no = key in denied and _place(denied[key].before) == _place(change.before)
+            if key in stands or no or change.job not in self._jobs or moment is None:
                 continue
             number, why = self._next_decision(), reasons(self.site, moment, change)
             job, policy = self._jobs[change.job], self._held.name
@@ -775,8 +803,10 @@ class ServeLoop:
 
             self._unwritten.append(write)
 
-    def _proposals(self) -> list[StoredDecision]:
-        asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.state == r.PROPOSED)
+    def _proposals(self, *others: Any) -> list[StoredDecision]:
+        """What is proposed; ``others``: and what all of these hold of."""
+        which = t.DECISIONS.c.state == r.PROPOSED
+        asked = sql.select(t.DECISIONS).where(sql.or_(which, sql.and_(*others)) if others else which)
         return self.store.read(lambda at: [decision_of_row(each) for each in at.execute(asked).all()])
 
     def _supersede(self, decisions: Sequence[StoredDecision]) -> None:
@@ -796,7 +826,7 @@ class ServeLoop:
         for each in map(decision_of_row, rows):
             change, places = JobChange(each.job, each.act, each.before, each.after), self.site.places()
             there = each.job in self._jobs and self.site.live.moment is not None
-            told = "" if there and self._stands(each.after) else "what it names is not there any more"
+            told = "" if there and self._stands(each.job, each.after) else "what it names is not there any more"
             if not told and _place(places.get(each.job)) != _place(each.before):
                 told = "the job has changed since"  # by another that was approved
             if not told:
@@ -809,9 +839,9 @@ class ServeLoop:
                 again = replace(change, before=places.get(each.job), after=self.site.places().get(each.job))
                 self._order(again, now_s, {**each.why, "approved": each.name, "by": each.by})
 
-    def _stands(self, place: Mapping[str, Any] | None) -> bool:
-        """Whether the site has the domains of a place."""
-        return set((place or {}).get("domains", ())) <= set(self.site.live.site.domains)
+    def _stands(self, name: str, place: Mapping[str, Any] | None) -> bool:
+        """Whether the site has the domains of a place, and its table of offers what the place means by its number."""
+        return place is None or self.site.has(name, place)
 
     # ---------------------------------------------------------------------------------------------------- the store
     def _roll(self, now_s: float) -> None:
@@ -871,9 +901,6 @@ class ServeLoop:
     def _actuator(self, job: StoredJob) -> str:
         return str(job.spec.get("actuator") or self.terms.actuator)
 
-    def _tell(self, sentence: str) -> None:
-        self._told.append(sentence)
-
 
 def _all(queue: SimpleQueue[T]) -> list[T]:
     """What has come."""
@@ -886,7 +913,7 @@ def _all(queue: SimpleQueue[T]) -> list[T]:
 
 def _place(place: Mapping[str, Any] | None) -> str:
     """What tells two places of a job apart."""
-    return json.dumps({key: (place or {}).get(key) for key in ("offer", "domains", "gpus")})
+    return json.dumps({key: (place or {}).get(key) for key in ("offer", "domains", "gpus", *LAYOUT)})
 
 
 def _decision_row(

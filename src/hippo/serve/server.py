@@ -17,9 +17,11 @@ import uvicorn
 
 from hippo.arguments import check_fields
 from hippo.errors import InputError, UnknownNameError
+from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import ReplayRules
+from hippo.jobs.site import JobSite
 from hippo.problem.cluster import Cluster
-from hippo.registry import ACTUATORS, JOB_SCHEDULERS, load
+from hippo.registry import ACTUATORS, JOB_SCHEDULERS, LIVE_SCHEDULERS, load
 from hippo.serve.access import Access, first_token
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.api import application
@@ -52,6 +54,8 @@ class ServiceTerms:
     restart_s: float = 30.0  # that a job loses when it is moved
     cluster_file: str = ""  # that is looked at now and then
     pull: PullTerms | None = None  # a Prometheus that knows the links
+    keeps_running: bool = False  # nobody stops or moves a job that runs but failures and people
+    online: str = ""  # folder for log and policies of agents that learn while they serve
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -64,11 +68,24 @@ class ServiceTerms:
                 raise UnknownNameError("actuator", name[:40], ACTUATORS, source="--actuator")
         if not self.actuators:
             raise InputError("names nothing", source="--actuator", remedy=f"name one of {', '.join(ACTUATORS)}")
+        if self.online:
+            self._check_online()
         if not 0 <= self.port < 65536:
             raise InputError("is no port", source="--port", value=self.port, remedy="write a number up to 65535")
         if bool(self.certificate) != bool(self.key):
             given, other = ("--tls-cert", "--tls-key") if self.certificate else ("--tls-key", "--tls-cert")
             raise InputError(f"needs {other} too", source=given, remedy=f"give {other}, or leave {given} out")
+
+    def _check_online(self) -> None:
+        if self.policy not in LIVE_SCHEDULERS:
+            remedy = f"name {', '.join(LIVE_SCHEDULERS)}, or leave --policy out"
+            raise InputError("does not learn while it serves", source="--policy", value=self.policy, remedy=remedy)
+        if self.mode != "act":
+            remedy = "add --mode act, or leave --online out"
+            raise InputError("learns from what it does", source="--online", value=self.mode, remedy=remedy)
+        if not self.keeps_running:
+            remedy = "add --keep-running, or leave --online out"
+            raise InputError("decides where running jobs are kept", source="--online", remedy=remedy)
 
 
 @dataclass(eq=False)
@@ -95,6 +112,7 @@ class Service:
     listening: socket.socket
     token_file: Path | None
     puller: Puller | None = None
+    ends: Sequence[Callable[[], None]] = ()  # what else is given back
 
     @property
     def address(self) -> str:
@@ -138,14 +156,21 @@ class Service:
                 remedy = "make one: hippo serve --new-token NAME"
                 raise InputError("nobody has a token", source="--host", value=terms.host, remedy=remedy)
             scheduler, rule = (load(JOB_SCHEDULERS, "policy", name) for name in (terms.policy, GUARD))
-            site = ServedSite.of(cluster, scheduler, epoch_s, ReplayRules(restart_s=terms.restart_s))
+            rules = ReplayRules(restart_s=terms.restart_s, stops=not terms.keeps_running)
+            if terms.online:
+                begin, folder = load(LIVE_SCHEDULERS, "policy", terms.policy), _folder(terms.online)
+                scheduler = begin(JobSite.of(cluster), OfferTable.none(), rules, folder, served=True)
+            site = ServedSite.of(cluster, scheduler, epoch_s, rules)
             made = [load(ACTUATORS, "actuator", name)() for name in terms.actuators] if actuators is None else actuators
             told = LoopTerms(mode=terms.mode, actuator=made[0].name, stale_s=terms.stale_s)
             tell("standing as the store says")
             notice = _changed(terms.cluster_file)
             loop = ServeLoop(store, site, made, told, rule=rule, clock=clock, wall=time.time, notice=notice)
+            if terms.online:
+                scheduler.tell = loop.tell
             puller = None if terms.pull is None else Puller(loop, terms.pull)
-            return cls(terms, store, loop, Access(store), listening, token_file, puller)
+            ends = [scheduler.close] if terms.online else []
+            return cls(terms, store, loop, Access(store), listening, token_file, puller, ends)
         except BaseException:
             store.close()
             listening.close()
@@ -180,6 +205,8 @@ class Service:
         if self.puller is not None:
             self.puller.close()
         self.loop.close()
+        for end in self.ends:
+            end()
         now_s, epoch_s = self.loop.now_s(), self.loop.site.epoch_s
         self.store.write(lambda at: keep(at, CLOCK, f"{now_s!r} {epoch_s!r}".encode(), now_s))
         self.store.close()
@@ -220,6 +247,17 @@ def _changed(cluster_file: str) -> Callable[[], str]:
     began = digest() if cluster_file else None
     words = f"{cluster_file} has changed since it was read: start the service again to serve it"
     return lambda: words if cluster_file and digest() != began else ""
+
+
+def _folder(given: str) -> Path:
+    """Where the agents' log and policies lie, which may be made."""
+    path = Path(given)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        told = f"cannot be made: {error.strerror or error}"
+        raise InputError(told, source="--online", value=given, remedy="name a folder") from None
+    return path
 
 
 def _token_file(store: Store) -> Path:

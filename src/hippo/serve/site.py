@@ -31,6 +31,9 @@ from hippo.serve.records import BEGIN, RESIZE, STOP
 FIELDS = frozenset(each.name for each in fields(Job)) - {"name", "arrival_s", "ends_after", "user"}
 """What a submission may say of a job."""
 
+LAYOUT = ("dp", "tp", "pp")
+"""Of a place: what its offer was, whatever number it has now."""
+
 Standing = Mapping[str, tuple[Any, ...]]
 """Of each running job: stops before this run, offer and domains (a gang: -1 and its pool or set)."""
 
@@ -152,7 +155,8 @@ class ServedSite:
             "offer": place.offer - int(np.searchsorted(offers.kind, kind)),  # among those of its kind
             "domains": [names[domain] for domain in place.domains],
             "gpus": gpus,
-            **{"dp": dp, "tp": tp, "pp": pp, "rate": place.rate, "step_s": step_s},
+            **dict(zip(LAYOUT, (dp, tp, pp), strict=True)),
+            **{"rate": place.rate, "step_s": step_s},
         }
 
     def step_s(self, moment: Moment, name: str, place: Mapping[str, Any]) -> float | None:
@@ -217,9 +221,26 @@ class ServedSite:
             return True
         assert change.after is not None
         if moment.world.mark[job, c.ELASTIC] == 0:
+            if change.act == RESIZE:
+                moment.pause(job)
             return moment.start_in(job, [self.live.site.domains.index(name) for name in change.after["domains"]])
         place = self.place_of(moment, job, change.after)
         return moment.begin(job, place) if change.act == BEGIN else moment.resize(job, place)
+
+    def has(self, name: str, told: Mapping[str, Any]) -> bool:
+        """Whether the place of a job that is there, as ``described`` told it once, is one of this site and table."""
+        moment, names = self.live.moment, self.live.site.domains
+        row = next((row for row, each in enumerate(self.live.jobs) if each.name == name), None)
+        if moment is None or row is None or not set(told["domains"]) <= set(names):
+            return False
+        if "offer" not in told:
+            return True
+        kind, offers = int(moment.world.mark[row, c.ROW]), moment.offers
+        at = int(told["offer"]) + int(np.searchsorted(offers.kind, kind))
+        if at >= len(offers.kind) or int(offers.kind[at]) != kind:
+            return False
+        same = [told.get(key) for key in LAYOUT] == offers.layout[at].tolist()
+        return same and bool(list(told["gpus"]) == offers.gpus[at][: len(told["domains"])].tolist())
 
     def place_of(self, moment: Moment, job: int, told: Mapping[str, Any]) -> JobPlace:
         """A place as ``described`` tells it."""

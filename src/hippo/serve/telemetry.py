@@ -111,18 +111,19 @@ def rolled(now_s: float, most: int = AT_ONCE) -> Callable[[Connection], int]:
 
 
 def _forget(at: Connection, now_s: float) -> None:
-    """The oldest events, decisions and orders, some at a time; not the orders of who is not over."""
-    over = sql.select(sql.literal("j") + sql.cast(t.JOBS.c.number, sql.String)).where(t.JOBS.c.state.in_(OVER))
+    """The oldest events, decisions and orders, some at a time; not those of who is not over, which are few."""
+    there = sql.select(sql.literal("j") + sql.cast(t.JOBS.c.number, sql.String)).where(t.JOBS.c.state.not_in(OVER))
     for table, number, time_s, keep_s in (
         (t.EVENTS, t.EVENTS.c.number, t.EVENTS.c.time_s, YEAR_S),
         (t.DECISIONS, t.DECISIONS.c.number, t.DECISIONS.c.time_s, YEAR_S),
         (t.ORDERS, t.ORDERS.c.decision, t.ORDERS.c.answered_s, MINUTES_S),
     ):
-        first = sql.select(number.label("number"), time_s.label("time_s")).order_by(number).limit(FORGOTTEN_AT_ONCE)
-        oldest = first.subquery().c
-        old = sql.select(oldest.number).where(oldest.time_s < now_s - keep_s)
-        which = number.in_(old) if table is t.EVENTS else sql.and_(number.in_(old), table.c.job.in_(over))
-        at.execute(sql.delete(table).where(which))
+        young = sql.select(number).where(time_s >= now_s - keep_s).order_by(number).limit(1)
+        first = at.execute(young).scalar()  # numbers go up with time, so that nobody looks at what is behind it
+        old = time_s < now_s - keep_s if first is None else sql.and_(number < first, time_s < now_s - keep_s)
+        old = old if table is t.EVENTS else sql.and_(old, table.c.job.not_in(there))
+        which = sql.select(number.label("number")).where(old).order_by(number).limit(FORGOTTEN_AT_ONCE).subquery()
+        at.execute(sql.delete(table).where(number.in_(sql.select(which.c.number))))
 
 
 def _together(one: Sequence[Any], two: Sequence[Any]) -> tuple[Any, ...]:

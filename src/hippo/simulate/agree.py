@@ -113,7 +113,8 @@ class Agreement:
         if not self.pairs:
             local_s = max(_local_seconds(replicas, self.ranks, domain, num_bytes) for domain in domains)
             return SyncGroup(self.ranks, (), (), 0.0, local_s)
-        members = sum(replicas.stages[rank].dp for rank in self.ranks) if self.flat else len(self.pairs)
+        cp = replicas.plan.context_parallel
+        members = cp * sum(replicas.stages[rank].dp for rank in self.ranks) if self.flat else len(self.pairs)
         load: dict[int, float] = {}
         for link in (each for pair in self.pairs for each in pair):
             load[link] = load.get(link, 0.0) + 2 * (members - 1) / members * num_bytes
@@ -122,7 +123,9 @@ class Agreement:
         if len(domains) < len(self.ranks) and not self.flat:  # the hops of a flat ring inside a domain are its own
             local_s = max(_local_seconds(replicas, self.ranks, domain, num_bytes) for domain in domains)
         hops = self._hops(members, caps) / self.every
-        lanes = (sum(each.dp for rank in self.ranks if (each := replicas.stages[rank]).domain == at) for at in domains)
+        lanes = (
+            sum(cp * each.dp for rank in self.ranks if (each := replicas.stages[rank]).domain == at) for at in domains
+        )
         loads, ways_out = tuple(load.values()), tuple(caps.values())
         flows = 1 if self.flat else max(lanes)
         return SyncGroup(self.ranks, tuple(load), loads, hops, local_s, self.pairs, ways_out, flows)
@@ -136,13 +139,13 @@ class Agreement:
         source = self.replicas.routes.cluster.links[link].source
         members = [stage for rank in self.ranks if (stage := self.replicas.stages[rank]).domain == source]
         if self.flat and members:
-            return nodes(members[-1].devices[-(len(members[-1].devices) // members[-1].dp) :])
+            return nodes(members[-1].devices[-members[-1].tp :])
         return frozenset().union(*(nodes(stage.devices) for stage in members))
 
     def _rings(self) -> int:
         """Rings side by side: one for each tensor-parallel rank, on two levels of every lane."""
         stages = [self.replicas.stages[rank] for rank in self.ranks]
-        return min(len(stage.devices) // (stage.dp if self.flat else 1) for stage in stages)
+        return min(stage.tp if self.flat else len(stage.devices) for stage in stages)
 
     def _cap(self, link: int, users: Mapping[tuple[str, int], int]) -> float:
         """Bytes/s that the senders may send into the link (inf: no cap), their share of the ways that others use at the
@@ -184,7 +187,7 @@ class Agreement:
         for pair, away in zip(self.pairs, zip(carried, delayed, strict=True), strict=True):
             domain = replicas.routes.cluster.links[pair[0]].source
             stages = [stage for rank in self.ranks if (stage := replicas.stages[rank]).domain == domain]
-            lanes = [lane for stage in stages for lane in lane_nodes(stage.devices, stage.dp)]
+            lanes = [lane for stage in stages for lane in lane_nodes(stage.devices, len(stage.devices) // stage.tp)]
             near, far = (
                 (cost.p2p_seconds(domain, size, same_node=same) - cost.p2p_seconds(domain, 0.0, same_node=same), same)
                 for size, same in ((piece / rings, True), (piece / len(lanes[0]), False))

@@ -4,9 +4,9 @@ A *call* is what a rank hands over at once: sends, receives or both. Of the gap 
 the result of the first may have to be sent and the input of the second to come:
 
 * ``coupled`` (Megatron-LM, ``schedules.py``, ``forward_backward_pipelining_without_interleaving``): between a forward
-  and a backward one call of both; between two of a kind (warm-up, drain) the send, then the receive. With several
-  chunks a rank (``forward_backward_pipelining_with_interleaving``, messages not overlapped) a call behind each forward
-  of the warm-up, each pair of a forward and a backward, each backward of the drain. The rank waits for all of it.
+  and a backward one call of both; between two of a kind (warm-up, drain) the send, then the receive. The rank waits
+  for all of it. With several chunks a rank (``forward_backward_pipelining_with_interleaving``, messages overlapped as
+  ``--overlap-p2p-communication`` has them unless told otherwise) see ``_chunked_calls``.
 * ``apart`` (DeepSpeed, ``pipe/schedule.py``, ``TrainSchedule``): a call for each, the send first, but before a backward
   that follows a forward the receive, where the pipeline is full. The rank waits for each.
 * ``late`` (torch, ``distributed/pipelining/schedules.py``, ``Schedule1F1B`` and ``ScheduleGPipe``): as ``coupled``
@@ -123,39 +123,65 @@ def calls(program: Program, dest: Ints) -> Calls | None:
 
 
 def _chunked_calls(program: Program, dest: Ints) -> Calls:
-    """One call behind each forward of the warm-up, each pair of a forward and a backward, and each backward of the
-    drain: it sends what they made and receives what the next of them need."""
+    """Interleaved 1F1B: in the warm-up one call behind each forward, of its send and of the receive of the forward
+    after it; from then on a call for each message.
+
+    What an operation sends stands behind it; what it receives behind the last one of its kind, for the first backward
+    behind the warm-up. A rank waits for what it sends: for that of a forward at once, of a backward after the backward
+    that follows, in the drain at once. Messages with one neighbour follow each other; where two ranks are neighbours on
+    both sides, all that a rank sends, and all that it receives.
+    """
     rows, starts, chunks = program.order, program.order_start, program.forward_s.shape[1]
     size, ranks = len(rows), len(starts) - 1
     rank_of = np.repeat(np.arange(ranks), np.diff(starts))
     sender = _senders(rows, rank_of, dest, chunks)
-    place, kind = np.arange(size), rows[:, 0]
-    following = np.append(kind[1:], -1)
-    following[starts[1:] - 1] = -1
-    leads = (kind == FORWARD) & (following != FORWARD) & (following >= 0)  # a forward right before its pair's backward
+    place, forth, first = np.arange(size), rows[:, 0] == FORWARD, starts[rank_of]
     stages = np.bincount(program.rank_pipeline)[program.rank_pipeline]
-    warm_up = 2 * (stages - program.rank_stage - 1) + (chunks - 1) * stages
-    leads &= (warm_up < program.num_waves[program.rank_pipeline] * chunks)[rank_of]  # all of a rank's may be warm-up
-    follows = np.append(False, leads[:-1])
+    waves = program.num_waves[program.rank_pipeline] * chunks
+    warm = first + np.minimum(2 * (stages - program.rank_stage - 1) + (chunks - 1) * stages, waves)[rank_of]
+    pair = ~forth & (place > warm) & np.append(False, forth[:-1])  # backwards that follow a forward
+    opens = ~forth & ((place == warm) | pair & (place == warm + 1))  # the first backward of a rank
     takes, sends = np.flatnonzero(sender >= 0), np.zeros(size, bool)
     sends[sender[takes]] = True
-    sent_behind, taken_behind = place + leads, place - 1 - follows  # operation behind which each call stands
-    opening = taken_behind < starts[rank_of]
-    key = np.where(opening, rank_of, ranks + taken_behind)  # one number for each call, in the order of the engine's
-    used = np.unique(np.concatenate([key[takes], ranks + sent_behind[sends]]))
-    send_call, take_call, awaited = np.full((3, size), -1)
-    send_call[sends] = np.searchsorted(used, ranks + sent_behind[sends])
-    take_call[sender[takes]] = np.searchsorted(used, key[takes])
-    gap = np.where(place == starts[rank_of], rank_of, ranks + place - 1)  # the call right before each operation
-    found = np.minimum(np.searchsorted(used, gap), len(used) - 1)
-    awaited = np.where(used[found] == gap, found, -1)
-    call_rank = np.where(used < ranks, used, rank_of[np.maximum(used - ranks, 0)])
-    of_rank = np.searchsorted(used, np.arange(ranks + 1))
-    of_op = np.searchsorted(used, ranks + np.arange(size + 1))
-    none = np.full(len(used), -1)
+
+    behind = np.where((place > warm) & (forth | pair), place - 2, place - 1)
+    behind = np.where(opens, warm - 1, behind)
+    gap = np.where(place == first, rank_of, ranks + behind)
+    sent, taken = 3 * (ranks + place) + (place >= warm), 3 * gap + np.where((place <= warm) & ~opens, 0, 2)
+    used = np.unique(np.concatenate([sent[sends], taken[takes]]))  # a number for each call, as the engine has them
+    send_call, take_call = np.full((2, size), -1)
+    send_call[sends] = np.searchsorted(used, sent[sends])
+    take_call[sender[takes]] = received = np.searchsorted(used, taken[takes])
+
+    def whole(at: Ints) -> Ints:
+        """The warm-up's call at each of these gaps; -1: it has none."""
+        found = np.minimum(np.searchsorted(used, 3 * at), len(used) - 1)
+        return np.where(used[found] == 3 * at, found, -1)
+
+    mine = np.where(np.append(False, pair[:-1]), place - 3, place - 1)  # whose send the rank waits for
+    awaited = np.where(mine >= warm, send_call[mine], -1)
+    awaited = np.where(place <= warm, whole(np.where(place == first, rank_of, ranks + place - 1)), awaited)
+
+    owner = used // 3
+    call_rank = np.where(owner < ranks, owner, rank_of[owner - ranks])
+    onward = np.zeros(len(used), bool)  # calls with the next rank, of two ranks those that send
+    two = (stages == 2)[rank_of]
+    onward[send_call[sends]] = (forth | two)[sends]
+    onward[received] = (~forth & ~two)[takes]
+    before = np.full(len(used), -1)
+    single = np.flatnonzero(used % 3 > 0)
+    line = single[np.lexsort((single, 2 * call_rank[single] + onward[single]))]
+    same = (call_rank[line[1:]] == call_rank[line[:-1]]) & (onward[line[1:]] == onward[line[:-1]])
+    before[line[1:][same]] = line[:-1][same]
+    earliest = received[opens[takes]]  # the first backwards' receives, behind all of the warm-up
+    before[earliest] = whole(owner[earliest])
+    following = np.full(len(used), -1)
+    following[before[before >= 0]] = np.flatnonzero(before >= 0)
+    of_rank = np.searchsorted(owner, np.arange(ranks + 1))
+    of_op = np.searchsorted(owner, ranks + np.arange(size + 1))
     parts = _parts(send_call, take_call, len(used))
     how = _meeting(program.messages)
-    return Calls(of_rank, of_op, call_rank, none, none.copy(), *parts, send_call, take_call, awaited, how)
+    return Calls(of_rank, of_op, call_rank, before, following, *parts, send_call, take_call, awaited, how)
 
 
 def _parts(send_call: Ints, take_call: Ints, count: int) -> tuple[Ints, Ints]:

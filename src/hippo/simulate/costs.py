@@ -117,9 +117,10 @@ def _costs(problem: Problem) -> Costs:
 
 
 def _priced(problem: Problem) -> tuple[object, ...]:
-    """All that costs of stages depend on, and the degree for which memory is estimated."""
+    """All that costs of stages depend on, and the degrees for which memory is estimated."""
     where = problem.cluster.gpu, problem.cluster.domains
-    return problem.model, problem.workload, problem.profile, *where, problem.expert_parallel
+    degrees = problem.context_parallel, problem.expert_parallel
+    return problem.model, problem.workload, problem.profile, problem.rules.context_ways, *where, *degrees
 
 
 def cost_model(problem: Problem) -> CostModel:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -122,6 +123,25 @@ def test_no_part_is_larger_than_the_domains_that_would_hold_it():
     assert rows(table, 4, 2)
     assert not rows(table, 4, 4)
     assert set(table.parts.tolist()) <= {1, 2, 3}
+
+
+def test_offers_of_a_mixture_have_its_experts_apart_where_that_is_quicker(tmp_path: Path):
+    """Its plans are Megatron-LM's, as hippo's executor has no experts."""
+    config = tmp_path / "moe" / "config.json"
+    config.parent.mkdir()
+    sizes = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 4, "vocab_size": 2048}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 1}
+    config.write_text(json.dumps({"model_type": "mixtral", "max_position_embeddings": 512, **sizes, **heads}))
+    kind, where = TrainingKind(str(config), 16, 512), site(2, per_node=4)
+    table, judged = planned_offers(where, kind, sizes=(4,))
+    assert {each.problem.runtime for each in judged} == {"megatron"}
+    assert {each.plan.expert_parallel for each in judged} == {2, 4}
+
+    class Together(Noting):
+        def propose(self, problem: Problem, *given: Any, **more: Any) -> Proposal:
+            return super().propose(replace(problem, expert_parallel=1), *given, **more)
+
+    assert table.tokens_per_s[0] > 1.05 * planned_offers(where, kind, sizes=(4,), planner=Together())[0].tokens_per_s[0]
 
 
 def test_sizes_may_be_named():

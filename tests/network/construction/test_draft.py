@@ -111,16 +111,34 @@ def test_layers_follow_gpus_and_claims() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- judges
-@pytest.mark.parametrize("family", ["ou3", "regimes", "compute_bound", "large"])
-def test_every_plan_built_keeps_the_rules_and_fits(family: str) -> None:
-    problem = problem_of(family, 2)
+@pytest.mark.parametrize(
+    ("family", "runtime"),
+    [
+        *((family, "hippo") for family in ("ou3", "regimes", "compute_bound", "large")),
+        *(("ou3", runtime) for runtime in ("megatron", "deepspeed", "torch", "ideal")),
+    ],
+)
+def test_every_plan_built_keeps_the_rules_and_fits(family: str, runtime: str) -> None:
+    problem = replace(problem_of(family, 2), runtime=runtime)
     where, count = base_site(problem), 0
     for draft in drafted(where):
-        for plan in build(where, draft):
+        plans = build(where, draft)
+        for plan in plans:
             assert not check(problem, plan)
             assert fits(problem, plan)
             count += 1
+        assert not plans or played(where, plans) is not None
     assert count > 0
+
+
+@pytest.mark.parametrize("runtime", ["megatron", "deepspeed"])
+def test_a_runtime_that_orders_waves_itself_gets_its_own_order(runtime: str) -> None:
+    problem = replace(problem_of(), runtime=runtime)
+    state = base_bandwidth(problem.cluster), base_latency(problem.cluster)
+    found = construct(ClosedForm(), problem, *state, tries=8, orders=True)
+    assert found
+    assert {plan.schedule.name for plan in found} == {"1f1b"}
+    assert any(len(plan.domains) > 1 for plan in found)
 
 
 def test_the_step_time_is_that_of_the_score() -> None:

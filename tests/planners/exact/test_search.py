@@ -77,7 +77,7 @@ def test_a_slow_link_is_not_crossed_and_a_fast_one_is() -> None:
 
 
 def test_too_little_memory_is_an_answer_with_causes() -> None:
-    answer = found(two(memory_bytes=2e9))
+    answer = found(two(memory_bytes=1.6e9))
     assert answer.status is Status.INFEASIBLE
     assert answer.plan is None
     assert answer.rejected

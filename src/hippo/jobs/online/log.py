@@ -98,7 +98,7 @@ class KnownJob:
 
 
 class Log:
-    """The log of one loop, for the thread that opened it. Use it in a ``with``, or ``close`` it.
+    """The log of one loop, for one thread at a time. Use it in a ``with``, or ``close`` it.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def _opened(path: Path, synchronous: str) -> sqlite3.Connection:
     if path.is_dir():
         raise InputError("the log is a folder", source=str(path), remedy="give the path of a file in it")
     fault = _cut(path)
-    base = sqlite3.connect(path, isolation_level=None)
+    base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)  # whoever holds the loop's lock
     try:
         if fault:
             raise sqlite3.DatabaseError(fault)

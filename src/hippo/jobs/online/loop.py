@@ -171,7 +171,7 @@ class Loop(Generic[W]):
         *,
         history: Callable[..., JobHistory] = history_of,
     ) -> None:
-        self.learner, self.guard, self.settings, self._read = learner, guard, settings, history
+        self.learner, self.guard, self.settings, self.read = learner, guard, settings, history
         self._watching, self._learning = (Background(settings.background) for _ in range(2))
         self._looked: JobHistory | None = None  # what the watch under way looks at
         self._log: Log | None = None
@@ -293,7 +293,7 @@ class Loop(Generic[W]):
         wanted = self.settings.update_transitions
         transitions = self.log.transitions(wanted) if wanted else ()
         states = self.log.states(known[0].job.arrival_s) if known else ()
-        return self._read(known, moment.attained_s, now_s=moment.time_s, transitions=transitions, states=states)
+        return self.read(known, moment.attained_s, now_s=moment.time_s, transitions=transitions, states=states)
 
     def _watched(self, seen: Watch | Failed) -> None:
         """Fall back where measurements say so, or replays; come back; then learn, unless that is under way."""

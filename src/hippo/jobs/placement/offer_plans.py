@@ -28,6 +28,7 @@ from hippo.files import write_whole
 from hippo.jobs.job import TrainingKind
 from hippo.jobs.placement.offers import MOST_PARTS, Floats, OfferTable
 from hippo.plan.plan import Plan
+from hippo.planners.answers import answer_of
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.planners.baselines.diloco import Diloco
 from hippo.planners.exact.search import Exact
@@ -245,7 +246,7 @@ class _OfferQuestion:
         """What the planner finds for a shape; None: where it first looks it is quicker with a part left idle."""
         played: dict[Plan, _Offer | None] = {}
         for gbps in planned_gbps:
-            proposal = planner.propose(self.problem(shape, gbps, local_sgd=local_sgd), STOP)
+            proposal = answer_of(planner, self.problem(shape, gbps, local_sgd=local_sgd), STOP)
             if proposal.plan is None:
                 break
             if len(proposal.plan.domains) < len(shape.gpus):

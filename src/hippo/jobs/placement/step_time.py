@@ -20,6 +20,7 @@ from hippo.jobs.placement.models import Training, problem, smaller, training
 from hippo.jobs.placement.offer_plans import BANDWIDTH_GBPS, LATENCY_MS, on_grid
 from hippo.jobs.placement.offers import MOST_PARTS, Floats, OfferTable
 from hippo.jobs.placement.slowdown import MOST_DOMAINS, Exchange, Kind, Slowdown
+from hippo.planners.answers import answer_of
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.cluster import Cluster, Domain, Link
@@ -155,7 +156,7 @@ def step_time(cluster: Cluster, devices_by_domain: Mapping[str, int]) -> float:
 def _step(wanted: Training, cluster: Cluster, stop: Stop, planner: Planner) -> PlacedStep:
     if not joined(cluster):
         return NEVER
-    found = planner.propose(problem(wanted, cluster), stop)
+    found = answer_of(planner, problem(wanted, cluster), stop)
     if found.score is None:
         return NEVER
     judged = found.best if isinstance(found.best, Judged) else None

@@ -16,6 +16,7 @@ from hippo.measure.profile.rows import LayerTimes, ProfiledDevice, ProfiledRow, 
 from hippo.problem.model import Layer, Model
 from hippo.problem.profile import Profile, ProfileRow
 from hippo.problem.runtimes import runtime_of, tp_refusal
+from hippo.problem.workload import Workload
 from hippo.run.fits import refuse_model
 
 _ROOM = 3.0
@@ -101,7 +102,7 @@ def _check_room(asked: ProfileRequest, layer: Layer, shape: TimedShape, device: 
     layout = Layout(shape.tp, 1, shape.micro_batch, precision=asked.precision)
     logits = 3 * 4.0 * shape.micro_batch * shape.seq * layer.vocab
     need = 2.0 * width * (layer.parameters / shape.tp + layer.vocab * layer.hidden)
-    need += _ROOM * activation_bytes(layer, layout, asked.seq) + logits
+    need += _ROOM * activation_bytes(layer, layout, Workload(seq=asked.seq)) + logits
     if need > free_bytes(device):
         raise _too_large(shape)
 

@@ -5,7 +5,8 @@ chain with a *claim* (its layers over what its GPUs' share would be) or stops; t
 a wave, recomputation, sharding. The lower agent answers for every domain: (tp, dp, stages). Cut points follow from
 claims and layouts: the slowest stage, over its claim, as fast as memory allows (``estimate.settle``); devices by
 ``planners.placement``, warm-ups by ``planners.run_ahead``; the ``fast`` engine plays the plan. What is out of memory or
-joined by no link is masked.
+joined by no link is masked. A runtime that orders waves itself gets plain 1F1B, and one with a single mesh the same
+(tp, dp) in all domains, as part of the recipe: an order of another kind would leave its messages waiting for ever.
 
 The reward of the upper agent is ``log(reference / step time)``, -``NOTHING_BUILT`` where no plan comes of it. That of
 the lower agent for domain k adds what is its own::
@@ -117,9 +118,10 @@ def build(where: Site, draft: Draft) -> list[Plan]:
         for stage, i in enumerate(at)
     )
     waves = arrays.batch // choice.wave
-    ahead = warm_ups(_chain_of(where, draft, cuts, at))
+    ahead = warm_ups(_chain_of(where, draft, cuts, at)) if where.table.problem.rules.live_limit else [()]
     try:
-        placed = place(where.table.problem.cluster, [PipelineSketch(sketched, waves)])
+        problem = where.table.problem
+        placed = place(problem.cluster, [PipelineSketch(sketched, waves)], cp=problem.context_parallel)
     except InfeasibleError:
         return []
     return [_plan(where, draft, placed, warm_up) for warm_up in ahead]
@@ -223,6 +225,8 @@ def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[
     return Plan(
         (replace(line, warm_up=warm_up),),
         choice.wave // int(where.table.arrays.dp[draft.rows[0]]),
+        context_parallel=problem.context_parallel,
+        expert_parallel=problem.expert_parallel,
         precision=problem.workload.precision,
         recompute=choice.recompute,
         sharding=choice.sharding if widest > 1 else "none",

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.stage import Layout
-from hippo.planners.exact.layouts import LayerTables, Mode, divisors, room_for_lanes, tensor_widths
+from hippo.planners.exact.layouts import LayerTables, Mode, divisors, tensor_widths
+from hippo.planners.placement import room_for_lanes
 from hippo.planners.recipe import recomputations
 from hippo.problem.problem import Problem
 from hippo.simulate.routes import border_share
@@ -41,7 +42,7 @@ class Arrays(NamedTuple):
     border_bytes: float  # of a sequence over a cut, each way
     tied_bytes: float  # of gradients that both ends of a chain exchange where the head shares the embedding's matrix
     kind: Ints  # (K,)
-    gpus: Floats  # (K,)
+    gpus: Floats  # (K,) in context-parallel ranks
     work: Floats  # (N + 1,) share of the model's seconds before each layer
     wave: Ints  # (R,) sequences of a wave
     first: Ints  # (kinds, R) first row
@@ -66,11 +67,13 @@ class Arrays(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """What all stages of a plan share: sequences of a wave, recomputation, sharding."""
+    """What all stages of a plan share: sequences of a wave, recomputation, sharding, where the runtime has one mesh its
+    (tp, dp)."""
 
     wave: int
     recompute: str
     sharding: str
+    lanes: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +107,7 @@ class LinkPaces(NamedTuple):
 
     pace: Floats  # seconds per byte; inf: no link
     latency_s: Floats
-    via: Ints  # the third domain of a quicker way; -1: there is none
+    via: Ints  # the third domain of a quicker way; -1: there is none, or the runtime relays nothing
 
 
 RELAYED = 0.9  # a relay must be so much quicker than the link itself: it loads two links
@@ -145,7 +148,8 @@ def links_under(table: LayoutTable, bandwidth_bytes_per_s: Floats, latency_s: Fl
     through[np.arange(size), :, np.arange(size)] = np.inf
     via = through.argmin(axis=1)
     relayed = np.take_along_axis(through, via[:, None, :], axis=1)[:, 0, :]
-    return LinkPaces(pace, latency, np.where(relayed < RELAYED * pace, via, -1).astype(np.int64))
+    quicker = problem.rules.relays & (relayed < RELAYED * pace)
+    return LinkPaces(pace, latency, np.where(quicker, via, -1).astype(np.int64))
 
 
 def stranded_share(nodes: int, gpus_per_node: int, *, tp: int, groups: int) -> float:
@@ -168,13 +172,15 @@ def _choices(tables: LayerTables) -> Iterator[Choice]:
     problem, batch = tables.problem, tables.problem.workload.global_batch
     known = problem.rules.shardings
     shardings = [next((name for name in group if name in known), None) for group in SHARDINGS]
+    widths = sorted({tp for domain in tables.examples for tp in tensor_widths(problem, domain)})
     for wave in divisors(batch):
         if wave * MOST_WAVE_SHARE > batch and wave > 1:
             break
+        meshes = [(tp, dp) for tp in widths for dp in divisors(wave)] if problem.rules.uniform_tp_dp else [None]
         for recompute in recomputations(tables.model):
             for sharding in shardings:
                 if sharding is not None:
-                    yield Choice(wave, recompute, sharding)
+                    yield from (Choice(wave, recompute, sharding, lanes) for lanes in meshes)
 
 
 def _tied_bytes(problem: Problem) -> float:
@@ -224,7 +230,7 @@ class _Rows:
             border_bytes=float(self.tables.wave_bytes_per_sequence) * border_share(problem),
             tied_bytes=_tied_bytes(problem),
             kind=np.array(self.tables.kinds, dtype=np.int64),
-            gpus=np.array([domain.gpus for domain in problem.cluster.domains], dtype=np.float64),
+            gpus=np.array([domain.gpus / problem.context_parallel for domain in problem.cluster.domains]),
             work=work / work[-1],
             wave=np.array([choice.wave for choice in self.choices], dtype=np.int64),
             first=self.first,
@@ -252,12 +258,19 @@ class _Rows:
         problem, domain = self.tables.problem, self.tables.examples[kind]
         allowed = self.tables.model.allowed_layouts()
         for tp in tensor_widths(problem, domain):
-            room = room_for_lanes(domain, tp)
+            room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
             for dp in divisors(choice.wave):
                 size = choice.wave // dp
-                if dp > room or size > MOST_MICRO_BATCH or (allowed is not None and (tp, size) not in allowed):
+                if dp * problem.context_parallel % problem.expert_parallel:
                     continue
-                if choice.sharding == "hybrid" and dp == 1:
+                if (
+                    choice.lanes not in (None, (tp, dp))
+                    or dp > room
+                    or size > MOST_MICRO_BATCH
+                    or (allowed is not None and (tp, size) not in allowed)
+                ):
+                    continue
+                if choice.sharding == "hybrid" and dp * problem.context_parallel == 1:
                     continue
                 if problem.profile is not None and choice.recompute not in self.tables.profiled_recompute(tp, size):
                     continue
@@ -266,14 +279,19 @@ class _Rows:
     def _of(self, kind: int, choice: Choice, tp: int, dp: int) -> Iterator[tuple[float, ...]]:
         """Those of one width, for every number of stages."""
         domain, layers = self.tables.examples[kind], self.tables.problem.model.num_layers
-        mode = Mode(choice.wave // dp, choice.recompute, choice.sharding if dp > 1 else "none")
+        mode = Mode(
+            choice.wave // dp,
+            choice.recompute,
+            choice.sharding if dp * self.tables.problem.context_parallel > 1 else "none",
+        )
         timing, holding = self._timing(kind, tp, dp, mode), self._holding(kind, tp, dp, mode.sharding)
         inside_s, agree_s = self._inside(kind, tp, dp, mode)
-        lane_bytes = mode.micro_batch * self.tables.wave_bytes_per_sequence / tp
-        near = 2 * tp * dp <= domain.gpus_per_node
+        cp = self.tables.problem.context_parallel
+        lane_bytes = mode.micro_batch * self.tables.wave_bytes_per_sequence / (tp * cp)
+        near = 2 * tp * cp * dp <= domain.gpus_per_node
         hop = self.tables.model.p2p_seconds(domain.name, lane_bytes, same_node=near)
-        for stages in _stage_counts(room_for_lanes(domain, tp) // dp, layers):
-            frag = stranded_share(domain.nodes, domain.gpus_per_node, tp=tp, groups=dp * stages)
+        for stages in _stage_counts(room_for_lanes(domain, tp, cp, wide=True) // dp, layers):
+            frag = stranded_share(domain.nodes, domain.gpus_per_node, tp=tp, groups=cp * dp * stages)
             yield tp, dp, stages, timing, holding, hop, frag, inside_s, agree_s
 
     def _timing(self, kind: int, tp: int, dp: int, mode: Mode) -> int:
@@ -302,6 +320,8 @@ class _Rows:
             tp,
             dp,
             mode.micro_batch,
+            cp=problem.context_parallel,
+            ep=problem.expert_parallel,
             recompute=mode.recompute,
             sharding=mode.sharding,
             precision=problem.workload.precision,

@@ -102,7 +102,7 @@ class Going:
 
     def carry_out(self, action: Action) -> None:
         """Applies an answer."""
-        self.rollout = rollout(self.world, self.cache, restart_s=self.terms.restart_s, known=self.rollout)
+        self.rollout = rollout(self.world, self.cache, known=self.rollout)
         carry_out(self.rollout, self.state, self.remaining, action, first=self.state[CONFIGURATION] < 0)
 
     def go_on(self) -> float:
@@ -253,9 +253,10 @@ class TwoClocks:
 
     # -------------------------------------------------------------------------------------------- while no time passes
     def _begin_draft(self) -> Seen:
-        now = self.run.view().forecast
+        view = self.run.view()
+        now = view.forecast
         state = now.bandwidth_bytes_per_s[0], now.latency_s[0], now.compute[0]
-        self.draft = ConstructionState(site(self.run.world.problem, *state))
+        self.draft = ConstructionState(site(view.cache.problem, *state))
         self.built, self._tried = self.built + 1, True
         return self._ask_domain()
 

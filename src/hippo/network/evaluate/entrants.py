@@ -118,7 +118,7 @@ def compete(
     """Everyone plays the world; hindsight judges. ``timed`` False: what one plays is remembered for the others, which
     is quicker but says nothing about the time of decisions."""
     chosen, runs = list(entrants), []
-    with nullcontext() if timed else Replanner.of(setting.world.problem).remembering():
+    with nullcontext() if timed else Replanner.of(setting.cache.problem).remembering():
         for done, entrant in enumerate(chosen):
             if watch is not None:
                 watch(f"{entrant.name} on {setting.world.name}", done / len(chosen))

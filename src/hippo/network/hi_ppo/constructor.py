@@ -222,7 +222,7 @@ def finished(where: Site, draft: Draft, *, orders: bool) -> Built | None:
     if draft.recipe < 0:
         return None
     made = played(where, build(where, draft))
-    if made is None or not orders:
+    if made is None or not orders or where.table.problem.rules.schedules is not None:
         return made
     (line,) = made.plan.pipelines
     if len(line.stages) * line.num_micro_batches * 3 > MOST_ORDERED or len(line.stages) == 1:

@@ -29,6 +29,7 @@ from hippo.network.rules.trigger import Seen, Thresholds, due, moved, seen
 from hippo.network.rules.view import Action, How, View
 from hippo.network.rules.worth import STOP, SWITCH, Now, ahead, worth
 from hippo.plan.plan import Plan
+from hippo.planners.answers import answer_of
 from hippo.planners.base import Planner, Stop
 from hippo.problem.problem import Problem
 
@@ -132,9 +133,9 @@ class InMotion:
         replanner = Replanner.of(base)
         key = "proposed", self.name, tuple(domain.name for domain in problem.cluster.domains), problem.cluster.links
         if not replanner.remembers:
-            return self.planner.propose(problem, PLANNING).plan
+            return answer_of(self.planner, problem, PLANNING).plan
         if key not in replanner.known:
-            replanner.known[key] = self.planner.propose(problem, PLANNING).plan
+            replanner.known[key] = answer_of(self.planner, problem, PLANNING).plan
         found: Plan | None = replanner.known[key]
         return found
 

@@ -20,6 +20,7 @@ from hippo.network.plans.levers import Bench, better, better_again, either
 from hippo.network.plans.plan_cache import PlanCache, net_tokens_per_step
 from hippo.network.plans.replan import Net, Replanner
 from hippo.plan.plan import Plan
+from hippo.planners.answers import answer_of, at_degree
 from hippo.planners.base import Progress, Stop
 from hippo.planners.baselines.diloco import Diloco
 from hippo.planners.exact.search import Exact
@@ -41,13 +42,16 @@ HOPELESS = 0.5  # of the best plan's work that a plan must reach in some state f
 
 def fill(cache: PlanCache, *, watch: Progress | None = None) -> None:
     """Puts configurations into the cache: plans of the base state and of designed ones, with the levers that matter.
+    From then on its problem has the degrees of context and expert parallelism that are best in the base state.
 
     Deterministic, 1 to 2 s. Raises nothing: a cache that stays empty belongs to a problem without a plan.
     """
-    trials = PlanCache(cache.problem)
     _say(watch, "planning for the base state", 0.0)
     base = Net(base_bandwidth(cache.problem.cluster), base_latency(cache.problem.cluster))
-    found = Exact().propose(cache.problem, SEARCH)
+    found = answer_of(Exact(), cache.problem, SEARCH)
+    if found.plan is not None:
+        cache.problem = at_degree(cache.problem, found.plan)
+    trials = PlanCache(cache.problem)
     for plan in (found.plan, *(other.plan for other in found.runners_up)):
         for each in () if plan is None else either(cache.problem, plan):
             trials.add(each, origin="exact")
@@ -61,7 +65,7 @@ def fill(cache: PlanCache, *, watch: Progress | None = None) -> None:
 def trained_alone(trials: PlanCache, problem: Problem) -> None:
     """Adds the plan of DiLoCo for ``problem`` (that of ``trials``, or some of its domains), where local SGD is allowed:
     domains that differ each get a layout of their own there, which the exact search gives replicas alone."""
-    plan = Diloco().propose(problem, SEARCH).plan
+    plan = answer_of(Diloco(), problem, SEARCH).plan
     for each in () if plan is None else either(trials.problem, plan):
         trials.add(each, origin="diloco")
 

@@ -53,6 +53,7 @@ class Configuration:
 @dataclass(eq=False)
 class PlanCache:
     """Configurations of one problem in the order they were proposed, and what each would do. It only grows.
+    The problem's degree of expert parallelism is what plans made anew have (``candidates.fill``).
 
     Knows no trace: every question names the states of the links it asks about.
     """
@@ -262,7 +263,8 @@ class PlanCache:
 
 def located(plan: Plan) -> object:
     """What is equal where two plans keep weights on the same devices."""
-    return tuple(pipeline.stages for pipeline in plan.pipelines), plan.sharding, plan.interleave, plan.context_parallel
+    degrees = plan.interleave, plan.context_parallel, plan.expert_parallel
+    return tuple(pipeline.stages for pipeline in plan.pipelines), plan.sharding, *degrees
 
 
 def unlevered(plan: Plan, live: Collection[str]) -> Plan:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
+from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, even_cuts
@@ -253,9 +254,15 @@ class InterOp:
             wave = self.costs.problem.workload.global_batch // self.setting.waves
             found = []
             for tp in tensor_widths(self.costs, _narrowest(self.costs.problem)):
-                dp, rest = divmod(size, tp)
+                dp, rest = divmod(size, tp * self.costs.problem.context_parallel)
                 single = self.mesh.width is None or (tp, dp) == self.mesh.width
-                if rest == 0 and single and wave % dp == 0 and wave // dp in micro_batches(self.costs, tp, most=wave):
+                if (
+                    dp
+                    and rest == 0
+                    and single
+                    and wave % dp == 0
+                    and wave // dp in micro_batches(self.costs, tp, most=wave)
+                ):
                     found.append(self._option(tp, dp, wave // dp))
             self._options[size] = tuple(found)
         return self._options[size]
@@ -309,8 +316,9 @@ def _one_width(problem: Problem, mesh: Mesh) -> Iterator[Mesh]:
     """The mesh once per (tp, dp), for runtimes that have one for all stages."""
     for size in mesh.sizes:
         for tp in tensor_widths(cost_model(problem), _narrowest(problem)):
-            if size % tp == 0 and mesh.devices % size == 0:
-                yield replace(mesh, sizes=(size,), width=(tp, size // tp))
+            dp, rest = divmod(size, tp * problem.context_parallel)
+            if rest == 0 and mesh.devices % size == 0:
+                yield replace(mesh, sizes=(size,), width=(tp, dp))
 
 
 def _settings(problem: Problem) -> Iterator[AlpaSetting]:
@@ -326,7 +334,10 @@ def _settings(problem: Problem) -> Iterator[AlpaSetting]:
 def _plans(problem: Problem, slicings: Sequence[Sliced], shortlist: ShortList) -> Iterator[Plan]:
     """Plans of the slicings that can be said, least latency first."""
     for sliced in sorted(slicings, key=lambda one: one.seconds):
-        plan = _placed(problem, sliced)
+        try:
+            plan = _placed(problem, sliced)
+        except InfeasibleError:  # lanes of several groups that two domains would share
+            plan = None
         if plan is None:
             shortlist.rejected["submesh over domains"] += 1
         else:
@@ -345,9 +356,11 @@ def _placed(problem: Problem, sliced: Sliced) -> Plan | None:
     if one_domain_each:
         (sketch,) = pipelines_of_lanes([tuple(stage[0] for stage in lanes)], sliced.cuts, tps, sliced.setting.waves)
         stages = tuple(replace(stage, dp=dp) for stage, (_, dp) in zip(sketch.stages, sliced.widths, strict=True))
-        return recipe.plan(problem, place(problem.cluster, [replace(sketch, stages=stages)]))
+        return recipe.plan(
+            problem, place(problem.cluster, [replace(sketch, stages=stages)], cp=problem.context_parallel)
+        )
     sketches = pipelines_of_lanes(list(zip(*lanes, strict=True)), sliced.cuts, tps, sliced.setting.waves)
-    return recipe.plan(problem, place(problem.cluster, sketches))
+    return recipe.plan(problem, place(problem.cluster, sketches, cp=problem.context_parallel))
 
 
 def _lanes(problem: Problem, widths: Sequence[tuple[int, int]]) -> list[tuple[str, ...]]:
@@ -357,7 +370,7 @@ def _lanes(problem: Problem, widths: Sequence[tuple[int, int]]) -> list[tuple[st
     lanes: dict[int, tuple[str, ...]] = {}
     start = 0
     for stage in sorted(range(len(widths)), key=lambda stage: (-widths[stage][0] * widths[stage][1], stage)):
-        tp, dp = widths[stage]
-        lanes[stage] = tuple(devices[start + lane * tp] for lane in range(dp))
-        start += tp * dp
+        (tp, dp), cp = widths[stage], problem.context_parallel
+        lanes[stage] = tuple(devices[start + lane * tp * cp] for lane in range(dp))
+        start += tp * cp * dp
     return [lanes[stage] for stage in range(len(widths))]

@@ -25,7 +25,7 @@ from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, mixed_bottlene
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import memory_estimate
 from hippo.planners.orders import ordered
-from hippo.planners.placement import PipelineSketch, StageSketch, place
+from hippo.planners.placement import PipelineSketch, StageSketch, place, room_for_lanes
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
 from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Domain
@@ -92,7 +92,9 @@ class AcrossDomains:
             StageSketch(domain, (self.cuts[stage], self.cuts[stage + 1]), self.tp, self.dp)
             for stage, domain in enumerate(self.domains)
         )
-        return self.recipe.plan(problem, place(problem.cluster, [PipelineSketch(stages, self.waves)]))
+        return self.recipe.plan(
+            problem, place(problem.cluster, [PipelineSketch(stages, self.waves)], cp=problem.context_parallel)
+        )
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class CrossPipeSearch:
         for chain in self._chains():
             widths = set.intersection(*(set(tensor_widths(self.costs, domain)) for domain in chain))
             for tp in sorted(widths):
-                groups = [domain.nodes * (domain.gpus_per_node // tp) for domain in chain]
+                groups = [room_for_lanes(domain, tp, self.costs.problem.context_parallel) for domain in chain]
                 for micro_batch in micro_batches(self.costs, tp, most=self.costs.problem.workload.global_batch):
                     for recompute in recomputations(self.costs):
                         yield from self._layouts(chain, tp, groups, Recipe(micro_batch, recompute))
@@ -152,12 +154,12 @@ class CrossPipeSearch:
             slowest = max(self._busy_seconds(a, b.name, tp, dp, recipe) for a, b in zip(chain, chain[1:], strict=False))
             bound = (lots // dp - 1) * max(total / len(domains), slowest) + total
             for sharding in kinds:
-                if dp > 1 or sharding == "none":
+                if dp * self.costs.problem.context_parallel > 1 or sharding == "none":
                     yield AcrossDomains(domains, tp, dp, recipes[sharding], lots // dp, bound)
 
     def _busy_seconds(self, a: Domain, b: str, tp: int, dp: int, recipe: Recipe) -> float:
         """Seconds that one wave occupies the busier of the two links between two domains."""
-        sent, nodes = self._border_bytes * recipe.micro_batch * dp, _sending_nodes(a, tp, dp)
+        sent, nodes = self._border_bytes * recipe.micro_batch * dp, self._sending_nodes(a, tp, dp)
         links = (self.costs.problem.cluster.link(a.name, b), self.costs.problem.cluster.link(b, a.name))
         return max(sent / max(link.rate_bytes_per_s(nodes), 1e-9) for link in links if link is not None)
 
@@ -192,7 +194,7 @@ class CrossPipeSearch:
                 busy.append(0.0)
                 continue
             domain = self.costs.problem.cluster.domain(a)
-            returns.append(self._there_and_back(a, b, sent, _sending_nodes(domain, tp, dp)))
+            returns.append(self._there_and_back(a, b, sent, self._sending_nodes(domain, tp, dp)))
             busy.append(self._busy_seconds(domain, b, tp, dp, recipe))
         return returns, busy
 
@@ -284,10 +286,9 @@ class CrossPipeSearch:
         once = max(stage.sync_s + stage.optimizer_s + stage.fixed_s for stage in stages)
         return float((candidate.waves - 1) * pace + spans.sum() + sum(returns) + once)
 
-
-def _sending_nodes(domain: Domain, tp: int, dp: int) -> int:
-    """Nodes of one stage."""
-    return min(domain.nodes, ceil(tp * dp / domain.gpus_per_node))
+    def _sending_nodes(self, domain: Domain, tp: int, dp: int) -> int:
+        """Nodes of one stage."""
+        return min(domain.nodes, ceil(tp * self.costs.problem.context_parallel * dp / domain.gpus_per_node))
 
 
 def _plans(problem: Problem, candidate: AcrossDomains) -> Iterator[Plan]:

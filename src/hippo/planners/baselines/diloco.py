@@ -61,7 +61,9 @@ def _plans(problem: Problem, reject: Reject) -> Iterator[Plan]:
     for key in sorted(shared, key=lambda key: max(layouts[key].seconds for layouts in replicas)):
         chosen = [layouts[key] for layouts in replicas]
         recipe = replace(chosen[0].recipe, sync=Sync.outer(problem.outer_step))
-        yield recipe.plan(problem, place(problem.cluster, [inside.sketch for inside in chosen]))
+        yield recipe.plan(
+            problem, place(problem.cluster, [inside.sketch for inside in chosen], cp=problem.context_parallel)
+        )
 
 
 Key = tuple[Recipe, tuple[int, int, int] | None]

@@ -23,7 +23,7 @@ from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import MemoryEstimate, memory_estimate
-from hippo.planners.placement import Lane, pipelines_of_lanes, place
+from hippo.planners.placement import Lane, pipelines_of_lanes, place, room_for_lanes
 from hippo.planners.recipe import (
     Recipe,
     compute_seconds,
@@ -100,7 +100,7 @@ class DeviceGrid:
         """The grid with its lanes on named devices."""
         alike = problem.rules.uniform_tp_dp
         sketches = pipelines_of_lanes(lanes, self.cuts, (self.tp,) * self.pp, self.waves, alike=alike)
-        return self.recipe.plan(problem, place(problem.cluster, sketches))
+        return self.recipe.plan(problem, place(problem.cluster, sketches, cp=problem.context_parallel))
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class Layouts:
 
 
 def devices_of(problem: Problem, tp: int) -> tuple[int, ...]:
-    """Tensor-parallel groups of each domain."""
-    return tuple(domain.nodes * (domain.gpus_per_node // tp) for domain in problem.cluster.domains)
+    """Devices of each domain: tensor-parallel groups, with context parallelism lanes of them."""
+    return tuple(room_for_lanes(domain, tp, problem.context_parallel) for domain in problem.cluster.domains)
 
 
 def bred(
@@ -241,7 +241,7 @@ def _there_and_back(problem: Problem, pair: tuple[str, str], grid: DeviceGrid) -
         if link is None:
             return float("inf"), 0.0
         domain = problem.cluster.domain(source)
-        nodes = min(domain.nodes, -(-grid.dp * grid.tp // domain.gpus_per_node))
+        nodes = min(domain.nodes, -(-grid.dp * grid.tp * problem.context_parallel // domain.gpus_per_node))
         latency_s += link.delay_s
         s_per_byte += grid.dp / max(link.rate_bytes_per_s(nodes), 1e-9)
     return latency_s, s_per_byte

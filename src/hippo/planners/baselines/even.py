@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.baselines.single_domain import CHUNKS
-from hippo.planners.placement import pipelines_of_lanes, place, rank_order_lanes
+from hippo.planners.placement import pipelines_of_lanes, place, rank_order_lanes, room_for_lanes
 from hippo.planners.rules_of_thumb import megatron_layouts
 from hippo.planners.shortlist import ShortList
 from hippo.problem.problem import Problem
@@ -46,13 +46,13 @@ def interleaved(plan: Plan) -> Iterator[Plan]:
 
 def _plans(problem: Problem, shortlist: ShortList) -> Iterator[Plan]:
     """First as many stages as spread evenly over the domains, then the smallest model-parallel size to the letter."""
-    costs, cluster = cost_model(problem), problem.cluster
+    costs, cluster, cp = cost_model(problem), problem.cluster, problem.context_parallel
 
     def groups(tp: int) -> int:
-        return sum(domain.nodes * (domain.gpus_per_node // tp) for domain in cluster.domains)
+        return sum(room_for_lanes(domain, tp, cp) for domain in cluster.domains)
 
     for multiple in dict.fromkeys((len(cluster.domains), 1)):
         for inside in megatron_layouts(costs, groups, shortlist.reject_memory, multiple=multiple):
-            lanes = rank_order_lanes(cluster, tp=inside.tp, dp=inside.dp, pp=inside.pp)
+            lanes = rank_order_lanes(cluster, tp=inside.tp, dp=inside.dp, pp=inside.pp, cp=cp)
             sketches = pipelines_of_lanes(lanes, inside.cuts, (inside.tp,) * inside.pp, inside.waves)
-            yield inside.recipe.plan(problem, place(cluster, sketches))
+            yield inside.recipe.plan(problem, place(cluster, sketches, cp=cp))

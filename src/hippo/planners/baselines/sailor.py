@@ -88,7 +88,9 @@ class SailorCandidate:
             StageSketch(region, (self.cuts[stage], self.cuts[stage + 1]), self.tps[stage], self.dp)
             for stage, region in enumerate(self.regions)
         )
-        return self.recipe.plan(problem, place(problem.cluster, [PipelineSketch(stages, self.waves)]))
+        return self.recipe.plan(
+            problem, place(problem.cluster, [PipelineSketch(stages, self.waves)], cp=problem.context_parallel)
+        )
 
 
 def placed(problem: Problem, found: Iterable[SailorCandidate], shortlist: ShortList) -> Iterator[Plan]:
@@ -199,7 +201,13 @@ class SailorSearch:
 
     @cached_property
     def _gpus(self) -> int:
-        return self.costs.problem.cluster.gpus
+        """GPUs of all regions, in context-parallel ranks."""
+        return sum(self._room)
+
+    @cached_property
+    def _room(self) -> tuple[int, ...]:
+        cp = self.costs.problem.context_parallel
+        return tuple(domain.gpus // cp for domain in self.costs.problem.cluster.domains)
 
     def _split(self, pp: int) -> StageSplit:
         cuts, sorts = even_cuts(self.costs.problem.model.num_layers, pp), self.costs.distinct[1]
@@ -275,7 +283,8 @@ class SailorSearch:
         if compute.max() * waves + compute.sum() >= best or dp * sum(tps) > self._gpus:
             return None
         sent = self._lane_bytes * recipe.micro_batch
-        gpus = tuple(dp * tp for tp in tps)
+        cp = self.costs.problem.context_parallel
+        gpus = tuple(dp * tp * cp for tp in tps)
         chain = RegionChain(cluster, gpus, tuple(compute.tolist()), waves, sent * dp, self._open_share)
         regions = best_chain(chain, limit=best, effort=self.effort)
         if regions is None:
@@ -283,7 +292,7 @@ class SailorSearch:
         seconds = chain.seconds(regions) + self._sync_seconds(setting, tps, dp, regions)
         value = seconds
         if self.costs.problem.objective.name == "cost":
-            value = self._usd(seconds, dp * sum(tps), sent * dp * waves, regions)
+            value = self._usd(seconds, sum(gpus), sent * dp * waves, regions)
         return SailorCandidate(value, split.cuts, regions, tps, dp, waves, recipe)
 
     @cached_property
@@ -337,7 +346,7 @@ class SailorSearch:
 
     @cached_property
     def _largest(self) -> int:
-        return max(domain.gpus for domain in self.costs.problem.cluster.domains)
+        return max(self._room)
 
     @cached_property
     def _fastest_link(self) -> tuple[float, float]:
@@ -367,7 +376,7 @@ class SailorSearch:
         """Bytes (W, K) of weights, gradients and optimizer state."""
         key = split.stages, sharding, dp if sharding != "none" else 1
         if key not in self._states:
-            sums = np.array([self._memory.kept(tp, dp, sharding) for tp in self.widths])
+            sums = np.array([self._memory.kept(tp, dp, sharding, piped=split.stages > 1) for tp in self.widths])
             self._states[key] = sums[:, split.stops] - sums[:, split.starts]
         return self._states[key]
 

@@ -53,7 +53,7 @@ def bids(shortlist: ShortList, progress: Progress | None = None) -> None:
 
 def variants(problem: Problem, inside: Inside) -> Iterator[Plan]:
     """The layout as it is, and interleaved where the waves and the layers divide."""
-    pipelines = place(problem.cluster, [inside.sketch])
+    pipelines = place(problem.cluster, [inside.sketch], cp=problem.context_parallel)
     yield inside.recipe.plan(problem, pipelines)
     if inside.pp == 1 or inside.waves % inside.pp:
         return

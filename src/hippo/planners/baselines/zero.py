@@ -20,7 +20,7 @@ from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
 
 World = tuple[tuple[str, int], ...]
-"""(domain, GPUs used there); one data-parallel rank per GPU."""
+"""(domain, data-parallel ranks there); each is one GPU, with context parallelism as many as its degree."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class PlainReplicas:
             PipelineSketch((StageSketch(domain, layers, 1, gpus),), count)
             for (domain, gpus), count in zip(self.world, waves, strict=True)
         ]
-        return recipe.plan(problem, place(problem.cluster, sketches))
+        return recipe.plan(problem, place(problem.cluster, sketches, cp=problem.context_parallel))
 
 
 def dealable_world(problem: Problem, domains: Sequence[str]) -> World:
@@ -74,7 +74,7 @@ def dealable_world(problem: Problem, domains: Sequence[str]) -> World:
     All of them where that works; otherwise as many in every domain, as many as deal evenly; no world: ().
     """
     cluster, batch = problem.cluster, problem.workload.global_batch
-    full = tuple((name, cluster.domain(name).gpus) for name in domains)
+    full = tuple((name, cluster.domain(name).gpus // problem.context_parallel) for name in domains)
     if deal_waves(batch, 1, [gpus for _, gpus in full], differ=may_differ(problem)) is not None:
         return full
     for gpus in range(min(count for _, count in full), 0, -1):

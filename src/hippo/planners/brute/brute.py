@@ -46,6 +46,7 @@ from hippo.simulate.routes import border_compression
 
 MOST_SETS = 2e9  # rows of pipelines; about a minute where few of them come near the best
 SET_S = 3e-5  # of work for a set of pipelines (planners.effort)
+PLAIN = Space(most_chunks=1)
 GROWTH = 1.3  # from one pass to the next
 
 
@@ -109,7 +110,7 @@ class _BruteSearch:
             if self.effort.over():
                 return False
             self.effort.spend(SET_S)
-            gpus = sum(stage.gpus for sketch in sketches for stage in sketch.stages)
+            gpus = sum(every.gpus(sketch.stages) for sketch in sketches)
             agreed = every.agreement_s(sketches)
             known = max(self._bound(every, sketches), self._least_value(agreed, gpus)) <= self.tried
             if not known and not self._cut_off(agreed, gpus):
@@ -120,7 +121,7 @@ class _BruteSearch:
     def _bound(self, every: Sketches, sketches: Set) -> float:
         """The largest bound by which ``_cut_off`` was asked about these pipelines."""
         return max(
-            self._least_value(every.bound_s(stages, sketch.num_micro_batches), sum(stage.gpus for stage in stages))
+            self._least_value(every.bound_s(stages, sketch.num_micro_batches), every.gpus(stages))
             for sketch in sketches
             for stages in (sketch.stages[: count + 1] for count in range(len(sketch.stages)))
         )
@@ -147,7 +148,7 @@ class _BruteSearch:
         problem, space = self.problem, self.space
         for arranged in arrangements(sketches):
             try:
-                pipelines = place(problem.cluster, arranged)
+                pipelines = place(problem.cluster, arranged, cp=problem.context_parallel)
             except InfeasibleError:
                 self.rejected["devices"] += 1
                 continue
@@ -167,6 +168,7 @@ class _BruteSearch:
                     relays=relayed,
                     compression=border_compression(problem, pipelines),
                     sync=agreed(problem, sync, common.sharding, len(arranged)),
+                    context_parallel=problem.context_parallel,
                     expert_parallel=problem.expert_parallel,
                 )
 
@@ -239,23 +241,26 @@ def _baseline(problem: Problem, stop: Stop) -> Score | None:
     return None
 
 
-def every_plan(problem: Problem) -> Iterator[Judged]:
+def every_plan(problem: Problem, space: Space = PLAIN) -> Iterator[Judged]:
     """Each plan that breaks no rule and fits, judged; seconds for some thousand plans."""
-    for common in commons(problem, Space()):
+    for common in commons(problem, space):
         for sketches in Sketches(problem, common):
             try:
-                pipelines = place(problem.cluster, sketches)
+                pipelines = place(problem.cluster, sketches, cp=problem.context_parallel)
             except InfeasibleError:
                 continue
-            for warmed in product(*(_warmed(pipeline) for pipeline in pipelines)):
+            ways = product(*(_warmed(pipeline) for pipeline in pipelines)) if common.chunks == 1 else [pipelines]
+            for warmed in ways:
                 plan = Plan(
                     warmed,
                     common.micro_batch,
                     precision=problem.workload.precision,
                     recompute=common.recompute,
                     sharding=common.sharding,
-                    schedule=ScheduleChoice("cross-domain"),
+                    interleave=common.chunks,
+                    schedule=ScheduleChoice("cross-domain" if common.chunks == 1 else "interleaved"),
                     compression=border_compression(problem, warmed),
+                    context_parallel=problem.context_parallel,
                     expert_parallel=problem.expert_parallel,
                 )
                 if not check(problem, plan) and fits(problem, plan):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, combinations_with_replacement, permutations, product
+from itertools import combinations, combinations_with_replacement, groupby, permutations, product
 from math import inf
 
 from hippo.cost.stage import Layout
@@ -32,8 +32,9 @@ WarmUp = tuple[int, ...]  # waves that each stage runs forward before its first 
 class Space:
     """What is tried where the problem's runtime can express it; the default is everything but other numerics.
 
-    Left out: compression and local SGD with other periods (they change what is trained), context parallelism;
-    interleaved chunks unless they are asked for. Expert parallelism has the problem's degree (``planners.answers``).
+    Left out: compression and local SGD with other periods (they change what is trained). Chunks are tried on stages
+    that all lie alike (``_lies_alike``). Context and expert parallelism have the problem's degrees
+    (``planners.answers``).
     """
 
     recompute: tuple[str, ...] = RECOMPUTE
@@ -41,7 +42,7 @@ class Space:
     run_ahead: bool = True  # every warm-up of every stage; False, or where the runtime has no other: 1F1B
     relays: bool = True
     tp_across_nodes: bool = True
-    most_chunks: int = 1  # of layers per rank, interleaved
+    most_chunks: int = 8  # of layers per rank, interleaved
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
     sizes = [size for size in range(1, batch + 1) if batch % size == 0]
     recompute = [mode for mode in space.recompute if mode in rules.recompute]
     sharding = [kind for kind in space.sharding if kind in (*rules.shardings, *rules.shardings_with_pipeline)]
-    chunks = range(1, (space.most_chunks if rules.interleave else 1) + 1)
+    chunks = range(1, (min(space.most_chunks, problem.model.num_layers // 2) if rules.interleave else 1) + 1)
     return tuple(Common(*choice) for choice in product(sizes, recompute, sharding, chunks))
 
 
@@ -88,11 +89,25 @@ class Sketches:
         free = tuple(domain.gpus for domain in self.problem.cluster.domains)
         sets = self._sets((), free, self.problem.workload.global_batch // self.common.micro_batch)
         sharded = (found for found in sets if self.common.sharding == "none" or self._shards(found))
-        return (found for found in sharded if self.common.chunks == 1 or any(len(p.stages) > 1 for p in found))
+        return (found for found in sharded if self.common.chunks == 1 or self._lies_alike(found))
+
+    def _lies_alike(self, sketches: Set) -> bool:
+        """Whether pipelines of several stages have one width, and as many stages in each of as many domains, which are
+        of one kind and each in one pipeline only."""
+        stages = [stage for sketch in sketches for stage in sketch.stages]
+        runs = [[len([*run]) for _, run in groupby(stage.domain for stage in sketch.stages)] for sketch in sketches]
+        domains = [self.problem.cluster.domain(name) for name in dict.fromkeys(stage.domain for stage in stages)]
+        return (
+            len(sketches[0].stages) > 1
+            and len({(stage.tp, stage.dp) for stage in stages}) == 1
+            and all(len({*run}) == 1 and run == runs[0] for run in runs)
+            and sum(map(len, runs)) == len(domains)
+            and len({replace(domain, name="") for domain in domains}) == 1
+        )
 
     def _shards(self, sketches: Set) -> bool:
         """Whether anything is shared by several ranks; where nothing is, all shardings are one."""
-        lanes = any(stage.dp > 1 for sketch in sketches for stage in sketch.stages)
+        lanes = any(self.problem.context_parallel * stage.dp > 1 for sketch in sketches for stage in sketch.stages)
         return lanes or (self.common.sharding == "full" and len(sketches) > 1)
 
     def _sets(self, done: Set, free: Free, lanes: int) -> Iterator[Set]:
@@ -114,13 +129,20 @@ class Sketches:
         if start == layers:
             yield stages, free
             return
+        cp = self.problem.context_parallel
         for at, tp, dp in self.stage_widths(free, stages[0].dp if stages else None, most_dp):
-            left = free[:at] + (free[at] - tp * dp,) + free[at + 1 :]
+            if self.common.chunks > 1 and stages and (tp, dp) != (stages[0].tp, stages[0].dp):
+                continue  # they would not lie alike
+            left = free[:at] + (free[at] - tp * cp * dp,) + free[at + 1 :]
             for stop in range(start + self.common.chunks, layers + 1):
                 longer = (*stages, StageSketch(self.problem.cluster.domains[at].name, (start, stop), tp, dp))
-                if self.cut_off(self.bound_s(longer, waves), sum(stage.gpus for stage in longer)):
+                if self.cut_off(self.bound_s(longer, waves), self.gpus(longer)):
                     break  # more layers take longer still
                 yield from self._chains(longer, left, waves, most_dp)
+
+    def gpus(self, stages: tuple[StageSketch, ...]) -> int:
+        """GPUs of these stages."""
+        return self.problem.context_parallel * sum(stage.tp * stage.dp for stage in stages)
 
     def bound_s(self, stages: tuple[StageSketch, ...], waves: int) -> float:
         """Seconds that a step lasts at least by the last of these first stages of a pipeline, and by its last hop.
@@ -207,11 +229,12 @@ class Sketches:
 
     def stage_widths(self, free: Free, first_dp: int | None, most_dp: int) -> Iterator[tuple[int, int, int]]:
         """Domain, tp and dp of a stage; its lanes share the wave of the pipeline's first stage evenly."""
+        cp = self.problem.context_parallel
         for at, gpus in enumerate(free):
             widest = gpus if self.tp_across_nodes else min(gpus, self.problem.cluster.domains[at].gpus_per_node)
             for tp in (width for width in self.widths if width <= widest):
-                for dp in range(1, gpus // tp + 1):
-                    if dp % self.problem.expert_parallel:
+                for dp in range(1, gpus // (tp * cp) + 1):
+                    if cp * dp % self.problem.expert_parallel:
                         continue
                     fits_wave = dp <= most_dp if first_dp is None else self.common.micro_batch * first_dp % dp == 0
                     if fits_wave and self._measured(tp, self.common.micro_batch * (first_dp or dp) // dp):
@@ -247,6 +270,7 @@ class Sketches:
             sharding=self.common.sharding,
             precision=self.problem.workload.precision,
             replicas=self.problem.workload.global_batch // size,
+            cp=self.problem.context_parallel,
             ep=self.problem.expert_parallel,
         )
 
@@ -368,11 +392,12 @@ class _Count:
         key = start, free, lanes, waves, first_dp
         if key not in self.known:
             total = 0
+            cp = self.sketches.problem.context_parallel
             for at, tp, dp in self.sketches.stage_widths(free, first_dp, lanes // waves):
                 self.choices += layers - start
                 if self.choices > MOST_COUNTED:
                     raise OverflowError
-                left = free[:at] + (free[at] - tp * dp,) + free[at + 1 :]
+                left = free[:at] + (free[at] - tp * cp * dp,) + free[at + 1 :]
                 after = lanes if first_dp else lanes - waves * dp
                 ends = range(start + 1, layers + 1)
                 total += sum(self._chains(stop, left, after, waves, first_dp or dp) for stop in ends)

@@ -36,27 +36,32 @@ class Candidate:
     sharding: str
     relays: tuple[Relay, ...] = ()
     sync: Sync = Sync()
+    chunks: int = 1  # of layers a stage, interleaved
 
     @classmethod
     def of(cls, problem: Problem, plan: Plan) -> Candidate | None:
         """A plan without its devices, its operations in an order that comes as near as a candidate's can; None: it has
         what candidates of the problem have not."""
-        if plan.interleave > 1 or plan.context_parallel > 1 or plan.expert_parallel != problem.expert_parallel:
+        degrees = problem.context_parallel, problem.expert_parallel
+        if (plan.context_parallel, plan.expert_parallel) != degrees:
             return None
         lines = tuple(
             PipelineSketch(
                 tuple(StageSketch(stage.domain, stage.layers, stage.tp, stage.dp) for stage in line.stages),
                 line.num_micro_batches,
-                () if line.order or plan.schedule.name == "1f1b" else run_ahead(plan, line),
+                () if line.order or plan.schedule.name in ("1f1b", "interleaved") else run_ahead(plan, line),
                 line.order,
             )
             for line in plan.pipelines
         )
-        return cls(lines, plan.micro_batch, plan.recompute, plan.sharding, plan.relays, plan.sync)
+        return cls(lines, plan.micro_batch, plan.recompute, plan.sharding, plan.relays, plan.sync, plan.interleave)
 
     @property
     def schedule(self) -> ScheduleChoice:
-        """1F1B, the one that runs further ahead, with the most that any stage keeps, or the orders made for it."""
+        """1F1B, with chunks interleaved, the one that runs further ahead, with the most that any stage keeps, or the
+        orders made for it."""
+        if self.chunks > 1:
+            return ScheduleChoice("interleaved")
         if any(line.order for line in self.pipelines):
             return ScheduleChoice("best")
         ahead = [line.warm_up[0] for line in self.pipelines if line.warm_up]
@@ -64,13 +69,13 @@ class Candidate:
 
     @property
     def gpus(self) -> int:
-        """GPUs in use."""
+        """GPUs in use, in context-parallel ranks."""
         return sum(stage.tp * stage.dp for line in self.pipelines for stage in line.stages)
 
     @property
     def operations(self) -> int:
         """Forwards, backwards and weight gradients of all stages and waves."""
-        return sum(3 * len(line.stages) * line.num_micro_batches for line in self.pipelines)
+        return sum(3 * self.chunks * len(line.stages) * line.num_micro_batches for line in self.pipelines)
 
     @property
     def bare(self) -> Candidate:
@@ -84,17 +89,19 @@ class Candidate:
 
     def plan(self, problem: Problem) -> Plan:
         """The plan on named devices; raises ``InfeasibleError`` when a domain has no room."""
-        pipelines = place(problem.cluster, self.pipelines)
+        pipelines = place(problem.cluster, self.pipelines, cp=problem.context_parallel)
         return Plan(
             pipelines,
             self.micro_batch,
             precision=problem.workload.precision,
             recompute=self.recompute,
             sharding=self.sharding,
+            interleave=self.chunks,
             schedule=self.schedule,
             relays=self.relays,
             compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(self.pipelines)),
+            context_parallel=problem.context_parallel,
             expert_parallel=problem.expert_parallel,
         )
 
@@ -126,13 +133,18 @@ class Tried:
 
     @property
     def must_stop(self) -> bool:
-        """Whether it is spent and there is a plan: without one the search goes on until it finds or ends."""
-        return bool(self.best) and self.over
+        """Whether it is spent and a plan is known: without one the search goes on until it finds or ends."""
+        return (bool(self.best) or self.ceiling < float("inf")) and self.over
 
     @property
     def value(self) -> float:
         """Value of the best candidate so far, no more than the ceiling."""
-        return min([self.ceiling, *(value for value, _ in self.best.values())])
+        return min(self.ceiling, self.least)
+
+    @property
+    def least(self) -> float:
+        """The same whatever the ceiling; inf: there is none."""
+        return min((value for value, _ in self.best.values()), default=float("inf"))
 
     def best_of(self, joined: str) -> float:
         """Value of the best candidate of one way to join domains (inf: none)."""

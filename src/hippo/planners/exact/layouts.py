@@ -20,6 +20,7 @@ from hippo.cost.collectives import Fabric
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost
 from hippo.planners.memory import MemoryEstimate, memory_estimate
+from hippo.planners.placement import room_for_lanes
 from hippo.planners.recipe import Recipe
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
@@ -152,13 +153,12 @@ class LayerTables:
         return tuple(self.problem.cluster.domains[first[kind]] for kind in range(len(first)))
 
     def _layout(self, tp: int, dp: int, mode: Mode) -> Layout:
-        precision, ep = self.problem.workload.precision, self.problem.expert_parallel
-        recompute, sharding = mode.recompute, mode.sharding
-        return Layout(tp, dp, mode.micro_batch, ep=ep, recompute=recompute, sharding=sharding, precision=precision)
+        recipe = Recipe(mode.micro_batch, mode.recompute, mode.sharding)
+        return recipe.layout(self.problem, tp=tp, dp=dp, replicas=1)
 
     def times(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[Floats, Floats, Floats]:
         """Prefix sums (N + 1,) of seconds per wave: forward, everything, and what a round trip takes."""
-        gathered = mode.sharding in ("full", "hybrid") and dp > 1
+        gathered = mode.sharding in ("full", "hybrid") and dp * self.problem.context_parallel > 1
         key = ("times", kind, tp, dp if gathered else 1, mode.micro_batch, mode.recompute, gathered)
         if key not in self._cache:
             plain = mode if gathered else Mode(mode.micro_batch, mode.recompute, "none")
@@ -175,7 +175,7 @@ class LayerTables:
             forward, total, trip = self.times(kind, tp, dp, mode)
             once, fixed = self.once(kind, tp, dp, mode.sharding)
             lane_bytes = mode.micro_batch * self.wave_bytes_per_sequence
-            name, size = self.examples[kind].name, lane_bytes / tp
+            name, size = self.examples[kind].name, lane_bytes / (tp * self.problem.context_parallel)
             hop = min(self.model.p2p_seconds(name, size, same_node=near) for near in (True, False))
             self._cache[key] = LayerTable(
                 forward,
@@ -266,10 +266,21 @@ class DomainLayout:
     dp: int
     stages: int
     mode: Mode
+    cp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of a stage."""
+        return self.tp * self.cp * self.dp
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of a stage that hold the same weights."""
+        return self.cp * self.dp
 
     def nodes(self, gpus_per_node: int) -> int:
         """Most nodes that a stage lies on."""
-        gpus = self.tp * self.dp
+        gpus = self.gpus
         aligned = gpus % gpus_per_node == 0 or gpus_per_node % gpus == 0
         return -(-gpus // gpus_per_node) + (0 if aligned else 1)
 
@@ -284,18 +295,13 @@ def tensor_widths(problem: Problem, domain: Domain) -> list[int]:
     rules, node = problem.rules, domain.gpus_per_node
     wide = [node * nodes for nodes in range(2, min(domain.nodes, WIDEST // node) + 1)]
     fitting = [tp for tp in (*divisors(node), *wide) if tp_refusal(problem.model, tp, rules) is None]
-    return [tp for tp in fitting if problem.workload.seq % tp == 0]
-
-
-def room_for_lanes(domain: Domain, tp: int) -> int:
-    """Tensor-parallel groups of that width that a domain has room for."""
-    per_node = domain.gpus_per_node // tp
-    return domain.nodes * per_node if per_node else domain.nodes // (tp // domain.gpus_per_node)
+    return [tp for tp in fitting if problem.workload.seq % (tp * problem.context_parallel) == 0]
 
 
 def shardings(problem: Problem, dp: int) -> tuple[str, ...]:
-    """What ``dp`` lanes may shard; a single lane has nothing to."""
-    return tuple(name for name in SHARDING if name in problem.rules.shardings) if dp > 1 else ("none",)
+    """What ``dp`` lanes may shard; a single one on one tensor-parallel group has nothing to."""
+    several = dp * problem.context_parallel > 1
+    return tuple(name for name in SHARDING if name in problem.rules.shardings) if several else ("none",)
 
 
 def layouts(tables: LayerTables, kind: int) -> list[DomainLayout]:
@@ -309,7 +315,7 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
     batch, layers = problem.workload.global_batch, problem.model.num_layers
     allowed = tables.model.allowed_layouts()
     for tp in tensor_widths(problem, domain):
-        room = room_for_lanes(domain, tp)
+        room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
         for micro_batch in divisors(batch):
             if allowed is not None and (tp, micro_batch) not in allowed:
                 continue
@@ -317,12 +323,13 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
             for dp in divisors(batch // micro_batch):
                 if dp > room:
                     break
-                if dp % problem.expert_parallel:
+                if dp * problem.context_parallel % problem.expert_parallel:
                     continue
                 for mode in modes:
                     for sharding in shardings(problem, dp):
                         stages = 1 if sharding == "gradients" else min(room // dp, layers)
-                        yield DomainLayout(kind, tp, dp, stages, Mode(micro_batch, mode.recompute, sharding))
+                        shared = Mode(micro_batch, mode.recompute, sharding)
+                        yield DomainLayout(kind, tp, dp, stages, shared, problem.context_parallel)
 
 
 def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> list[str]:

@@ -35,7 +35,7 @@ def play_ordered(field: Field, *, operations: int = OPERATIONS) -> None:
 
 def play_with_order(field: Field, candidate: Candidate) -> int:
     """Plays a candidate with an order of its own; how many operations were ordered, 0 where the runtime has no such."""
-    if not field.tables.split or field.ordered == NOBODY:
+    if not field.tables.split or field.ordered == NOBODY or candidate.chunks > 1:
         return 0
     ordered = field.tried.in_order(candidate)
     if ordered is None:
@@ -56,7 +56,11 @@ def _in_turn(tried: Tried) -> list[Candidate]:
         if value > REACH * tried.value or bare in seen:
             continue
         seen.add(bare)
-        if candidate.pipelines[0].order or all(len(line.stages) == 1 for line in bare.pipelines):
+        if (
+            candidate.chunks > 1
+            or candidate.pipelines[0].order
+            or all(len(line.stages) == 1 for line in bare.pipelines)
+        ):
             continue
         sort = _sort(bare)
         sorts[sort] = sorts.get(sort, 0) + 1

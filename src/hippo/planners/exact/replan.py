@@ -16,6 +16,7 @@ from hippo.plan.plan import Plan, Sync
 from hippo.planners.effort import Effort
 from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.chains import WAITS, search_chains, search_without
+from hippo.planners.exact.interleaved import search_interleaved
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered
 from hippo.planners.exact.replicas import search_replicas
@@ -82,13 +83,17 @@ class DomainReplanner:
         fields = [] if local_sgd else [field]
         if problem.allow_local_sgd and field.rules.local_sgd:
             fields.append(replace(field, sync=Sync.outer(problem.outer_step), ordered=EVERY, _cache={}))
-        for candidate in [each for found in self.known.values() for each in found]:
+        known = [each for found in self.known.values() for each in found]
+        chunked = any(each.chunks > 1 for each in known)  # an answer without chunks is held against others without
+        for candidate in known:
             if self._admits(candidate, only, local_sgd):
                 tried.play(candidate)
         for each in fields:
             search_ways(each, others=False)
             search_replicas(each)
             play_ordered(each)
+            if chunked:
+                search_interleaved(each)
         if not local_sgd:
             search_mixed(field, 0.0)
             if self._chained(only):

@@ -11,6 +11,7 @@ every group a pipeline.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -24,10 +25,11 @@ from hippo.planners.baselines.sailor import Sailor
 from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
 from hippo.planners.exact.candidates import Candidate, Tried, joining
 from hippo.planners.exact.chains import search_chains
+from hippo.planners.exact.interleaved import least_interleaved, search_interleaved
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
-from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
+from hippo.planners.exact.space import EVERY, MOST_DOMAINS, PATIENCE, Field, remember
 from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import DomainWay, slowest_border
 from hippo.problem.problem import Problem
@@ -35,12 +37,10 @@ from hippo.score.judge import judge
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
-PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best plan; the latter where that is
-# cheap: small batches, and local SGD, whose replicas hardly wait for links
 ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more than a play
-SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
+CHUNKED = "stages of several chunks that all lie alike"
 MIXED = "pipelines whose domains lie differently"
 TOLD = 0.01  # a gap above it gets a word on why it is open
 OPEN = (
@@ -52,15 +52,12 @@ GAVE_UP = (
     "have brought nothing better."
 )
 SETTLED = 0.0025  # a proven gap below which more search cannot be worth its time
-CONTEXT = (
-    "Context parallelism is not searched and may be quicker: `hippo estimate --cp` tells what a layout with it takes."
-)
-LONG_SEQUENCE = 32_768  # tokens from which that is said
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
 MOST_RUNNERS_UP = 8
 OTHERS = Sailor(), CrossPipe(), Dtfm()
 """Whose plans the search goes on from where its bound leaves a gap."""
 BETTER_RUNNERS_UP = 2  # of them are searched, not only guessed
+NEAR = 1.1  # times the worth of a plan that is known elsewhere, up to which one's own is worked on
 RESERVE = 0.6  # share of the limit after which no new plays begin: the bound needs the rest
 
 
@@ -74,37 +71,70 @@ class Exact:
 
         Deterministic; ``seed`` is not used. Infeasible: no plan of any kind fits.
         """
-        tried = Tried(problem, Effort.of(stop), RESERVE)
+        tried = Tried(problem, Effort.of(stop), RESERVE, stop.below)
         tried.effort.spend(PREPARE_S + PAIR_S * len(problem.cluster.domains) ** 2)
         fields = _fields(problem, tried)
         remember(fields[0])
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
-            search_ways(field)
+            search_ways(field, others=stop.below == inf)
             search_replicas(field)
             play_ordered(field)
         tried.share = 1.0
         _say(progress, "proving the bound", 0.9)
-        granted = _granted(tried, fields)
-        lower, cause = _lower(problem, tried, granted)
-        if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
-            polish_best(problem, tried, granted)
-            if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
-                lower, cause = _lower(problem, tried, _granted(tried, fields))
+        lower, cause = _lower(problem, tried, _granted(tried, fields))
         asked: tuple[Proposal, ...] = ()
-        if tried.value * (1.0 - max(stop.gap, TOLD)) > lower:
-            _say(progress, "searching chains of domains", 0.95)
-            timed = problem.objective.name != "cost"
-            if timed:
-                search_chains(fields[0], [each for _, each in tried.best.values()])
-            before = tried.value
-            asked = _ask_others(tried, seed)
-            if timed and tried.value < before and tried.winner is not None:
-                search_chains(fields[0], [tried.winner], seeded=False)
-            polish_best(problem, tried, granted)
+        near = tried.least <= NEAR * tried.value  # else another pair of degrees is far better
+        if near:
+            lower, cause, asked = _worked_on(tried, fields, (lower, cause), stop, seed, progress)
+        plain = tried.least
+        if near:
+            _in_chunks(tried, fields)
+        chunked = min(map(least_interleaved, fields)) if lower > 0 else lower  # beyond 32 domains nothing is proven
+        lower, cause = min((lower, cause), (chunked, CHUNKED))
         found = _proposal(problem, tried, lower, cause)
+        if tried.winner is not None and tried.winner.chunks > 1:
+            found = replace(found, notes=(_with_chunks(problem, tried, plain), *found.notes))
         theirs_s = sum(answer.planning_s for answer in asked)
         return replace(found, planning_s=found.planning_s - theirs_s, asked=asked)
+
+
+def _worked_on(
+    tried: Tried,
+    fields: list[Field],
+    proven: tuple[float, str],
+    stop: Stop,
+    seed: int,
+    progress: Progress | None,
+) -> tuple[float, str, tuple[Proposal, ...]]:
+    """Goes on from the best plan by small moves, along chains of domains and by what others answer; the bound, which is
+    made again where replicas got their orders only now, and what others answered."""
+    (lower, cause), granted = proven, _granted(tried, fields)
+    if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
+        polish_best(tried.problem, tried, granted)
+        if granted is fields and _granted(tried, fields) is not fields:
+            lower, cause = _lower(tried.problem, tried, _granted(tried, fields))
+    asked: tuple[Proposal, ...] = ()
+    if tried.value * (1.0 - max(stop.gap, TOLD)) > lower:
+        _say(progress, "searching chains of domains", 0.95)
+        timed = tried.problem.objective.name != "cost"
+        if timed:
+            search_chains(fields[0], [each for _, each in tried.best.values()])
+        before = tried.value
+        asked = _ask_others(tried, seed)
+        if timed and tried.value < before and tried.winner is not None:
+            search_chains(fields[0], [tried.winner], seeded=False)
+        polish_best(tried.problem, tried, granted)
+    return lower, cause, asked
+
+
+def _in_chunks(tried: Tried, fields: list[Field]) -> None:
+    """Plays interleaved chunks; small moves from what is better."""
+    plain = tried.value
+    for field in fields:
+        search_interleaved(field)
+    if tried.value < plain:
+        polish_best(tried.problem, tried, _granted(tried, fields))
 
 
 def _ask_others(tried: Tried, seed: int) -> tuple[Proposal, ...]:
@@ -166,7 +196,7 @@ def _least_rent_usd(field: Field) -> float:
     for layouts in field.layouts:
         for each in layouts:
             seconds = np.diff(field.tables.times(each.kind, each.tp, each.dp, each.mode)[1])
-            layers = np.minimum(layers, seconds * each.tp * each.dp / each.wave)
+            layers = np.minimum(layers, seconds * each.gpus / each.wave)
     return float(layers.sum()) * batch * rent_usd_per_s(gpu, 1)
 
 
@@ -195,7 +225,7 @@ def search_ways(field: Field, *, others: bool = True) -> None:
     """
     tried, found = field.tried, []
     for order, (bound, kind, way) in enumerate(promising(field)):
-        if order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop):
+        if bound >= tried.ceiling or (order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop)):
             continue
         real = field.real_ways(kind, way)
         guess = first_guess(field, kind, real) if real else None
@@ -228,9 +258,8 @@ def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None 
     """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
     in a row have not."""
     tried, failures = field.tried, 0
-    patience = ORDERED_PATIENCE if ways and field.orders(ways[0]) else PATIENCE
-    small = field.problem.workload.global_batch <= SMALL_BATCH or field.sync.method == "local_sgd"
-    patience = LONG_PATIENCE if small else patience
+    ordered = field.patience == PATIENCE and ways and field.orders(ways[0])
+    patience = ORDERED_PATIENCE if ordered else field.patience
     for bound, shape, cuts in best_first(field, kind, ways, joined):
         if tried.must_stop:
             return
@@ -248,12 +277,13 @@ def _least(field: Field) -> float:
 
 def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Proposal:
     winner, effort = tried.winner, tried.effort
-    if winner is None:
-        rejected = dict(tried.rejected)
-        return Proposal("exact", Status.INFEASIBLE, planning_s=effort.cpu_s, rejected=rejected, work_s=effort.spent_s)
-    best = judge(problem, winner.plan(problem))
     bound = min(lower, tried.value)
-    gap = 1.0 - bound / tried.value
+    gap = 1.0 - bound / tried.value if tried.value < inf else None
+    if winner is None or tried.least >= tried.ceiling:
+        spent = {"planning_s": effort.cpu_s, "rejected": dict(tried.rejected), "work_s": effort.spent_s}
+        return Proposal("exact", Status.INFEASIBLE, gap=gap, cut_short=effort.cut, **spent)  # type: ignore[arg-type]
+    assert gap is not None, "the winner has a value"
+    best = judge(problem, winner.plan(problem))
     closed = gap <= CLOSED
     others = sorted((item for item in tried.best.values() if item[1] != winner), key=lambda item: item[0])
     next_best = [each.plan(problem) for _, each in others[:MOST_RUNNERS_UP]]
@@ -266,8 +296,7 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Propo
         planning_s=effort.cpu_s,
         rejected=dict(tried.rejected),
         runners_up=tuple(judge(problem, each) for each in next_best),
-        notes=_unsearched(problem)
-        + (() if gap <= TOLD else (OPEN.format(cause=cause),))
+        notes=(() if gap <= TOLD else (OPEN.format(cause=cause),))
         + ((GAVE_UP,) if tried.gave_up and gap > SETTLED and not effort.cut else ())
         + (LOCAL_SGD_NOTES if best.plan.sync.method == "local_sgd" else ()),
         work_s=effort.spent_s,
@@ -275,9 +304,14 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Propo
     )
 
 
-def _unsearched(problem: Problem) -> tuple[str, ...]:
-    """What lies outside the space and may be quicker for such sequences."""
-    return (CONTEXT,) if problem.workload.seq >= LONG_SEQUENCE else ()
+def _with_chunks(problem: Problem, tried: Tried, plain: float) -> str:
+    """How much more the best plan without chunks, worth ``plain``, takes."""
+    assert tried.winner is not None
+    told = f"Each stage holds {tried.winner.chunks} chunks of layers, interleaved"
+    if plain == np.inf:
+        return f"{told}: nothing without chunks was found."
+    unit = "USD" if problem.objective.name == "cost" else "s"
+    return f"{told}: the best plan without takes {plain:.4g} {unit}, {100 * (plain / tried.value - 1):.2g} % more."
 
 
 def _least_of_unlike(field: Field) -> float:

@@ -20,6 +20,9 @@ from hippo.simulate.routes import border_share
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NEXT_TO_NOTHING = 1e-12  # stands for 0 where shares are divided by
+PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best plan; the latter where that is
+# cheap: small batches, and local SGD, whose replicas hardly wait for links
+SMALL_BATCH = 64
 MOST_DOMAINS = 32  # of a kind that are looked at; beyond, nothing is proven
 
 
@@ -60,7 +63,7 @@ class LayoutRows:
     lone: NDArray[np.bool_]  # only for pipelines of one stage
     nodes: Ints  # most nodes of a stage
     lane: Ints  # GPUs of a stage
-    dp: Ints
+    ranks: Ints  # of a stage that hold the same weights
     flat: NDArray[np.bool_]  # whether replicas in several domains sum over one flat ring
 
 
@@ -89,6 +92,12 @@ class Field:
     def rules(self) -> Runtime:
         """Limits of the runtime."""
         return self.problem.rules
+
+    @property
+    def patience(self) -> int:
+        """Shapes of one way to join that are played in a row without a better plan."""
+        small = self.problem.workload.global_batch <= SMALL_BATCH or self.sync.method == "local_sgd"
+        return LONG_PATIENCE if small else PATIENCE
 
     @property
     def awaited(self) -> float:
@@ -131,16 +140,16 @@ class Field:
             kept = self.tables.kept(*where[1:], layout.mode.sharding)[-1]
             lone = layout.mode.sharding == "gradients"
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
-            gpus, flat = layout.tp * layout.dp, self.problem.all_reduce_with(layout.mode.sharding) == "ring"
+            gpus, flat = layout.gpus, self.problem.all_reduce_with(layout.mode.sharding) == "ring"
             seconds_of = (seconds[-1], trip[-1], early, spared, blocks)
             sums = kept, once[1] + fixed, self.ends_s(layout)
-            rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus, layout.dp, flat))
+            rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus, layout.ranks, flat))
         columns = np.array(rows, dtype=np.float64).reshape(len(rows), 15).T
         total, trips, earlies, spare, inner, state, least, ends = columns[:8]
-        wave, stages, nodes, gpus, dp = columns[[8, 9, 11, 12, 13]].astype(np.int64)
+        wave, stages, nodes, gpus, ranks = columns[[8, 9, 11, 12, 13]].astype(np.int64)
         lone_rows, flats = columns[[10, 14]].astype(bool)
         figures = total, trips, earlies, spare, inner, state, least, ends
-        return LayoutRows(*figures, wave, stages, lone_rows, nodes, gpus, dp, flats)
+        return LayoutRows(*figures, wave, stages, lone_rows, nodes, gpus, ranks, flats)
 
     @property
     def wave_bytes(self) -> float:
@@ -169,7 +178,7 @@ class Field:
         """Least seconds in which the first and the last of several stages in one domain sum tied embeddings."""
         if not self.tied_bytes:
             return 0.0
-        domain, gpus = self.tables.examples[layout.kind], layout.tp * layout.dp
+        domain, gpus = self.tables.examples[layout.kind], layout.gpus
         node, p2p_s = domain.gpus_per_node, self.tables.model.p2p_seconds
         apart = p2p_s(domain.name, self.tied_bytes / layout.nodes(node), same_node=False)
         return apart if 2 * gpus > node else min(apart, p2p_s(domain.name, self.tied_bytes / gpus, same_node=True))
@@ -239,12 +248,13 @@ class Field:
         return self._cache[key]  # type: ignore[return-value]
 
 
-def ring_share(groups: Ints | int, dp: Ints | int, *, flat: NDArray[np.bool_] | bool) -> Floats:
-    """By how much more a flat ring of ``dp`` ranks in each of so many domains carries than one with a single rank in
-    each, elementwise; 1 where sums go on two levels. Its latencies overlap with that, and a bound leaves them out."""
+def ring_share(groups: Ints | int, ranks: Ints | int, *, flat: NDArray[np.bool_] | bool) -> Floats:
+    """By how much more a flat ring of so many ``ranks`` in each of so many domains carries than one with a single rank
+    in each, elementwise; 1 where sums go on two levels. Its latencies overlap with that, and a bound leaves them out.
+    """
     several = np.maximum(groups, 2)
-    share = (several * dp - 1) / (dp * (several - 1.0))
-    return np.where(np.asarray(flat) & (np.asarray(groups) > 1) & (np.asarray(dp) > 1), share, 1.0)
+    share = (several * ranks - 1) / (ranks * (several - 1.0))
+    return np.where(np.asarray(flat) & (np.asarray(groups) > 1) & (np.asarray(ranks) > 1), share, 1.0)
 
 
 def early_share(forward: Floats, total: Floats) -> float:

@@ -59,7 +59,8 @@ def _cheapest(tried: Tried) -> Judged:
                 quickest[key] = value, candidate
     best: Judged | None = None
     for value, candidate in sorted(quickest.values(), key=lambda each: (each[1].gpus, each[0])):
-        rent_usd = rent_usd_per_s(tried.problem.cluster.gpu, candidate.gpus) * value
+        gpus = candidate.gpus * tried.problem.context_parallel
+        rent_usd = rent_usd_per_s(tried.problem.cluster.gpu, gpus) * value
         if best is not None and rent_usd >= best.score.usd_per_step:
             break
         tried.effort.spend(JUDGE_S + play_s(candidate))

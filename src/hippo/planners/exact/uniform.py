@@ -125,7 +125,7 @@ def courses(field: Field, ways: list[DomainWay]) -> Courses:
 def _entries(field: Field, kind: int, ways: list[DomainWay], rough: Floats, keys: Ints) -> Entries:
     """Shapes with their price by the objective; of the money, no more than its least egress."""
     rows, groups = field.layout_rows(kind), np.array([way.groups for way in ways])[keys[:, 1]]
-    longer = ring_share(groups, rows.dp[keys[:, 0]], flat=rows.flat[keys[:, 0]])
+    longer = ring_share(groups, rows.ranks[keys[:, 0]], flat=rows.flat[keys[:, 0]])
     if field.problem.objective.name != "cost":
         return Entries(keys, rough, np.ones(len(rough)), np.zeros(len(rough)), longer)
     size, egress = (np.array(each) for each in ([w.size for w in ways], [field.least_egress_usd(w) for w in ways]))
@@ -198,7 +198,7 @@ class PlanShape:
 
     def usd(self, field: Field) -> Price:
         """What it costs, no more than its least egress."""
-        gpus = self.way.size * self.stages * self.layout.tp * self.layout.dp
+        gpus = self.way.size * self.stages * self.layout.gpus
         return Price(rent_usd_per_s(field.problem.cluster.gpu, gpus), field.least_egress_usd(self.way))
 
 
@@ -223,6 +223,12 @@ class Range:
     work: Floats  # (R,) seconds of the blocks
     lane: Ints  # (R,) GPUs of a stage
     longer: Floats  # (R,) ``space.ring_share``
+
+    @classmethod
+    def known(cls, field: Field, kind: int, way: DomainWay) -> Range:
+        """The same as ``of``, worked out once for ways over as many groups and domains."""
+        key = "range", kind, way.groups, way.span, way.senders, field.splits(way)
+        return field.tables.shared(key, lambda: cls.of(field, kind, way))
 
     @classmethod
     def of(cls, field: Field, kind: int, way: DomainWay) -> Range:
@@ -255,27 +261,32 @@ class Range:
             ends=np.where(q > 1, rows.ends[at], 0.0),
             work=m * rows.blocks[at],
             lane=rows.lane[at],
-            longer=ring_share(way.groups, rows.dp[at], flat=rows.flat[at]),
+            longer=ring_share(way.groups, rows.ranks[at], flat=rows.flat[at]),
         )
 
 
 def rough_bounds(field: Field, kind: int, way: DomainWay) -> tuple[Floats, Range]:
     """Bound of every shape on a way, (R,), in the unit of the objective."""
-    key = "range", kind, way.groups, way.span, way.senders, field.splits(way)
-    own = field.tables.shared(key, lambda: Range.of(field, kind, way))
+    own = Range.known(field, kind, way)
     links = way.after_s[0] + way.after_pace[0] * own.wave_bytes + own.followers * own.wave_bytes * way.slowest
     tail = own.ends if way.span == 1 else field.tail_s(way)
     bound = np.maximum(own.trip + links, own.bubbled) + own.once + tail
     if own.early is not None:  # stages between the ends do not wait for tied embeddings
         bound = np.maximum(bound, own.early)
-    agreed = np.where(own.longer > 1.0, own.longer * field.carried_s(way).min(), field.sync_s(way).min())
-    agreed *= field.tables.blocks_share
-    if (agreed > 0).all():
-        bound = np.maximum(bound, agreed / way.span / (1 - (own.work / (own.work + agreed)) ** own.stages))
+    bound = np.maximum(bound, agreed_bound(field, way, own))
     if field.problem.objective.name == "cost":
         gpus = way.size * own.stages * own.lane
         bound = bound * rent_usd_per_s(field.problem.cluster.gpu, 1) * gpus + field.least_egress_usd(way)
     return bound, own
+
+
+def agreed_bound(field: Field, way: DomainWay, own: Range) -> Floats:
+    """(R,) seconds of the work with the agreement that follows it, bound 5."""
+    agreed = np.where(own.longer > 1.0, own.longer * field.carried_s(way).min(), field.sync_s(way).min())
+    agreed *= field.tables.blocks_share
+    if not (agreed > 0).all():
+        return np.zeros(len(agreed))
+    return np.asarray(agreed / way.span / (1 - (own.work / (own.work + agreed)) ** own.stages))
 
 
 def shapes(field: Field, kind: int, ways: list[DomainWay]) -> tuple[Floats, Ints]:
@@ -387,7 +398,7 @@ def shape_of(field: Field, layout: DomainLayout, way: DomainWay, stages: int) ->
 
 def agreed_s(field: Field, way: DomainWay, layout: DomainLayout) -> Floats:
     """(n,) seconds in which replicas of a layout agree on the whole model over the ring of each position, at least."""
-    longer = ring_share(way.groups, layout.dp, flat=field.problem.all_reduce_with(layout.mode.sharding) == "ring")
+    longer = ring_share(way.groups, layout.ranks, flat=field.problem.all_reduce_with(layout.mode.sharding) == "ring")
     return field.sync_s(way) if longer == 1.0 else field.carried_s(way) * longer
 
 
@@ -459,8 +470,10 @@ def warm_ups(field: Field, shape: PlanShape, cuts: Ints) -> list[tuple[int, ...]
     return plain + ways
 
 
-def candidate(field: Field, shape: PlanShape, cuts: list[int], warm_up: tuple[int, ...]) -> Candidate:
-    """The shape with these cuts as a candidate."""
+def candidate(
+    field: Field, shape: PlanShape, cuts: list[int], warm_up: tuple[int, ...], *, chunks: int = 1
+) -> Candidate:
+    """The shape with these cuts, and so many chunks a stage, as a candidate."""
     layout, mode = shape.layout, shape.layout.mode
     names = [domain.name for domain in field.problem.cluster.domains]
     lines = tuple(
@@ -475,4 +488,4 @@ def candidate(field: Field, shape: PlanShape, cuts: list[int], warm_up: tuple[in
         for path, waves in zip(shape.way.domains, shape.waves, strict=True)
     )
     sync = field.sync if len(lines) > 1 else Sync()
-    return Candidate(lines, mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync)
+    return Candidate(lines, mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync, chunks)

@@ -109,6 +109,7 @@ class Asking:
         now = time.monotonic() - self._start_s
         if now < self._rank.wake:
             return None
+        time.thread_time()  # the clock of a thread that has slept takes longer than the second look at it
         began = time.thread_time()
         kind = self._rank.next(now)
         self.asked_s += time.thread_time() - began

@@ -2,8 +2,9 @@
 checkpoint when it moves.
 
 The key of an order is the name of the engine's job: what was begun is found again whoever has forgotten it. A job has a
-folder that its nodes see: ``place.json``, ``plan.json`` (of elastic training), what it says of itself in
-``progress.json`` (share_done, step_s, loss), ``log.txt``, its checkpoints, and ``exit-KEY`` once it has ended.
+folder that its nodes see: ``place.json``, ``plan.json`` (of elastic training), ``before.json`` (the plan under which it
+ran last, and left its checkpoints), what it says of itself in ``progress.json`` (share_done, step_s, loss),
+``log.txt``, its checkpoints, and ``exit-KEY`` once it has ended.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 from hippo.errors import HippoError
 from hippo.files import json_text, write_whole
 from hippo.problem.cluster import Cluster
+from hippo.problem.runtimes import RUNTIMES
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.placing import held_gpus, plan_at, runs_cluster, runs_folder, until
 from hippo.serve.records import DONE, FAILED, RUNNING, STOP, JobOrder, Receipt, SeenJob
@@ -31,6 +33,8 @@ PENDING, TAKEN = "pending", "taken"
 ALIVE = (PENDING, RUNNING)
 HELD = (*ALIVE, TAKEN)
 """What is ended before another of the same job begins."""
+RAN = "ran.json"
+"""The plan under which a job was last begun."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KEPT_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH")
 """Of the service's environment what jobs get; tokens are not among them."""
@@ -115,6 +119,8 @@ class BatchActuator:
             return "job: run.command: is no list of words. To fix: write what is to be started, word by word"
         if not isinstance(more, dict) or not all(NAME.fullmatch(name) and _is_word(more[name]) for name in more):
             return "job: run.environment: is no mapping of names to words. To fix: write NAME: text"
+        if (name := run.get("runtime", "auto")) not in RUNTIMES and name != "auto":
+            return f"job: run.runtime: is no runtime (got {name!r:.60}). To fix: write {', '.join(RUNTIMES)}"
         if "image" in run and not _is_word(run["image"]):
             return "job: run.image: is no word. To fix: write the name of a container's image, or leave it out"
         return ""
@@ -126,7 +132,7 @@ class BatchActuator:
             return Receipt(True, "was carried out before", _document(home / "plan.json"))
         mine = [each for each in self.engine.jobs() if _same(each.key, order.key)]
         if any(each.key == order.key for each in mine):  # the service was killed between the act and its note
-            _note(home, order.key)
+            _note_begun(home, order.key)
             return Receipt(True, "had begun before", _document(home / "plan.json"))
         self._end([each for each in mine if each.state in HELD], order.key)
         if order.act == STOP:
@@ -139,7 +145,7 @@ class BatchActuator:
             return Receipt(False, str(error))
         except HippoError as error:
             raise ActuatorError(str(error)) from None
-        _note(home, order.key)
+        _note_begun(home, order.key)
         return self._began(order, document)
 
     def _launch(self, order: JobOrder, home: Path) -> tuple[BatchLaunch, dict[str, Any] | None]:
@@ -148,13 +154,15 @@ class BatchActuator:
         run, place = order.spec["run"], order.place or {}
         words, more = run["command"], run.get("environment") or {}
         home.mkdir(parents=True, exist_ok=True)
-        document = None
+        document = before = None
         if order.spec.get("tokens"):
             try:
-                document = plan_at(self.cluster, order)
+                document = plan_at(self.cluster, order, runtime=run.get("runtime", "auto"))
             except HippoError as error:
                 raise _UnfitError(f"no plan: {error}") from None
             write_whole(home / "plan.json", json_text(document))
+            if (before := _document(home / RAN)) is not None:
+                write_whole(home / "before.json", json_text(before))
         write_whole(home / "place.json", json_text(dict(place)))
         held = held_gpus(place)
         per = {each.name: each.gpus_per_node for each in self.cluster.domains}
@@ -164,6 +172,7 @@ class BatchActuator:
         told = {"HIPPO_JOB": order.job, "HIPPO_KEY": order.key, "HIPPO_HOME": str(home)}
         told |= {"HIPPO_DOMAINS": ",".join(held), "HIPPO_GPUS": ",".join(map(str, held.values()))}
         told |= {"HIPPO_PLAN": str(home / "plan.json")} if document else {}
+        told |= {"HIPPO_PLAN_BEFORE": str(home / "before.json")} if before else {}
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         given = {**kept, **more, **told}
         return BatchLaunch(order.key, tuple(words), given, home, shares, run.get("image", "")), document
@@ -247,6 +256,13 @@ def _last(home: Path) -> str:
 def _note(home: Path, key: str) -> None:
     home.mkdir(parents=True, exist_ok=True)
     write_whole(home / "state.json", json.dumps({"key": key}))
+
+
+def _note_begun(home: Path, key: str) -> None:
+    """It runs under its plan from now on; noted first, as whoever reads the key goes by it."""
+    if (plan := _document(home / "plan.json")) is not None:
+        write_whole(home / RAN, json_text(plan))
+    _note(home, key)
 
 
 def _document(path: Path) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ from hippo.jobs.engine import observe
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.keys import attained
 from hippo.jobs.engine.observe import Sight
-from hippo.jobs.job import Job
+from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.env import JOBS, PLACES, WorldScene, priced
 from hippo.jobs.joint.hi_ppo.policy import FORM, MULTIPLIERS, SHIPPED, Agents, Answer, Eyes, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.settings import WorldLearning, parse_settings
@@ -74,9 +74,10 @@ class SiteGround:
         transitions: tuple[Transition, ...] = (),
         states: tuple[SiteState, ...] = (),
     ) -> SiteHistory:
-        """What the log says of the last jobs. One that has not ended takes the share of what was told that jobs took
-        which took more of theirs than it has."""
+        """What the log says of the last jobs, but of those that nobody has planned for since the service came back.
+        One that has not ended takes the share of what was told that jobs took which took more of theirs than it has."""
         pace = dict(zip(self.offers.kinds, self.offers.tokens_per_s.tolist(), strict=True))
+        known = tuple(each for each in known if not each.job.least or _kind(each.job) in pace)
         told = JobWorkload.of(each.job for each in known).timed(pace)
         base = history_of(known, attained_s, now_s=now_s, transitions=transitions, states=states)
         had_s = np.array([attained_s.get(each.job.name, 0.0) for each in known])
@@ -92,6 +93,10 @@ class SiteGround:
             states,
             ground=self,
         )
+
+
+def _kind(job: Job) -> TrainingKind:
+    return TrainingKind(job.model, job.batch, job.seq)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +276,9 @@ class OnlineScheduler:
     """A scheduler that is the loop of a live site: use it in a ``with``, and say ``finish`` at the end.
 
     A folder that another play has used goes on behind it: the clock of the log does, and so does the policy that served
-    last; what was there is told as left.
+    last; what was there is told as left. ``lives``: a site that is served, whose clock and jobs' names outlast a
+    process, and where work is what is measured, seconds run at the rates that were thought; its world is opened anew
+    when jobs, links or offers come. ``tell`` hears who serves from now on, and why.
     """
 
     summary = "the agents, learning while they serve, held by a rule"
@@ -289,10 +296,13 @@ class OnlineScheduler:
         settings: LoopSettings,
         *,
         name: str = "hi_ppo_online",
+        lives: bool = False,
     ) -> None:
-        self.name, self.guard = name, guard
+        self._name, self.guard, self._ground, self._lives = name, guard, ground, lives
+        self.tell: Callable[[str], None] = lambda told: None
         self.loop: Loop[Agents] = Loop(learner, first, SitePolicy(guard), settings, history=ground.history)
         self._moment: Moment | None = None
+        self._told_served = 0  # notes of who serves
         self._agents: tuple[int, HiPpoScheduler] | None = None  # of a version
         self._forget()
 
@@ -303,25 +313,48 @@ class OnlineScheduler:
         self._price, self._at_s, self._per_s = np.zeros(0), 0.0, 0.0
         self._state: SiteState | None = None
         self._eyes = HiPpoScheduler()
+        self._ran: dict[str, tuple[float, float, float]] = {}  # of live jobs: work done at a moment, and the rate then
+
+    @property
+    def name(self) -> str:
+        """By which it is asked for; of a site that is served: who decides now."""
+        if not self._lives:
+            return self._name
+        return f"{self._name} {self.loop.version}" if self.loop.version else self.guard.name
 
     def __enter__(self) -> OnlineScheduler:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up what is being learned, and give the log back."""
         self.loop.close()
 
     def finish(self) -> None:
         """Tell the loop what has come about since the last moment; wait for what it is learning."""
         if self._moment is not None:
-            news = self._news(self._moment)
-            self.loop.told(News(news.time_s, news.reward, news.came, news.ended, news.left, news.state))
+            self._told_rest(self._moment)
             self.loop.finish_review()
+
+    def _told_rest(self, moment: Moment) -> None:
+        news = self._news(moment)
+        self.loop.told(News(news.time_s, news.reward, news.came, news.ended, news.left, news.state))
 
     def decide(self, moment: Moment) -> None:
         """Whoever serves decides; if that breaks, the guard does, from now on."""
-        if self._moment is not moment:
+        if self._moment is None:
             self._begin(moment)
+        elif self._moment is not moment:
+            self._opened_anew(moment)
         self.loop.look(self._news(moment))
+        self._tell_served()
+        self._decide(moment)
+        for job in moment.running.tolist() if self._lives else ():
+            self._work(moment, job)  # from now on at another rate
+
+    def _decide(self, moment: Moment) -> None:
         if self.loop.version:
             try:
                 self._serving().decide(moment)
@@ -343,19 +376,65 @@ class OnlineScheduler:
         self._price = moment.offers.prices(moment.workload)
         last_s = self.loop.open(LiveMoment(moment.now_s, *_seen(self._glance(moment), None)))
         known = {each.job.name: each.finish_s is not None for each in self.loop.log.jobs()}
-        if last_s > moment.now_s:  # a log of another play: go on behind it
+        arrived = range(int(moment.world.tally[c.ARRIVED]))
+        if self._lives:
+            self._learn_offers(moment)
+            there = {moment.workload.name(job) for job in arrived}
+            lost = [Left(name, moment.now_s) for name, gone in known.items() if not gone and name not in there]
+            self.loop.log.happened(left=lost)  # whatever became of them while nobody served
+            self._told_served = len(self.loop.log.served)
+        elif last_s > moment.now_s:  # a log of another play: go on behind it
             self._begins_s, self._run = last_s + 1.0, f"run at {last_s:.0f}, job "
             self.loop.log.happened(left=[Left(name, last_s) for name, gone in known.items() if not gone])
-        arrived = range(int(moment.world.tally[c.ARRIVED]))
-        gone = [known.get(self._name(moment, job)) for job in arrived]  # None: not told yet
+        gone = [known.get(self._name_of(moment, job)) for job in arrived]  # None: not told yet
         self._told_came = sum(each is not None for each in gone)
         self._told[: len(gone)] = [each is True for each in gone]
         self._at_s = moment.now_s
 
+    def _opened_anew(self, moment: Moment) -> None:
+        """The world of a site that is served was opened anew for who is there; what had ended in it is told first."""
+        before = self._moment
+        assert before is not None
+        self._told_rest(before)
+        told = {before.workload.name(job) for job in range(self._told_came)}
+        self._moment, self._price = moment, moment.offers.prices(moment.workload)
+        arrived = range(int(moment.world.tally[c.ARRIVED]))
+        self._told_came = sum(moment.workload.name(job) in told for job in arrived)  # they come first
+        self._told = np.zeros(len(moment.workload), np.bool_)
+        self._ran = {each: kept for each, kept in self._ran.items() if each in told}
+        self._learn_offers(moment)
+
+    def _learn_offers(self, moment: Moment) -> None:
+        if moment.offers is not self._ground.offers:
+            self._ground = replace(self._ground, offers=moment.offers)
+            self.loop.read = self._ground.history
+
+    def _tell_served(self) -> None:
+        """Of changes of who serves, and of what speaks for them."""
+        for _, version, why in self.loop.log.served[self._told_served :] if self._lives else ():
+            who = f"version {version} of {self._name}" if version else self.guard.name
+            self.tell(f"{who} decides: {why}")
+            self._told_served += 1
+
     def _clock(self, moment: Moment) -> float:
         return self._begins_s + moment.now_s
 
-    def _name(self, moment: Moment, job: int) -> str:
+    def _work(self, moment: Moment, job: int) -> float:
+        """Work that a job has had, in seconds at the reference rate: as it is known, or as it was measured where the
+        site is served, whose jobs say how far they are and not what that took."""
+        world = moment.world
+        if not self._lives:
+            return float(attained(world, job, moment.now_s))
+        name, row = moment.workload.name(job), world.job[job]
+        runs = world.mark[job, c.STATUS] == c.RUNNING
+        had_s, at_s, rate = self._ran.get(name, (float(attained(world, job, moment.now_s)), moment.now_s, 0.0))
+        until_s = float(row[c.FINISH]) if world.mark[job, c.STATUS] == c.DONE else moment.now_s
+        had_s += rate * max(0.0, until_s - at_s)
+        begins_s = max(moment.now_s, float(row[c.READY])) if runs else moment.now_s
+        self._ran[name] = had_s, begins_s, float(row[c.RATE]) if runs else 0.0
+        return had_s
+
+    def _name_of(self, moment: Moment, job: int) -> str:
         return f"{self._run}{moment.workload.name(job)}"
 
     def _news(self, moment: Moment) -> LiveMoment:
@@ -366,18 +445,18 @@ class OnlineScheduler:
         came = tuple(self._told_job(moment, job) for job in range(self._told_came, arrived))
         ended = tuple(
             Ended(
-                self._name(moment, job),
+                self._name_of(moment, job),
                 self._begins_s + float(world.job[job, c.FINISH]),
-                float(workload.duration_s[job]),
+                self._work(moment, job) if self._lives else float(workload.duration_s[job]),
             )
             for job in np.flatnonzero((status == c.DONE) & ~self._told[:arrived]).tolist()
         )
         left = tuple(
-            Left(self._name(moment, job), now_s)
+            Left(self._name_of(moment, job), now_s)
             for job in np.flatnonzero((status > c.DONE) & ~self._told[:arrived]).tolist()
         )
         there = np.flatnonzero((status == c.WAITING) | (status == c.RUNNING)).tolist()
-        had_s = {self._name(moment, job): float(attained(world, job, moment.now_s)) for job in there}
+        had_s = {self._name_of(moment, job): self._work(moment, job) for job in there}
         reward = -self._per_s * (moment.now_s - self._at_s)
         self._told_came, self._told[:arrived] = arrived, status >= c.DONE
         self._per_s, self._at_s = float(priced(world, self._price)), moment.now_s
@@ -389,7 +468,7 @@ class OnlineScheduler:
         told_s = float(moment.workload.told_s[job])
         return replace(
             found,
-            name=self._name(moment, job),
+            name=self._name_of(moment, job),
             arrival_s=found.arrival_s + self._begins_s,
             deadline_s=None if found.deadline_s is None else found.deadline_s + self._begins_s,
             duration_s=np.nan if found.least else told_s,
@@ -420,10 +499,14 @@ class OnlineScheduler:
     def _serving(self) -> HiPpoScheduler:
         """The agents that serve, noted."""
         if self._agents is None or self._agents[0] != self.loop.version:
-            served: Any = self.loop.serving
-            agents = _Logged(served.scheduler.agents, self._note)
+            agents = _Logged(self._agents_now(), self._note)
             self._agents = (self.loop.version, HiPpoScheduler(agents=agents, watched=self._eyes.watched))
         return self._agents[1]
+
+    def _agents_now(self) -> Agents:
+        served: Any = self.loop.serving
+        found: Agents = served.scheduler.agents
+        return found
 
     def _note(self, moment: Moment, seen: Sight, found: Answer | None) -> None:
         slot, place, shape = (JOBS, 0, -1) if found is None else found
@@ -453,15 +536,27 @@ def _seen(seen: Sight, found: Answer | None) -> tuple[NDArray[np.float32], NDArr
     return flat, np.append(seen.may, True)
 
 
-def replayed_live(site: JobSite, offers: OfferTable, rules: ReplayRules, folder: Path) -> OnlineScheduler:
-    """The agents that ship, as they would serve this site: the rule begins, log and policies lie in ``folder``. Time is
-    that of a replay, so what is learned is there in the instant in which it is due.
+def live_agents(
+    site: JobSite,
+    offers: OfferTable,
+    rules: ReplayRules,
+    folder: Path,
+    *,
+    served: bool = False,
+) -> OnlineScheduler:
+    """The agents that ship, as they serve this site: the rule begins, log and policies lie in ``folder``.
 
-    ``MissingExtraError`` without torch; ``InputError`` where another loop uses the folder, or the log is damaged.
+    Of a replay what is learned is there in the instant in which it is due; ``served``: reviews and updates go on in
+    processes of their own.
+
+    ``MissingExtraError`` without torch; at the first decision ``InputError`` where another loop uses the folder, or the
+    log is damaged.
     """
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "learn", source="--online")
     with as_file(files("hippo.jobs.joint.hi_ppo") / SHIPPED) as path:
         learner, first = AgentsLearner.read(path)
-    settings = LoopSettings(folder, REVIEW, MARGINS, background="none", by_replay=True)
-    return OnlineScheduler(SiteGround(replace(site, history=None), offers, rules), learner, first, SRPT, settings)
+    settings = LoopSettings(folder, REVIEW, MARGINS, background="process" if served else "none", by_replay=True)
+    ground = SiteGround(replace(site, history=None), offers, rules)
+    name = "hi_ppo" if served else "hi_ppo_online"
+    return OnlineScheduler(ground, learner, first, SRPT, settings, name=name, lives=served)
