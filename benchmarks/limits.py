@@ -1,27 +1,30 @@
 """Limits that bind: whether each is held, at which price, and what that costs.
 
-    python -m benchmarks.limits --out out/limits [--cases egress,stops] [--updates 20] [--unseen 800] [--served 24]
+    python -m benchmarks.limits --out out/limits [--cases egress,stops] [--seeds 0,1,2] [--updates 20] [--unseen 800]
     python -m benchmarks.limits --out out/limits --show
     python -m benchmarks.limits --survey 20
 
-Worlds are those of ``configs/algo/world.yaml``, training worlds of one seed and unseen ones of another. Of each case:
+Worlds are those of ``configs/algo/world.yaml``; each seed has its own training worlds, networks and unseen worlds. Of
+each case and seed:
 
 1. *the rule alone* (``srpt``, which advises the agents): dual ascent on training worlds, then the multipliers that were
    found on unseen ones, beside the rule without charges and with ``DEAR`` times as large ones (the least that can be
    had by these prices);
-2. *agents*: they begin with those multipliers, learn for so many updates while the ascent goes on, and are served from
-   their policy file on the first of the unseen worlds, beside the rule there.
+2. *agents*: they begin with those multipliers, learn for so many updates while the ascent goes on, a step each time
+   ``LEARNED`` worlds have ended, and are served from their policy file on the first of the unseen worlds, beside the
+   rule there, which pays what they pay.
 
 ``--survey``: what is used of each, and what it costs, on so many training worlds as one price after another is paid.
 What was done has its line in ``runs.jsonl`` and is not done again. Used / limit is a ratio of sums over worlds, with
-95 % intervals by its linear approximation; cost is priced time over that without charges, mean of the worlds.
+95 % intervals by its linear approximation, all seeds' worlds together and of each seed; cost is priced time over that
+without charges, mean of the worlds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -58,7 +61,9 @@ CASES: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 """About half way between what is used without charges and the least, see the table. ``stops``: where jobs may be
 stopped, the others where they are kept."""
-STEPS, WORLDS = 24, 64
+STEPS, WORLDS = 16, 48
+LEARNED = 16
+"""Worlds that end from one step of the ascent to the next while agents learn."""
 DEAR = 100.0
 FEWER = 4
 """Of so many unseen worlds one is played without charges and with dear ones."""
@@ -74,8 +79,8 @@ PRICES: Mapping[str, Sequence[float]] = MappingProxyType(
 UNITS = ("s of a job a USD", "s a second of the whole site", "s of a job a stop", "s of a job a GB below the floor")
 
 
-def configured(case: str, updates: int) -> WorldLearning:
-    """The shipped configuration with limits, ended by its updates alone, in fewer worlds at once."""
+def configured(case: str, updates: int = 0, seed: int = 0) -> WorldLearning:
+    """The shipped configuration with limits, in fewer worlds at once."""
     document = yaml.safe_load((TREE / "configs" / "algo" / "world.yaml").read_text(encoding="utf-8"))
     found = parse_settings({key: value for key, value in document.items() if key != "learner"})
     worlds = replace(found.worlds, cluster=str(CLUSTER), stops=float(case == "stops"), validation=0)
@@ -84,7 +89,7 @@ def configured(case: str, updates: int) -> WorldLearning:
         worlds=worlds,
         limits=Limits(**CASES[case], by_rule=STEPS, worlds=WORLDS),  # type: ignore[arg-type]
         ppo=replace(found.ppo, steps_per_update=4096),
-        run=replace(found.run, updates=updates, minutes=0.0, parallel=32),
+        run=replace(found.run, updates=updates, seed=seed, parallel=32),
     )
 
 
@@ -117,7 +122,7 @@ def surveyed(worlds: int) -> Iterator[str]:
     yield "| price of | | priced time over free | in all | egress, USD/h | unfairness | stops a job | GB/h below |"
     yield "|---|---|---|---|---|---|---|---|"
     for at, (case, several) in enumerate(PRICES.items()):
-        settings = configured(case, 0)
+        settings = configured(case)
         drawn = scenes(settings, unseen=False)
         free = NO_CHARGES._replace(floor=1.25e8 * settings.limits.floor_gbit_per_s)
         base = None
@@ -131,9 +136,9 @@ def surveyed(worlds: int) -> Iterator[str]:
             yield f"| {case} | {price:g} {UNITS[at]} | {' | '.join(cells)} | {below / hours:.1f} |"
 
 
-def of_rule(case: str, unseen: int) -> dict[str, Any]:
+def of_rule(case: str, seed: int, unseen: int) -> dict[str, Any]:
     """The rule alone."""
-    settings = configured(case, 0)
+    settings = configured(case, seed=seed)
     limits, other = settings.limits, scenes(settings, unseen=True)
     ascent = ascent_by_rule(scenes(settings, unseen=False), limits)
     charges = limits.charges(ascent.found.tolist())
@@ -156,13 +161,13 @@ def of_rule(case: str, unseen: int) -> dict[str, Any]:
     }
 
 
-def of_agents(case: str, start: Sequence[float], updates: int, count: int, out: Path) -> dict[str, Any]:
+def of_agents(settings: WorldLearning, start: Sequence[float], count: int, folder: Path) -> dict[str, Any]:
     """Agents that begin with those multipliers."""
     from hippo.jobs.joint.hi_ppo.train import CURVE, POLICY, learned
 
-    settings = configured(case, updates)
-    settings = replace(settings, limits=replace(settings.limits, start=(start[0], start[1], start[2], start[3])))
-    folder, other = out / case.replace(" ", "_"), scenes(settings, unseen=True)
+    limits = replace(settings.limits, start=(start[0], start[1], start[2], start[3]), worlds=LEARNED)
+    settings = replace(settings, limits=limits)
+    other = scenes(settings, unseen=True)
     learned(settings, ground().offers, folder, cluster=named_cluster(settings))
     agents = Agents.unpacked((folder / POLICY).read_bytes(), POLICY)
     curve = [json.loads(line) for line in (folder / CURVE).read_text(encoding="utf-8").splitlines()]
@@ -188,32 +193,48 @@ def over_limit(limits: Limits, at: int, rows: Floats) -> tuple[float, float]:
     return ratio, 1.96 * float(np.sqrt((rest**2).sum() * len(rows) / (len(rows) - 1))) / float(allowed.sum())
 
 
-def shown(runs: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[str]:
+def shown(runs: Mapping[tuple[str, str, int], Mapping[str, Any]]) -> Iterator[str]:
     """The table."""
-    yield "| limit | who | worlds | free | least | training | unseen | price | priced time over free | in all |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    head = ("limit", "who", "worlds", "free", "least", "training", "unseen", "each seed", "price")
+    yield f"| {' | '.join((*head, 'priced time over free', 'in all'))} |"
+    yield "|" + "---|" * (len(head) + 2)
     for case, who in product(CASES, ("rule", "agents")):
-        if (case, who) not in runs or (case, "rule") not in runs:
+        several = {seed: run for (name, other, seed), run in runs.items() if (name, other) == (case, who)}
+        if not several:
             continue
-        run, limits = runs[case, who], configured(case, 0).limits
-        rows = {name: np.array(run[name]) for name in ("free", "found", "dear", "ruled") if name in run}
-        free = np.array(runs[case, "rule"]["free"])[: len(rows["found"])]
-        ours = rows["found"][: len(free)]
-        cost, half = interval(list(ours[:, 0] / free[:, 0])), np.array(run["training"])[len(run["training"]) // 2 :]
+        limits, rows = configured(case).limits, {name: together(several, name) for name in PLAYED}
+        free = [np.array(runs[case, "rule", seed]["free"])[: len(run["found"])] for seed, run in several.items()]
+        ours = [np.array(run["found"])[: len(each)] for each, run in zip(free, several.values(), strict=True)]
+        mine, theirs = np.concatenate(ours)[:, 0], np.concatenate(free)[:, 0]
+        cost, halves = interval(list(mine / theirs)), [np.array(run["training"]) for run in several.values()]
         assert cost is not None
+        half = np.concatenate([each[len(each) // 2 :] for each in halves])
         for at, name in enumerate(COSTS):
             if not np.isfinite(limits.each[at]):
                 continue
-            told = {each: over_limit(limits, at, found) for each, found in rows.items()}
+            told = {each: over_limit(limits, at, found) for each, found in rows.items() if len(found)}
             held = _told(*told["found"]) + (f" (the rule there {told['ruled'][0]:.3f})" if "ruled" in told else "")
             cells = [f"{name} {limits.each[at]:g}" + (f" ({case})" if case != name else ""), who]
-            cells += [
-                str(len(rows["found"])),
-                *(_told(*told[each]) if each in told else "" for each in ("free", "dear")),
-            ]
-            cells += [f"{half[:, at].mean():.3f}" if len(half) else "", held, f"{run['charges'][at]:.3g} {UNITS[at]}"]
-            cells += [_told(cost.mean, cost.high - cost.mean), f"{ours[:, 0].sum() / free[:, 0].sum():.4f}"]
+            cells += [str(len(rows["found"])), _told(*over_limit(limits, at, np.concatenate(free)))]
+            cells += [_told(*told["dear"]) if "dear" in told else ""]
+            cells += [f"{half[:, at].mean():.3f}" if len(half) else "", held]
+            cells += [_each(over_limit(limits, at, np.array(run["found"]))[0] for run in several.values())]
+            cells += [f"{_each(run['charges'][at] for run in several.values())} {UNITS[at]}"]
+            cells += [_told(cost.mean, cost.high - cost.mean), f"{mine.sum() / theirs.sum():.4f}"]
             yield f"| {' | '.join(cells)} |"
+
+
+PLAYED = ("found", "dear", "ruled")
+"""Of a run, beside what it is held against."""
+
+
+def together(runs: Mapping[int, Mapping[str, Any]], name: str) -> Floats:
+    """Rows (N, COSTS + 3) of all seeds; none: they have none of that name."""
+    return np.concatenate([np.array(run.get(name, np.zeros((0, len(COSTS) + 3)))) for run in runs.values()])
+
+
+def _each(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.3g}" for value in values)
 
 
 def _told(mean: float, half: float) -> str:
@@ -226,6 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("out/limits"))
     parser.add_argument("--survey", type=int, default=0)
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--seeds", default="0", help="of training worlds, networks and unseen worlds")
     parser.add_argument("--updates", type=int, default=20, help="of the agents; 0: the rule alone")
     parser.add_argument("--unseen", type=int, default=800)
     parser.add_argument("--served", type=int, default=24)
@@ -239,18 +261,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     book = given.out / "runs.jsonl"
     book.touch()
     runs = {tuple(row.pop("run")): row for row in map(json.loads, book.read_text(encoding="utf-8").splitlines())}
-    for case in () if given.show else given.cases.split(","):
-        for who in ("rule", "agents"):
-            if (case, who) in runs or (who == "agents" and not given.updates):
-                continue
-            if who == "rule":
-                found = of_rule(case, given.unseen)
-            else:
-                found = of_agents(case, runs[case, "rule"]["multipliers"], given.updates, given.served, given.out)
-            runs[case, who] = found
-            with book.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps({"run": [case, who], **found}) + "\n")
-            print(f"{case}, {who}: done", flush=True)
+    every = product(given.cases.split(","), map(int, given.seeds.split(",")), ("rule", "agents"))
+    for case, seed, who in () if given.show else every:
+        if (case, who, seed) in runs or (who == "agents" and not given.updates):
+            continue
+        if who == "rule":
+            found = of_rule(case, seed, given.unseen)
+        else:
+            settings, folder = configured(case, given.updates, seed), given.out / f"{case.replace(' ', '_')}_{seed}"
+            found = of_agents(settings, runs[case, "rule", seed]["multipliers"], given.served, folder)
+        runs[case, who, seed] = found
+        with book.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({"run": [case, who, seed], **found}) + "\n")
+        print(f"{case}, {who}, seed {seed}: done", flush=True)
     print(*shown(runs), sep="\n")
 
 

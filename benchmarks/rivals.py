@@ -4,9 +4,11 @@ Worlds are drawn as those that the agents learn in (``jobs.joint.draws``, ``conf
 jobs at each load on four domains of at most 80 A100, over links that may move, with nodes that may fail and other
 tenants; once where running jobs may be stopped, once where they are kept. A setting is drawn by chance from the levers
 of its rule. ``--write`` keeps the best of each where the registry reads them (``src/hippo/jobs/joint/settings.json``);
-names of kinds and rules after it: of these alone. Test worlds, of other seeds, models and sites, are for ``hippo
-evaluate --world``. What jobs can run under was planned once (``data/offers_four_by_eighty.npz``; ``--plan`` plans it
-anew, minutes of CPU). Costs are told over those of ``separate`` with its usual setting in the same world.
+names of kinds and rules after it: of these alone. ``--lift`` searches nothing: whose setting lets a job span fewer
+domains than it could plays once more without that cap, and goes on without it where that costs less. Test worlds, of
+other seeds, models and sites, are for ``hippo evaluate --world``. What jobs can run under was planned once
+(``data/offers_four_by_eighty.npz``; ``--plan`` plans it anew, minutes of CPU). Costs are told over those of
+``separate`` with its usual setting in the same world.
 ``--decisions``: how long decisions take.
 """
 
@@ -35,7 +37,7 @@ from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import opened, step
 from hippo.jobs.joint.receding_horizon import JointHorizon
 from hippo.jobs.placement.offer_plans import offer_table
-from hippo.jobs.placement.offers import OfferTable
+from hippo.jobs.placement.offers import MOST_PARTS, OfferTable
 from hippo.jobs.site import JobSite
 from hippo.jobs.traces.elastic import usual_trainings
 from hippo.machine import shared_out
@@ -183,9 +185,10 @@ def drawn_settings(name: str, kind: str, base: Any) -> list[dict[str, Any]]:
     return tried
 
 
-def best_settings(kind: str, bases: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each rule the best setting on a kind of site by its mean cost over the worlds, and what it costs."""
-    settings = {name: drawn_settings(name, kind, base) for name, base in bases.items()}
+def best_settings(
+    kind: str, bases: Mapping[str, Any], settings: Mapping[str, Sequence[dict[str, Any]]]
+) -> dict[str, dict[str, Any]]:
+    """Of each rule the best of its settings on a kind of site by its mean cost over the worlds, and what it costs."""
     played = {name: worlds(kind)[: DEAR_WORLDS if name in DEAR else None] for name in bases}
     tasks, rows = [], {name: list[list[float]]() for name in bases}
     for world in worlds(kind):
@@ -208,19 +211,43 @@ def best_settings(kind: str, bases: Mapping[str, Any]) -> dict[str, dict[str, An
     return told
 
 
+def best_drawn(kind: str, bases: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The best of the settings that are drawn for each rule."""
+    return best_settings(kind, bases, {name: drawn_settings(name, kind, base) for name, base in bases.items()})
+
+
+def lifted(names: Sequence[str], kinds: Sequence[str]) -> dict[str, Any]:
+    """The document of ``settings.json``, without the caps on domains that a job may span that cost more than they
+    save, the rest of each setting as it is."""
+    found: dict[str, Any] = json.loads(json.dumps(kept.searched()))
+    for kind in kinds:
+        rows = {name: found["rules"][name][kind] for name in names if kind in found["rules"].get(name, {})}
+        capped = {
+            name: row["setting"]
+            for name, row in rows.items()
+            if row["setting"].get("most_parts", MOST_PARTS) < MOST_PARTS
+        }
+        tried = {name: [setting, {**setting, "most_parts": MOST_PARTS}] for name, setting in capped.items()}
+        for name, row in best_settings(kind, {name: USUAL[name] for name in tried}, tried).items():
+            without = row["worst"] if row["setting"] == capped[name] else row["over_separate"]
+            print(f"{kind} {name}: {row['usual']} with its cap, {without} without", file=sys.stderr)
+            rows[name] |= {key: row[key] for key in ("setting", "over_separate")}
+    return found
+
+
 def searched(names: Sequence[str], kinds: Sequence[str]) -> dict[str, Any]:
     """The document of ``settings.json``: the best setting of each rule by its mean cost over the worlds of a kind;
     rules that are not named stay as they are."""
     found: dict[str, Any] = json.loads(json.dumps(kept.searched()["rules"]))
     for kind in kinds:
         free = {name: USUAL[name] for name in names if name not in ON_SRPT}
-        best = best_settings(kind, free)
+        best = best_drawn(kind, free)
         srpt = (best | {name: row[kind] for name, row in found.items() if name not in best})["srpt"]["setting"]
         on_srpt = {
             "crux": replace(rules.CRUX, **srpt),
             "receding_horizon": JointHorizon(base=replace(rules.SRPT, **srpt)),
         }
-        best |= best_settings(kind, {name: rule for name, rule in on_srpt.items() if name in names})
+        best |= best_drawn(kind, {name: rule for name, rule in on_srpt.items() if name in names})
         for name, row in best.items():
             found[name] = {**found.get(name, {}), kind: row}
     drawn = DrawnWorlds()
@@ -267,6 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("only", nargs="*", metavar="KIND|RULE", help=f"of {', '.join([*KINDS, *LEVERS])}; all")
     parser.add_argument("--write", action="store_true", help="keep the best of each")
+    parser.add_argument("--lift", action="store_true", help="no search: caps on domains that cost more go")
     parser.add_argument("--plan", action="store_true", help="plan offers anew, first")
     parser.add_argument("--decisions", action="store_true", help="how long decisions take, and no more")
     given = parser.parse_args(arguments)
@@ -279,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.plan:
         plan()
     names, kinds = ([each for each in known if each in given.only] or list(known) for known in (LEVERS, KINDS))
-    text = json.dumps(searched(names, kinds), indent=2) + "\n"
+    text = json.dumps((lifted if given.lift else searched)(names, kinds), indent=2) + "\n"
     if given.write:
         Path(kept.__file__).with_name("settings.json").write_text(text, encoding="utf-8")
     else:

@@ -232,15 +232,15 @@ class Clear:
         return best, cost
 
     def _most_parts(self, moment: Moment, job: int) -> int:
-        """As the rule says, but where no domain is large enough for any of its offers."""
+        """As the rule says, but where domains are not large enough for any of its offers."""
         table, work = moment.offers, moment.workload
         sizes = table.gpus.sum(axis=1)
         own = (table.kind == moment.world.mark[job, c.ROW]) & (table.parts <= self.rule.most_parts)
         own &= (sizes >= work.least[job]) & (sizes <= work.devices[job])
-        pools, largest = moment.world.pool, 0
-        for domain in range(len(moment.site.domains)):
-            largest = max(largest, int(pools[pools[:, c.POOL_DOMAIN] == domain, c.POOL_DEVICES].sum()))
-        return self.rule.most_parts if (table.gpus[own, 0] <= largest).any() else MOST_PARTS
+        pools, held = moment.world.pool, np.zeros(MOST_PARTS + len(moment.site.domains), np.int64)
+        np.add.at(held, pools[:, c.POOL_DOMAIN], pools[:, c.POOL_DEVICES])
+        largest = np.sort(held)[::-1][:MOST_PARTS]
+        return self.rule.most_parts if (table.gpus[own] <= largest).all(axis=1).any() else MOST_PARTS
 
     def _may(self, moment: Moment, job: int, place: JobPlace, kept: Kept) -> bool:
         """Whether it leaves alone what is kept for others."""

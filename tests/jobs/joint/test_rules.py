@@ -237,6 +237,16 @@ def test_who_fits_in_no_region_spans_them():
     assert ended(rules.MAST, [job("a", 10, least=6, most=6)], sized({(3, 3): 1.0})).finish_s.tolist() == [10]
 
 
+@pytest.mark.parametrize(
+    "scheduler", [replace(rules.SEPARATE, most_parts=2), Clear(replace(rules.SAILOR, most_parts=2))]
+)
+def test_who_fits_in_no_two_regions_spans_three(scheduler: Scheduler):
+    """Regions of four, one and one: two parts of two lie nowhere, though one of them would."""
+    regions = site([DevicePool(f"d{at}", "gpu", 1, gpus) for at, gpus in enumerate((4, 1, 1))], 1e9)
+    table, jobs = sized({(2, 2): 1.0, (2, 1, 1): 0.5}), JobWorkload.of([job("a", 10, least=4, most=4)])
+    assert play_jointly(jobs, regions, scheduler, offers=table).finish_s.tolist() == [20]
+
+
 def test_sailor_saves_gpus_that_crosspipe_uses():
     """All eight GPUs are a hundredth quicker than four."""
     table = sized({(4,): 1.0, (4, 4): 1.01})

@@ -430,20 +430,28 @@ def _most_parts(w, s, r, job):  # type: ignore[no-untyped-def]
     """Domains that a job may span: as many as it likes where none are large enough for fewer."""
     if r.most_parts >= c.MOST_PARTS or w.mark[job, c.ELASTIC] == 0:
         return r.most_parts
-    largest = 0
-    for domain in range(len(s.free)):
-        devices = 0
-        for pool in range(len(w.pool)):
-            if w.pool[pool, c.POOL_DOMAIN] == domain:
-                devices += w.pool[pool, c.POOL_DEVICES]
-        largest = max(largest, devices)
     for offer in range(len(s.total)):
         form = w.offers.form[offer]
         if form[c.FORM_KIND] == w.mark[job, c.ROW] and form[c.FORM_PARTS] <= r.most_parts:
             fits = w.mark[job, c.LEAST] <= s.total[offer] <= w.mark[job, c.DEVICES]
-            if fits and w.offers.gpus[offer, 0] <= largest:
+            if fits and _holds(w, s, offer):
                 return r.most_parts
     return c.MOST_PARTS
+
+
+@kernel(lean=True)
+def _holds(w, s, offer):  # type: ignore[no-untyped-def]
+    """Whether the empty site has a domain for each part of an offer; parts have most GPUs first."""
+    for part in range(w.offers.form[offer, c.FORM_PARTS]):
+        large = 0
+        for domain in range(len(s.free)):
+            devices = 0
+            for pool in range(len(w.pool)):
+                devices += w.pool[pool, c.POOL_DEVICES] if w.pool[pool, c.POOL_DOMAIN] == domain else 0
+            large += devices >= w.offers.gpus[offer, part]
+        if large <= part:
+            return False
+    return True
 
 
 @kernel(lean=True)

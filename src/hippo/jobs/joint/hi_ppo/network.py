@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from hippo.jobs.engine.observe import (
     ADVISED_JOB,
@@ -121,8 +122,7 @@ class UpperNetwork(nn.Module):
         there = seen.jobs[..., -1] > 0
         site, jobs = seen.site * self.sees_site, seen.jobs * self.sees_jobs
         advised = torch.cat([jobs[..., ADVISED_JOB], site[:, ADVISED_NOBODY, None]], dim=-1)
-        wide = site[:, None].expand(-1, seen.jobs.shape[1], -1)
-        rows = self.job_in(torch.cat([jobs, wide], dim=-1))
+        rows = _each_beside(self.job_in, jobs, site)
         hidden = ~there & there.any(1, keepdim=True)
         rows = rows + self.attention(rows, rows, rows, key_padding_mask=hidden, need_weights=False)[0]
         rows = (rows + self.job_next(rows)) * there[..., None]
@@ -138,19 +138,19 @@ class UpperNetwork(nn.Module):
         return said + follows * thought.advised
 
     def whither(self, thought: Thought, slot: Tensor, seen: MomentsSeen) -> Tensor:
-        """Logits (N, P) of the places of the chosen jobs (N,)."""
-        rows = torch.arange(len(slot))
-        job = thought.jobs[rows, slot.clamp_max(thought.jobs.shape[1] - 1)]
-        parts = self.place_parts(thought.domains)[rows[:, None, None], seen.where].sum(2)
+        """Logits (N, P) of the places of the chosen jobs (N,), 0 of those that are none: most rows have few."""
+        job = thought.jobs[torch.arange(len(slot)), slot.clamp_max(thought.jobs.shape[1] - 1)]
         around = self.place_job(torch.cat([job, thought.around], dim=-1))
-        places = seen.places * self.sees_places
-        found: Tensor = self.place_out(torch.relu(self.place_own(places) + around[:, None] + parts))[..., 0]
-        return found + self.follows[2] * places[..., ADVISED_PLACE]
+        rows, at = torch.nonzero(seen.may_place, as_tuple=True)
+        parts = self.place_parts(thought.domains)[rows[:, None], seen.where[rows, at]].sum(1)
+        places = seen.places[rows, at] * self.sees_places
+        scores: Tensor = self.place_out(torch.relu(self.place_own(places) + around[rows] + parts))[:, 0]
+        scores = scores + self.follows[2] * places[:, ADVISED_PLACE]
+        return scores.new_zeros(seen.may_place.shape).index_put((rows, at), scores)
 
     def value(self, thought: Thought, seen: MomentsSeen) -> Tensor:
         """(N, 1) what is to be earned from here."""
-        wide = thought.around[:, None].expand(-1, thought.jobs.shape[1], -1)
-        each = self.value_job(torch.cat([thought.jobs, wide], dim=-1))[..., 0] * (seen.jobs[..., -1] > 0)
+        each = _each_beside(self.value_job, thought.jobs, thought.around)[..., 0] * (seen.jobs[..., -1] > 0)
         found: Tensor = each.sum(1, keepdim=True) + self.value_site(
             torch.cat([thought.around, seen.site, seen.beside], dim=-1)
         )
@@ -189,6 +189,16 @@ class LowerNetwork(nn.Module):
         """How likely shapes (N,) are now."""
         log_probs, chaos = choice(self.scores(seen.shapes), seen.may_shape)
         return Evaluated(log_probs.gather(1, action[:, None])[:, 0], chaos, torch.zeros(len(action), 1))
+
+
+def _each_beside(two: nn.Sequential, each: Tensor, around: Tensor) -> Tensor:
+    """Two layers over each row (N, J, A) with what is around all of them (N, B) behind it, which is looked at once."""
+    first, rest = two[0], two[1:]
+    assert isinstance(first, nn.Linear)
+    count = each.shape[-1]
+    shared = functional.linear(around, first.weight[:, count:], first.bias)
+    found: Tensor = rest(functional.linear(each, first.weight[:, :count]) + shared[:, None])
+    return found
 
 
 def _two(given: int, hidden: int, made: int) -> nn.Sequential:
