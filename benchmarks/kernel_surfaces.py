@@ -1,8 +1,9 @@
 """Measured kernels reduced to the tables of ``hippo.cost.surfaces``, and how well they predict shapes left out.
 
-``--data DIR`` holds ``kernels/gemm.csv.gz``, which is not shipped. Each table is fitted by least squares on the logarithm of time over
-roofline, with second differences between neighbouring nodes kept small where nothing was measured. Left out are whole
-shapes (n, k) with all their rows, a fifth at a time. ``--write`` makes ``src/hippo/cost/surfaces.json`` anew.
+``--data DIR`` holds ``kernels/gemm.csv.gz``, which is not shipped. Each table is fitted by least squares on the
+logarithm of time over roofline, with second differences between neighbouring nodes kept small where nothing was
+measured. Left out are whole shapes (n, k) with all their rows, a fifth at a time. ``--write`` makes
+``src/hippo/cost/surfaces.json`` anew.
 """
 
 from __future__ import annotations

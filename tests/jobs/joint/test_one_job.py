@@ -26,8 +26,8 @@ from hippo.network.rules.view import Action, How, View
 from hippo.network.worlds.generator import make_world, trace_of
 from hippo.network.worlds.play import MethodRun, Terms, play
 from hippo.network.worlds.world import World
-from hippo.problem.prices import RELAUNCHED
 from hippo.problem.links import Trace
+from hippo.problem.prices import RELAUNCHED
 
 GRID = 60  # bandwidths at which steps are played
 MOVES_AT = 40  # epoch
