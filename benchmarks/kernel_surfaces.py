@@ -83,7 +83,8 @@ def left_out(shapes: Floats, logs: Floats) -> Floats:
     for each in range(FOLDS):
         seen = folds != each
         guess[~seen] = weights(shapes[~seen]) @ fitted(shapes[seen], logs[seen])
-    return np.abs(np.exp(guess - logs) - 1)
+    found: Floats = np.abs(np.exp(guess - logs) - 1)
+    return found
 
 
 def fitted(shapes: Floats, logs: Floats) -> Floats:

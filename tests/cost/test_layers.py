@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.cost.calibration import Calibration
-from hippo.cost.collectives import CollectiveGroup, all_gather_s, all_reduce_s
+from hippo.cost.collectives import CollectiveGroup, all_gather_s, all_reduce_s, ring_pass_s
 from hippo.cost.kernels import Kernels
 from hippo.cost.layers import (
     BACKWARD_KERNELS,
@@ -20,6 +20,8 @@ from hippo.cost.layers import (
     LayerSetting,
     LayerTime,
     attention_flops,
+    context_seconds,
+    context_way,
     core_seconds,
     expert_matrices,
     launch_share,
@@ -33,6 +35,7 @@ from hippo.cost.stage import Layout
 from hippo.problem.catalogue.models import model
 from hippo.problem.gpus import gpu
 from hippo.problem.model import Attention, Layer, LinearAttention, with_next_tokens
+from hippo.problem.runtimes import CONTEXT_WAYS
 from hippo.problem.workload import Software
 
 from .worlds import FABRIC, PERFECT, exact, gpt, mixture
@@ -168,13 +171,37 @@ def test_context_parallelism_halves_the_work_and_exchanges_keys():
     one, two = (layer_time(BLOCK, setting(cp=cp, seq=16384)) for cp in (1, 2))
     assert two.forward_s == pytest.approx(one.forward_s / 2, rel=1e-3)
     assert attention_flops(BLOCK, setting(cp=2)) == attention_flops(BLOCK, setting()) / 2
+
+
+def test_the_parts_of_a_sequence_meet_in_the_quickest_way():
+    """Two ranks on a node each, whose network takes longer than the attention."""
     thin = replace(FABRIC, gpus_per_node=1, inter_bytes_per_s=1e9)
     starved = replace(setting(cp=2, seq=16384), fabric=thin)
-    keys = 2 * 2 * 2 * 16384 * 2048  # keys and values, 16 bit, of both micro-batch sequences
-    exchange = all_gather_s(keys, CollectiveGroup(2), thin, PERFECT)
-    compute = layer_time(BLOCK, setting(cp=2, seq=16384))
-    core = attention_flops(BLOCK, setting(cp=2, seq=16384)) / 312e12
-    assert layer_time(BLOCK, starved).forward_s == pytest.approx(compute.forward_s - core + exchange)
+    att, core = BLOCK.attention, attention_flops(BLOCK, starved) / 312e12
+    assert att is not None
+    half = 2 * 2 * 8192 * 2048  # 16-bit keys of one rank: those of half of two sequences
+    late = thin.inter_latency_s
+    ring, gather, heads = (context_seconds(att, starved, way, (core, 2.5 * core)) for way in CONTEXT_WAYS)
+    assert ring == pytest.approx((2 * half / 1e9 + late, 2 * (2 * half / 1e9 + late)))  # the longer of the two counts
+    assert gather == pytest.approx((core + ring[0], 2.5 * core + ring[1]))
+    there = 4 * half / 2 / 1e9 + 2 * late  # of queries, keys, values and results half of the tokens go
+    assert heads == pytest.approx((core + there, 2.5 * core + there))
+    assert sum(heads) < sum(ring) < sum(gather)
+    alone = replace(starved, context_ways=("ring",))
+    assert context_way(BLOCK, starved) == "alltoall"
+    assert layer_time(BLOCK, alone).forward_s - layer_time(BLOCK, starved).forward_s == pytest.approx(
+        ring[0] - heads[0]
+    )
+    few = replace(BLOCK, attention=replace(att, kv_heads=1))
+    assert context_way(few, starved) == "ring"  # one key-value head is not dealt to two ranks
+
+
+def test_between_nodes_a_ring_has_its_own_share_of_the_network_alone():
+    wide = replace(FABRIC, gpus_per_node=4, inter_bytes_per_s=4e9)
+    inside, across = CollectiveGroup(4), CollectiveGroup(8)
+    assert ring_pass_s(1e9, inside, wide, PERFECT) == pytest.approx(3e9 / wide.intra_bytes_per_s)
+    assert ring_pass_s(1e9, across, wide, PERFECT) == pytest.approx(7e9 / 1e9 + wide.inter_latency_s)
+    assert ring_pass_s(1e9, CollectiveGroup(1), wide, PERFECT) == 0.0
 
 
 def test_experts_cost_what_is_active():

@@ -42,7 +42,7 @@ OUTER = "The outer optimizer is the plan's, SGD with Nesterov momentum 0.9; its 
 
 
 def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
-    """``hippo.yml`` and the command that starts it on every host. ``InexpressibleError`` as ``unsaid`` says."""
+    """``FILE`` and the command that starts it on every host. ``InexpressibleError`` as ``unsaid`` says."""
     found = unsaid(problem, plan)
     if found:
         reasons, ways = ("; ".join(part) for part in zip(*found, strict=True))

@@ -87,7 +87,7 @@ class Exact:
         near = tried.least <= NEAR * tried.value  # else another pair of degrees is far better
         if near:
             lower, cause, asked = _worked_on(tried, fields, (lower, cause), stop, seed, progress)
-        plain = tried.value
+        plain = tried.least
         if near:
             _in_chunks(tried, fields)
         chunked = min(map(least_interleaved, fields)) if lower > 0 else lower  # beyond 32 domains nothing is proven
