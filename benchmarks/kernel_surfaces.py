@@ -1,8 +1,9 @@
 """Measured kernels reduced to the tables of ``hippo.cost.surfaces``, and how well they predict shapes left out.
 
-``--data DIR`` holds ``kernels/gemm.csv.gz``. Each table is fitted by least squares on the logarithm of time over
-roofline, with second differences between neighbouring nodes kept small where nothing was measured. Left out are whole
-shapes (n, k) with all their rows, a fifth at a time. ``--write`` makes ``src/hippo/cost/surfaces.json`` anew.
+``--data DIR`` holds ``kernels/gemm.csv.gz``, which is not shipped. Each table is fitted by least squares on the
+logarithm of time over roofline, with second differences between neighbouring nodes kept small where nothing was
+measured. Left out are whole shapes (n, k) with all their rows, a fifth at a time. ``--write`` makes
+``src/hippo/cost/surfaces.json`` anew.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
 from scipy.sparse.linalg import lsqr
 
+from _data import FOLDER  # type: ignore[import-not-found]
 from hippo.cost import surfaces
 from hippo.cost.kernels import roofline_s
 from hippo.cost.surfaces import FIRST, NODES
 from hippo.problem.gpus import gpu
-from hippo.score.kernels import SYSTEMS, KernelTable, read_table
+from hippo.score.kernels import SYSTEMS, KernelTable, kernel_folder, read_table
 
 OUT = Path(surfaces.__file__).with_name("surfaces.json")
 SOURCE = "ai-dynamo/aiconfigurator@095f58a, measured kernels (a sample: gemm.csv.gz)"
@@ -35,10 +37,14 @@ Floats = NDArray[np.float64]
 def main() -> None:
     """Prints errors of shapes left out; ``--write`` writes the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=FOLDER)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    table = read_table(given.data / "kernels" / "gemm.csv.gz")
+    folder = kernel_folder(given.data)
+    if folder is None:
+        print(f"{given.data} holds no kernels/, which is not shipped: name a folder that does with --data DIR")
+        return
+    table = read_table(folder / "gemm.csv.gz")
     print(f"{'family':16s} {'numbers':8s} {'rows':>6s} {'left out: median':>17s} {'90 %':>7s}")
     found: dict[str, dict[str, list[int]]] = {}
     for family in dict.fromkeys(gpu(name).family for name in SYSTEMS.values()):
