@@ -114,7 +114,8 @@ def residuals(
     for case in cases:
         if case.refusal or case.measured_s is None or case.model is None:
             continue
-        there = changed(CALIBRATION, dict(zip(RANGES, constants[source_of(case)], strict=True)))
+        seen = constants.get(source_of(case))  # None: no fit has seen this source, nor has that in use
+        there = CALIBRATION if seen is None else changed(CALIBRATION, dict(zip(RANGES, seen, strict=True)))
         row, problem = predict(case, calibration=there), problem_of(case)
         if row.predicted_s is None or row.plan is None:
             continue

@@ -73,7 +73,7 @@ def table(asked: ProfileRequest, gpu: Gpu, precision: str, rows: Sequence[Profil
             f"{one.median_s * 1e3:9.3f} {a * 1e3:9.3f} {a / one.median_s - 1:+5.0%} ({b * 1e3:.3f})"
             for one, a, b in zip(times, eager, fused, strict=True)
         )
-        kept = activation_bytes(asked.model.layers[index], layout, asked.seq, attention="flash2")
+        kept = activation_bytes(asked.model.layers[index], layout, costs["eager"].problem.workload)
         line = f"{each.row.layer_kind:10s} {each.row.tp:3d} {each.row.micro_batch:3d}"
         line += "".join(f" {cell:>36s}" for cell in cells)
         print(

@@ -137,6 +137,8 @@ EXPORTERS: Mapping[str, str] = {
     "megatron": "hippo.export.megatron:export",
     "deepspeed": "hippo.export.deepspeed:export",
     "torchtitan": "hippo.export.torchtitan:export",
+    "torchft": "hippo.export.torchft:export",
+    "maxtext": "hippo.export.maxtext:export",
     "torchrun": "hippo.export.torchrun:export",
     "slurm": "hippo.export.slurm:export",
     "skypilot": "hippo.export.skypilot:export",

@@ -248,7 +248,7 @@ def test_a_step_meets_what_moves_while_it_runs(hippo, toy_plan, trace, name):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--transport", "pigeon"), "deepspeed, hippo, ideal, megatron, torch"),
+        (("--transport", "pigeon"), "deepspeed, hippo, hippo:live, ideal, megatron, torch"),
         (("--transport", "torch", "--engine", "analytic"), "--engine fast"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.cost.calibration import Calibration
-from hippo.cost.collectives import CollectiveGroup, all_gather_s, all_reduce_s
+from hippo.cost.collectives import CollectiveGroup, all_gather_s, all_reduce_s, ring_pass_s
 from hippo.cost.kernels import Kernels
 from hippo.cost.layers import (
     BACKWARD_KERNELS,
@@ -20,17 +20,22 @@ from hippo.cost.layers import (
     LayerSetting,
     LayerTime,
     attention_flops,
+    context_seconds,
+    context_way,
     core_seconds,
     expert_matrices,
+    launch_share,
     layer_time,
     matrices,
     overlapped,
     permutation_bytes,
+    sharding_seconds,
 )
 from hippo.cost.stage import Layout
 from hippo.problem.catalogue.models import model
 from hippo.problem.gpus import gpu
 from hippo.problem.model import Attention, Layer, LinearAttention, with_next_tokens
+from hippo.problem.runtimes import CONTEXT_WAYS
 from hippo.problem.workload import Software
 
 from .worlds import FABRIC, PERFECT, exact, gpt, mixture
@@ -166,13 +171,37 @@ def test_context_parallelism_halves_the_work_and_exchanges_keys():
     one, two = (layer_time(BLOCK, setting(cp=cp, seq=16384)) for cp in (1, 2))
     assert two.forward_s == pytest.approx(one.forward_s / 2, rel=1e-3)
     assert attention_flops(BLOCK, setting(cp=2)) == attention_flops(BLOCK, setting()) / 2
+
+
+def test_the_parts_of_a_sequence_meet_in_the_quickest_way():
+    """Two ranks on a node each, whose network takes longer than the attention."""
     thin = replace(FABRIC, gpus_per_node=1, inter_bytes_per_s=1e9)
     starved = replace(setting(cp=2, seq=16384), fabric=thin)
-    keys = 2 * 2 * 2 * 16384 * 2048  # keys and values, 16 bit, of both micro-batch sequences
-    exchange = all_gather_s(keys, CollectiveGroup(2), thin, PERFECT)
-    compute = layer_time(BLOCK, setting(cp=2, seq=16384))
-    core = attention_flops(BLOCK, setting(cp=2, seq=16384)) / 312e12
-    assert layer_time(BLOCK, starved).forward_s == pytest.approx(compute.forward_s - core + exchange)
+    att, core = BLOCK.attention, attention_flops(BLOCK, starved) / 312e12
+    assert att is not None
+    half = 2 * 2 * 8192 * 2048  # 16-bit keys of one rank: those of half of two sequences
+    late = thin.inter_latency_s
+    ring, gather, heads = (context_seconds(att, starved, way, (core, 2.5 * core)) for way in CONTEXT_WAYS)
+    assert ring == pytest.approx((2 * half / 1e9 + late, 2 * (2 * half / 1e9 + late)))  # the longer of the two counts
+    assert gather == pytest.approx((core + ring[0], 2.5 * core + ring[1]))
+    there = 4 * half / 2 / 1e9 + 2 * late  # of queries, keys, values and results half of the tokens go
+    assert heads == pytest.approx((core + there, 2.5 * core + there))
+    assert sum(heads) < sum(ring) < sum(gather)
+    alone = replace(starved, context_ways=("ring",))
+    assert context_way(BLOCK, starved) == "alltoall"
+    assert layer_time(BLOCK, alone).forward_s - layer_time(BLOCK, starved).forward_s == pytest.approx(
+        ring[0] - heads[0]
+    )
+    few = replace(BLOCK, attention=replace(att, kv_heads=1))
+    assert context_way(few, starved) == "ring"  # one key-value head is not dealt to two ranks
+
+
+def test_between_nodes_a_ring_has_its_own_share_of_the_network_alone():
+    wide = replace(FABRIC, gpus_per_node=4, inter_bytes_per_s=4e9)
+    inside, across = CollectiveGroup(4), CollectiveGroup(8)
+    assert ring_pass_s(1e9, inside, wide, PERFECT) == pytest.approx(3e9 / wide.intra_bytes_per_s)
+    assert ring_pass_s(1e9, across, wide, PERFECT) == pytest.approx(7e9 / 1e9 + wide.inter_latency_s)
+    assert ring_pass_s(1e9, CollectiveGroup(1), wide, PERFECT) == 0.0
 
 
 def test_experts_cost_what_is_active():
@@ -213,6 +242,32 @@ def test_experts_in_one_kernel_sort_and_cast_no_more():
         apart = setting(dp=8, ep=8, precision=precision, card="B200")
         fused = replace(apart, software=Software(fused_experts=True))
         assert (seconds(layer, fused) < seconds(layer, apart)) is quicker
+    plain = model("nemotron-3-nano-30b-a3b").layers[2]  # nor do they for networks without gates
+    assert plain.expert_parameters
+    apart = setting(dp=8, ep=8, precision="mxfp8", card="B200")
+    assert seconds(plain, replace(apart, software=Software(fused_experts=True))) == seconds(plain, apart)
+
+
+def test_graphs_spare_launches_and_nothing_else():
+    """Where launches hold a small layer back each further graph makes it quicker; the whole step's spares them all."""
+    layer, calibration = mixture().layers[1], exact(launch_s=1e-4)
+    ways = [setting(dp=8, ep=8, calibration=calibration, software=Software(graphs=each)) for each in GRAPHS]
+    times = [seconds(layer, each) for each in ways]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == len(GRAPHS)
+    free = setting(dp=8, ep=8, calibration=exact(launch_s=0.0))
+    assert times[-1] == pytest.approx(seconds(layer, free))
+
+
+def test_ranks_with_the_same_experts_agree_on_them_alone():
+    """Fully sharded over as many lanes as expert parallel ranks, experts are whole where they are: not gathered."""
+    layer = mixture().layers[1]
+    apart, together = (setting(dp=8, ep=ep, sharding="full", micro_batch=1) for ep in (8, 1))
+    experts = 2.0 * layer.expert_parameters
+    gathered = all_gather_s(2.0 * layer.parameters, CollectiveGroup(8), FABRIC, together.kernels.calibration)
+    without = all_gather_s(2.0 * layer.parameters - experts, CollectiveGroup(8), FABRIC, apart.kernels.calibration)
+    assert sharding_seconds(layer, together)[0] == pytest.approx(gathered)
+    assert sharding_seconds(layer, apart)[0] == pytest.approx(without)
 
 
 def test_a_further_token_costs_another_head():
@@ -232,7 +287,14 @@ def test_latent_attention_has_all_its_products():
     assert per_token == pytest.approx(block.active_parameters - norms, rel=1e-4)
 
 
-NEW = ("gpt-oss-20b", "llama-4-maverick-17b-128e", "qwen1.5-moe-a2.7b", "qwen3-next-80b-a3b")
+GRAPHS = ("none", "routing", "attention", "full")
+NEW = (
+    "gpt-oss-20b",
+    "llama-4-maverick-17b-128e",
+    "qwen1.5-moe-a2.7b",
+    "qwen3-next-80b-a3b",
+    "nemotron-3-super-120b-a12b",
+)
 
 
 @pytest.mark.parametrize("name", NEW)
@@ -285,6 +347,36 @@ def test_the_gated_delta_rule_has_the_products_that_transformers_does(seq: int):
     block = replace(BLOCK, attention=attention)
     found = attention_flops(block, setting(seq=seq))
     assert found == counter.get_total_flops() + 2 * seq * heads * 64 * (key + value)
+
+
+@pytest.mark.parametrize("seq", [128, 512])
+def test_mamba_2_has_the_products_that_transformers_does(seq: int):
+    """It repeats keys and queries of a group for each head, and hands states on by a product of chunks with chunks."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers.models.nemotron_h import modeling_nemotron_h as judge
+
+    heads, groups, value, state, chunk = 6, 3, 48, 32, 128
+    given, step, rate = torch.randn(2, seq, heads, value), torch.rand(2, seq, heads), -torch.rand(heads)
+    keys, queries = torch.randn(2, seq, groups, state), torch.randn(2, seq, groups, state)
+    with FlopCounterMode(display=False) as counter:
+        judge.mamba2_chunk_scan(given, step, rate, keys, queries, chunk)
+    scan = LinearAttention(state, conv=4, chunk=chunk, state_space=True)
+    block = replace(BLOCK, attention=Attention(heads, groups, value, linear=scan), feed_forward=None)
+    repeated = 2 * 2 * seq * chunk * state * (heads - groups)
+    handed_on = 2 * 2 * (seq // chunk + 1) ** 2 * heads * value * state
+    assert attention_flops(block, setting(seq=seq)) == counter.get_total_flops() - repeated - handed_on
+
+
+def test_blocks_of_a_hybrid_model_cost_what_their_parts_cost():
+    """Two of them, of attention and of a network, take what one of both does but for its launches."""
+    whole, calibration = gpt().layers[1], exact(launch_s=0.0)
+    halves = [replace(whole, norms=1, **{part: None}) for part in ("attention", "feed_forward")]
+    one, *two = (layer_time(each, setting(2, calibration=calibration)) for each in (whole, *halves))
+    assert sum(each.forward_s + each.backward_s for each in two) == pytest.approx(one.forward_s + one.backward_s)
+    assert sum(each.flops for each in two) == pytest.approx(one.flops)
+    assert sum(each.parameters for each in halves) == whole.parameters
+    assert launch_share(halves[0], setting()) + launch_share(halves[1], setting()) == pytest.approx(1.0)
 
 
 def test_linear_attention_grows_with_the_tokens_alone():

@@ -42,6 +42,14 @@ def example() -> tuple[Problem, Plan]:
     return Problem(MODELS["llama-3-8b"], cluster(), workload), plan
 
 
+def split_sequences() -> tuple[Problem, Plan]:
+    """The example with each sequence over two tensor-parallel groups in place of two lanes."""
+    problem, plan = example()
+    (line,) = plan.pipelines
+    halved = Pipeline(tuple(replace(stage, dp=1) for stage in line.stages), 2 * line.num_micro_batches)
+    return problem, replace(plan, pipelines=(halved,), context_parallel=2)
+
+
 def replicas() -> tuple[Problem, Plan]:
     """The same model as two replicas, one per data centre, each pp 2, tp 2, dp 2, which sum over one flat ring."""
     problem, plan = example()

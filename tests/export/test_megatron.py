@@ -18,7 +18,7 @@ from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 
 from ..strategies import planned
-from .examples import example, replicas
+from .examples import example, replicas, split_sequences
 
 
 def flags(problem: Problem, plan: Plan) -> list[str]:
@@ -76,17 +76,22 @@ def test_every_model_of_the_catalogue_has_flags_or_a_reason(name: str):
         return
     forms = {"gpt-oss": "sinks of attention", "qwen3-next": "linear attention"}
     forms |= dict.fromkeys(("qwen1.5-moe", "qwen2-57b"), "a gate of the shared expert")
+    forms |= {"gemma": "norms behind attention and feed-forward network", "olmo": "norms over all heads together"}
     part = next((form for start, form in forms.items() if name.startswith(start)), None)
     if part:
         assert f"No flag is written here for {part} ({name})" in unsaid
+        return
+    if name.startswith("nemotron-"):
+        assert unsaid[-1] == f"No flag is written here for blocks of attention or a network alone ({name})"
         return
     assert unsaid == []
     words = " ".join(model_flags(model, Workload(seq=1024))).split()
     assert words[words.index("--num-layers") + 1] == str(model.num_blocks)
     assert ("--swiglu" in words) == (not name.startswith(("gpt", "megatron", "mt-nlg")))
-    assert ("--num-experts" in words) == name.startswith(("mixtral", "qwen3-30b", "qwen3-235b", "deepseek", "llama-4"))
-    assert ("--qk-layernorm" in words) == name.startswith(("qwen3", "deepseek"))
-    assert ("--add-qkv-bias" in words) == name.startswith("qwen2.5")
+    mixtures = ("mixtral", "qwen3-30b", "qwen3-235b", "deepseek", "kimi", "glm", "llama-4")
+    assert ("--num-experts" in words) == name.startswith(mixtures)
+    assert ("--qk-layernorm" in words) == (name.startswith(("qwen3", "deepseek", "kimi")) or name == "glm-4.5")
+    assert ("--add-qkv-bias" in words) == name.startswith(("qwen2.5", "glm"))
 
 
 def test_chunks_of_attention_count_where_they_cut_a_sequence():
@@ -105,6 +110,21 @@ def test_deepseeks_first_blocks_are_dense():
     assert "--moe-layer-freq '([0]*3+[1]*58)'" in found
     assert "--multi-latent-attention --kv-lora-rank 512 --q-lora-rank 1536 --qk-head-dim 128" in found
     assert "--moe-shared-expert-intermediate-size 2048" in found
+
+
+def test_flags_of_a_mixture_cut_over_stages_lanes_and_experts():
+    problem, plan = example()
+    problem = replace(problem, model=MODELS["mixtral-8x7b"])
+    found = " ".join(megatron.parallel_flags(problem.model, replace(plan, expert_parallel=2)))
+    tp = plan.pipelines[0].stages[0].tp
+    assert f"--expert-model-parallel-size 2 --expert-tensor-parallel-size {tp}" in found
+    software = replace(problem.workload.software, dispatcher="deepep", overlap_ep=True)
+    words = " ".join(model_flags(problem.model, replace(problem.workload, software=software)))
+    assert "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep" in words
+    assert "--overlap-moe-expert-parallel-comm" in words
+    assert "--moe-token-dispatcher-type alltoall" in " ".join(model_flags(problem.model, Workload()))
+    dense = " ".join(megatron.parallel_flags(MODELS["llama-3-8b"], plan))
+    assert "expert" not in dense
 
 
 def test_experts_that_do_not_divide_the_lanes_are_named():
@@ -147,6 +167,25 @@ def test_megatron_reads_the_layout(parsed):
     assert [sum(kind == "decoder" for stage in rank for kind in stage) for rank in ranks] == [5, 7, 12, 8]
     assert ranks[0][0][0] == "embedding"
     assert ranks[3][-1][-1] == "loss"
+
+
+@pytest.mark.parametrize(
+    ("asked", "way"),
+    [(None, "p2p"), ("alltoall", "a2a"), ("gather", "all_gather")],
+)
+def test_megatron_knows_how_parts_of_a_sequence_meet(asked: str | None, way: str):
+    problem, plan = split_sequences()
+    if asked is not None:
+        software = replace(problem.workload.software, context_way=asked)
+        problem = replace(problem, workload=replace(problem.workload, software=software))
+    assert f"--context-parallel-size 2 --cp-comm-type {way}" in " ".join(flags(problem, plan))
+    name = "megatron.core.transformer.transformer_config"
+    module = pytest.importorskip(name, reason="megatron-core is not installed (extra 'targets')")
+    words = megatron.context_words(problem, plan).split()
+    known = module.TransformerConfig(
+        num_layers=32, hidden_size=4096, num_attention_heads=32, context_parallel_size=2, cp_comm_type=words[0]
+    )
+    assert known.cp_comm_type == way
 
 
 def test_megatron_reads_chunks(parsed):

@@ -16,7 +16,7 @@ from hippo.problem.catalogue.models import MODELS
 from hippo.problem.problem import Problem
 
 from .conftest import Asked, Written
-from .examples import cluster, example, replicas
+from .examples import cluster, example, replicas, split_sequences
 
 READ = """
 import json, os, sys
@@ -45,7 +45,7 @@ schedule = _build_pipeline_schedule(
 orders = getattr(schedule, "pipeline_order", {}) if config.parallelism.pipeline_parallel_schedule_csv else {}
 print(json.dumps({
     "schedule": type(schedule).__name__,
-    "sizes": [config.parallelism.pipeline_parallel_degree, mesh.dp_replicate, mesh.dp_shard, mesh.tp],
+    "sizes": [config.parallelism.pipeline_parallel_degree, mesh.dp_replicate, mesh.dp_shard, mesh.cp, mesh.tp],
     "micro_batches": schedule._n_microbatches,
     "parts": [len([name for name in part if name.startswith("layers.")]) for part in parts],
     "ends": [parts[0][0], parts[-1][-1]],
@@ -151,8 +151,14 @@ def test_torchtitan_takes_the_example(written: Written, ask: Asked):
     told = json.loads(answer.stdout.splitlines()[-1])
     assert told["parts"] == [5, 7, 12, 8]
     assert told["ends"] == ["tok_embeddings", "lm_head"]
-    assert told["sizes"] == [4, 2, 1, 2]
+    assert told["sizes"] == [4, 2, 1, 1, 2]
     assert (told["micro_batches"], told["blocks"], told["schedule"]) == (8, 32, "Schedule1F1B")
+
+
+def test_torchtitan_splits_sequences(written: Written, ask: Asked):
+    answer = ask("torchtitan", written("torchtitan", *split_sequences()), READ, RANK=5)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout.splitlines()[-1])["sizes"] == [4, 1, 1, 2, 2]
 
 
 def test_torchtitan_runs_a_free_order(written: Written, ask: Asked):

@@ -60,8 +60,11 @@ def test_exact_finds_what_brute_finds_and_without_experts_apart_it_is_worse(wher
 
 
 def test_the_answer_says_what_each_degree_takes():
-    found = answer_of(Exact(), mixture(), LONG)
-    assert "Expert parallelism 4 is the best of the degrees tried for all stages (1: " in " ".join(found.notes)
+    (experts,) = answer_of(Exact(), mixture(), LONG).degrees
+    assert (experts.kind, experts.degree, [degree for degree, _ in experts.slower]) == ("expert", 4, [1, 2])
+    assert all(share is not None and share > 0.02 for _, share in experts.slower)
+    (context,) = answer_of(Exact(), long_sequences(), LONG).degrees
+    assert (context.kind, context.degree, [degree for degree, _ in context.slower]) == ("context", 8, [1, 2, 4])
 
 
 def test_which_degrees_are_tried():

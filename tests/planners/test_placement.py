@@ -70,7 +70,7 @@ def test_rank_order_is_tp_dp_pp() -> None:
 
 
 def test_too_few_groups_are_refused() -> None:
-    with pytest.raises(ValueError, match="8 groups of 2 GPUs do not fit on 6"):
+    with pytest.raises(ValueError, match="8 lanes of 2 GPUs do not fit on 6"):
         rank_order_lanes(TWO_DOMAINS, tp=2, dp=4, pp=2)
 
 

@@ -46,6 +46,22 @@ NEXT: dict[str, Any] = {
 LLAMA4: dict[str, Any] = {**SMALL, "num_hidden_layers": 5, "num_key_value_heads": 4, "num_local_experts": 8}
 GPT2: dict[str, Any] = {"vocab_size": 1000, "n_embd": 64, "n_layer": 3, "n_head": 8, "n_positions": 128}
 
+HYBRID: dict[str, Any] = {
+    **SMALL,
+    "hybrid_override_pattern": "ME*-M",
+    "num_key_value_heads": 4,
+    "head_dim": 12,
+    "mamba_num_heads": 6,
+    "mamba_head_dim": 10,
+    "n_groups": 3,
+    "ssm_state_size": 14,
+    "conv_kernel": 3,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+    "moe_shared_expert_intermediate_size": 40,
+}
+
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", GPT2),
     ("gpt2", {**GPT2, "n_inner": 100}),
@@ -109,6 +125,17 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("llama4_text", {**LLAMA4, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 200, "attention_bias": True}),
     ("llama4_text", {**LLAMA4, "moe_layers": [0, 3], "head_dim": 12, "tie_word_embeddings": True}),
 ]
+HYBRIDS: list[tuple[str, dict[str, Any]]] = [
+    ("nemotron_h", HYBRID),
+    ("nemotron_h", {**HYBRID, "moe_latent_size": 20, "use_conv_bias": False, "tie_word_embeddings": True}),
+    ("nemotron_h", {**HYBRID, "use_bias": True, "hybrid_override_pattern": "M*", "sliding_window": 8}),
+    (
+        "nemotron_h",
+        {key: value for key, value in HYBRID.items() if key != "hybrid_override_pattern"}
+        | {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]},
+    ),
+]
+"""Each block is attention, Mamba-2 or a feed-forward network alone."""
 
 
 def meta_counts(kind: str, config: dict[str, Any]) -> tuple[int, int, list[int]]:
@@ -128,7 +155,7 @@ def meta_counts(kind: str, config: dict[str, Any]) -> tuple[int, int, list[int]]
     return total, total - idle, count
 
 
-@pytest.mark.parametrize(("kind", "config"), CASES)
+@pytest.mark.parametrize(("kind", "config"), [*CASES, *HYBRIDS])
 def test_parameters_equal_transformers(kind: str, config: dict[str, Any]) -> None:
     model = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
     total, active, blocks = meta_counts(kind, config)

@@ -24,8 +24,8 @@ def test_a_name_has_many_spellings(spelling: str):
 
 
 def test_an_unknown_type_may_be_described():
-    with pytest.raises(UnknownNameError, match=r"unknown gpu 'TPU v5p'.*or write a mapping of its figures"):
-        gpu("TPU v5p")
+    with pytest.raises(UnknownNameError, match=r"unknown gpu 'TPU v4'.*or write a mapping of its figures"):
+        gpu("TPU v4")
 
 
 def test_every_figure_that_the_facts_are_sure_of(data: Path):

@@ -46,6 +46,16 @@ def test_a_name_of_a_hub_is_an_unknown_model() -> None:
         "deepseek-ai/DeepSeek-R1": "deepseek-v3",
         "meta-llama/Llama-4-Scout-17B-16E-Instruct": "llama-4-scout-17b-16e",
         "meta-llama/Llama-3.2-1B-Instruct": "llama-3.2-1b",
+        "mistralai/Mistral-7B-Instruct-v0.2": "mistral-7b",
+        "mistralai/Mistral-Nemo-Instruct-2407": "mistral-nemo-12b",
+        "mistralai/Mistral-Small-24B-Instruct-2501": "mistral-small-24b",
+        "zai-org/GLM-4.5-Air-FP8": "glm-4.5-air",
+        "moonshotai/Kimi-K2-Instruct-0905": "kimi-k2",
+        "microsoft/Phi-3-mini-128k-instruct": "phi-3-mini",
+        "google/gemma-2-9b-it": "gemma-2-9b",
+        "google/gemma-3-27b-it": "gemma-3-27b",
+        "allenai/OLMo-2-1124-7B-Instruct": "olmo-2-7b",
+        "deepseek-ai/DeepSeek-V2-Lite-Chat": "deepseek-v2-lite",
     }
     for name, meant in nearest.items():
         with pytest.raises(InputError, match=rf"did you mean '{re.escape(meant)}'\? use one of"):
@@ -121,7 +131,8 @@ def test_constraints_of_the_objective() -> None:
         ({"cluster": "mars.yaml"}, "mars.yaml: cluster file does not exist."),
         (
             {"runtime": "jax"},
-            "--runtime: unknown runtime 'jax'. To fix: use one of deepspeed, hippo, ideal, megatron, torch.",
+            "--runtime: unknown runtime 'jax'. To fix: use one of deepspeed, hippo, hippo:live, ideal, megatron, "
+            "torch.",
         ),
         ({"objective": "speed"}, "--objective: is not an objective (got 'speed')."),
         ({"objective": "1,2"}, "--objective: is not an objective (got '1,2')."),

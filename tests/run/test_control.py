@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -232,6 +233,12 @@ def test_replicas_that_train_alone_change_how_often_they_agree_and_nothing_else(
     agreed = plan_to_document(world, LANES)
     assert "replicas that train alone" in desk.answer(asked("plan", "two", plan=agreed))["refused"]
     desk.close()
+    one = replace(alone, pipelines=pipelines((4, [("a", 0, 6, 1, 2)])))
+    for before, after in ((one, alone), (alone, one), (replace(one, sync=Sync()), alone)):  # none joins, none leaves
+        desk = Desk(RunJob(world, before, RunOptions(steps=8)), Journal(tmp_path / "other"))
+        told = desk.answer(asked("plan", plan=plan_to_document(world, after)))["refused"]
+        assert "replicas that train alone cannot be moved yet" in told
+        desk.close()
 
 
 # ------------------------------------------------------------------------------------------------------------ journal
@@ -315,6 +322,23 @@ def test_another_protocol_a_wrong_token_and_a_client_that_leaves_are_told_apart(
         greeted(json.dumps({"hello": PROTOCOL, "token": token}) + "\n", '{"order": "sche')  # and leaves
         with RunClient(path) as client:
             assert client.ask({"ask": "status"})["orders"] == []
+
+
+def test_a_run_that_hangs_and_one_that_was_killed_are_told_apart(tmp_path: Path):
+    path = tmp_path / "run"
+    path.with_name("run.token").write_bytes(b"\xff")
+    with socket.socket(socket.AF_UNIX) as hangs:
+        hangs.bind(str(path))
+        hangs.listen()
+        with pytest.raises(InputError, match="does not answer. To fix: look whether its process hangs"):
+            RunClient(path, timeout_s=0.05)
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+        killed.listen()
+        Thread(target=lambda: killed.accept()[0].close()).start()
+        with pytest.raises(InputError, match="has ended. To fix: see what 'hippo run' printed"):
+            RunClient(path, timeout_s=20.0)
 
 
 def test_a_socket_that_cannot_be_made_is_refused(desk: Desk, tmp_path: Path):

@@ -18,7 +18,7 @@ from hippo.run import checkpoint, saving
 from hippo.run.job import RunJob, RunOptions, check_saving
 from hippo.run.model.stage import Part, StageSettings
 from hippo.run.model.store import Snapshot, load
-from hippo.run.run import run
+from hippo.run.run import Crew, run
 from hippo.run.saving import Saver, Saving
 from hippo.run.version import Version
 
@@ -75,12 +75,13 @@ class FakeCrew:
         return [self.told.pop(each) for each in whom]
 
     def writes(self, process: int, *, why: str = "") -> None:
-        """The process has written a file for what it was asked last."""
+        """The process has written its half of the layers for what it was asked last."""
         asked = self.asked[-1]
-        name = f"layer-{process}.part-0-of-1.pt"
-        Path(asked["save"], name).write_bytes(b"weights")
+        names = [f"layer-{layer}.part-0-of-1.pt" for layer in range(3 * process, 3 * process + 3)]
+        for name in names:
+            Path(asked["save"], name).write_bytes(b"weights")
         digest = hashlib.sha256(b"weights").hexdigest()
-        self.told[process] = {"saved": asked["step"], "why": why, "files": {name: digest}}
+        self.told[process] = {"saved": asked["number"], "why": why, "files": dict.fromkeys(names, digest)}
 
 
 @pytest.fixture
@@ -96,7 +97,8 @@ def saver_of(crew: FakeCrew, folder: Path, missed: list[tuple[int, str]]) -> Sav
 
 
 def test_a_checkpoint_gets_its_name_when_all_have_written(crew: FakeCrew, tmp_path: Path):
-    saver, model = saver_of(crew, tmp_path, []), PLANS["stages"][0]
+    missed: list[tuple[int, str]] = []
+    saver, model = saver_of(crew, tmp_path, missed), PLANS["stages"][0]
     assert [saver.is_due(step, last=step == 5) for step in (1, 2, 3, 4, 5)] == [False, True, False, True, True]
     saver.begin(VERSION, 2, [4.0, 3.0])
     crew.writes(0)
@@ -108,6 +110,12 @@ def test_a_checkpoint_gets_its_name_when_all_have_written(crew: FakeCrew, tmp_pa
     assert saver.under_way is None
     found = checkpoint.last(tmp_path, model)
     assert (found.step, found.losses) == (2, (5.0, 4.0, 3.0))
+    saver.begin(VERSION, 4, [4.0, 3.0])
+    crew.writes(0)
+    crew.told[1] = {"saved": 2, "why": "", "files": {}}
+    saver.poll()
+    assert missed == [(4, "nobody wrote layer 3")], "it is not whole, and the one before stays the newest"
+    assert checkpoint.last(tmp_path, model) == found
     (found.folder / "layer-1.part-0-of-1.pt").write_bytes(b"weighty")  # as long, and something else
     with pytest.raises(InputError, match="is not what was written: its digest differs"):
         checkpoint.last(tmp_path, model)
@@ -156,3 +164,37 @@ def test_layers_that_are_written_are_those_of_the_border(tmp_path: Path):
     other = Part.new(PLANS["stages"][0], [(0, 2)], StageSettings(1))
     load(other, tmp_path)
     assert torch.equal(other.weights[1]["down"].value, before)
+
+
+class _LosesTheFirst(Crew):
+    """Its first process dies in the second step: when all have agreed, or as they are told to write a checkpoint."""
+
+    dies_at: tuple[str, int]
+
+    def say(self, whom: Iterable[int], **told: Any) -> None:
+        """As usual."""
+        key, step = self.dies_at
+        if told.get(key) == step and 0 in self.processes:
+            self.processes[0].kill()
+            self.processes[0].wait()
+        super().say(whom, **told)
+
+
+@pytest.mark.parametrize(("steps", "dies_at"), [(3, ("update", 2)), (2, ("update", 2)), (2, ("number", 2))])
+def test_a_checkpoint_that_is_due_as_a_replica_is_lost_is_written_by_the_other(
+    steps: int, dies_at: tuple[str, int], tmp_path: Path
+):
+    model, plan = PLANS["two lanes a domain"]
+    job = RunJob(problem(model), plan, RunOptions(steps=steps, precision="fp64", timeout_s=20.0))
+    missed: list[int] = []
+    found = run(
+        job,
+        saving=Saving(tmp_path, 1, missed=lambda step, why: missed.append(step)),
+        crew_of=type("", (_LosesTheFirst,), {"dies_at": dies_at}),
+    )
+    assert len(found.workers) == 2
+    layers = {f"layer-{layer}.part-0-of-1.pt" for layer in range(model.num_layers)}
+    for folder in tmp_path.iterdir():
+        assert layers <= {path.name for path in folder.iterdir()}, folder.name
+    assert checkpoint.last(tmp_path, model).step == steps
+    assert 2 not in missed

@@ -38,8 +38,8 @@ def case(tmp_path: Path, **said: str) -> MemoryRun:
 
 
 def test_a_peak_by_hand(tmp_path: Path):
-    """64.1 M parameters at 6 + 12 / 8 bytes; 12 blocks of 34 + 2 and the head's and embedding's 2 bytes for 4 x 1024 x 512
-    values; 6 bytes for each of 4 x 1024 x 50304 logits; 68 MiB of the libraries."""
+    """64.1 M parameters at 6 + 12 / 8 bytes; 12 blocks of 34 + 2 and the head's and embedding's 2 bytes for
+    4 x 1024 x 512 values; 6 bytes for each of 4 x 1024 x 50304 logits; 68 MiB of the libraries."""
     values = 4 * 1024 * 512
     parameters = 50304 * 512 + 1024 * 512 + 12 * (12 * 512**2 + 13 * 512) + 2 * 512
     expected = 7.5 * parameters + values * (12 * 36 + 4) + 6 * 4096 * 50304 + 68 * 2**20

@@ -40,7 +40,8 @@ def test_a_row_as_it_stands(tmp_path: Path):
     assert (found.tp, found.pp, found.cp, found.ep, found.micro_batch, found.global_batch) == (1, 1, 1, 8, 4, 512)
     assert found.measured_s == pytest.approx(512 * 4096 / (23723 * 8))
     assert found.refusal is None
-    assert found.recompute is None  # filled as everywhere
+    assert found.recompute == "none"  # as its recipe says
+    assert case(tmp_path, family="moe-modelzoo").recompute is None  # filled as everywhere
 
 
 @pytest.mark.parametrize(("precision", "pp", "fully"), [("FP8-CS", 1, True), ("FP8-MX", 4, False)])
@@ -69,14 +70,19 @@ def test_a_module_for_a_further_token_is_there_unless_it_is_said_not_to_be(tmp_p
     assert with_it is not None
     assert without is not None
     assert (with_it.num_layers, without.num_layers) == (plain.num_layers + 1, plain.num_layers)
+    hybrid = MODELS["nemotron-3-super-120b-a12b"]
+    for family, modules in (("megatron-bridge 26.04", 2), ("nemo-automodel", 0)):
+        found = case(tmp_path, family=family, model="Nemotron_3_Super").model
+        assert found is not None
+        assert found.num_layers == hybrid.num_layers + 2 * modules  # attention and experts each
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"model": "Nemotron_3_Nano"}, "Mamba"),
+        ({"model": "DeepSeekV4 Flash"}, "attention"),
         ({"model": "something else"}, "sizes are not known"),
-        ({"gpu_type": "TPU v7x (ironwood)"}, "not in the catalogue"),
+        ({"gpu_type": "TPU-trillium"}, "not in the catalogue"),
         ({"gpus": ""}, "does not give gpus"),
         ({"precision": "posit"}, "precision posit"),
         ({"tokens_per_s_per_gpu": ""}, "no measured time"),
@@ -88,6 +94,46 @@ def test_a_module_for_a_further_token_is_there_unless_it_is_said_not_to_be(tmp_p
 )
 def test_a_row_that_cannot_be_predicted_says_why(tmp_path: Path, said: dict[str, str], why: str):
     assert why in (case(tmp_path, **said).refusal or "")
+
+
+@pytest.mark.parametrize(
+    ("release", "model", "card", "precision", "dispatcher", "graphs", "recompute", "overlap"),
+    [
+        ("26.02", "GPT OSS 120B", "DGX-B200", "BF16", "alltoall", "none", "layernorm+moe_act", False),
+        ("26.04", "GPT OSS 120B", "DGX-B300", "BF16", "deepep", "attention", "none", False),
+        ("26.06", "DeepSeekV3", "DGX-GB300", "MXFP8", "deepep", "full", "none", True),
+        ("26.04.01", "DeepSeekV3", "DGX-GB200", "MXFP8", "deepep", "attention", "none", False),
+        ("25.11", "Qwen3_30B_a3B", "DGX-GB300", "FP8-MX", "deepep", "routing", "none", False),
+        ("26.02", "Qwen3_Next_80B", "DGX-GB300", "FP8-MX", "alltoall", "none", "none", False),
+        ("26.04", "Nemotron_3_Super", "DGX-B200", "MXFP8", "deepep", "none", "layernorm+moe_act", False),
+    ],
+)
+def test_recipes_say_what_rows_of_their_release_do_not(
+    tmp_path: Path,
+    release: str,
+    model: str,
+    card: str,
+    precision: str,
+    dispatcher: str,
+    graphs: str,
+    recompute: str,
+    overlap: bool,
+):
+    said = {"family": f"megatron-bridge {release}", "model": model, "gpu_type": card, "precision": precision}
+    found = case(tmp_path, **said)
+    software = found.software
+    assert (software.dispatcher, software.graphs, software.overlap_ep) == (dispatcher, graphs, overlap)
+    assert found.recompute == recompute
+    assert software.fused_experts == (graphs == "full")
+
+
+def test_mixtures_that_do_not_tell_their_experts_are_refused(tmp_path: Path):
+    said = {"family": "tpu-recipes-ironwood", "gpu_type": "TPU v7x (ironwood)", "ep": "", "precision": "bf16"}
+    assert "experts lie" in (case(tmp_path, **said).refusal or "")
+    dense = case(tmp_path, **said | {"model": "llama3.1-70b"})
+    assert (dense.refusal, dense.sharding, dense.gpu.family) == (None, "full", "tpu")
+    notes = "layers 16 hidden 5120 ffn 12288 heads 128 kv None; experts 160 top 6"
+    assert "its experts" in (case(tmp_path, model="somebody's", notes=notes).refusal or "")
 
 
 def test_rows_of_other_files_and_adapters_are_left_out(tmp_path: Path):

@@ -36,7 +36,8 @@ class Choice:
         str,
         typer.Option(
             metavar="NAME",
-            help="megatron, deepspeed, torchtitan, torchrun, slurm, skypilot, ray, jobset; chakra (for ASTRA-sim).",
+            help="megatron, deepspeed, torchtitan, torchrun, slurm, skypilot, ray, jobset; of local SGD torchft, "
+            "maxtext; chakra (for ASTRA-sim).",
         ),
     ]
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files; made when it is missing.")]

@@ -75,9 +75,35 @@ def all_gather_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calib
     return max(inside, outside) + ring_latency(group, fabric, calibration)
 
 
+def ring_pass_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calibration: Calibration) -> float:
+    """Seconds until the ``num_bytes`` of every rank have been at every other, handed on from rank to rank.
+
+    Those at the edge of a node send over their own share of its network alone.
+    """
+    if group.size == 1 or num_bytes <= 0:
+        return 0.0
+    rate = fabric.intra_bytes_per_s * calibration.bus_efficiency_intra
+    latency = ring_latency(group, fabric, calibration)
+    if group.crosses_nodes(fabric):
+        rate = min(rate, fabric.inter_bytes_per_s * calibration.bus_efficiency_inter / fabric.gpus_per_node)
+    return (group.size - 1) * num_bytes / rate + latency
+
+
 def all_reduce_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calibration: Calibration) -> float:
     """Seconds of an all-reduce of ``num_bytes`` per rank: reduce-scatter, then all-gather."""
     return 2 * all_gather_s(num_bytes, group, fabric, calibration)
+
+
+def same_experts(ranks: int, apart: int) -> CollectiveGroup:
+    """Those of ``ranks`` that hold the same experts, which ``apart`` ranks hold together; these have groups, too."""
+    return CollectiveGroup(max(1, ranks // apart), apart)
+
+
+def moved_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calibration: Calibration) -> float:
+    """Seconds of an ``all_gather_s`` behind another on the same ranks: without a start of its own."""
+    if group.size == 1 or num_bytes <= 0:
+        return 0.0
+    return all_gather_s(num_bytes, group, fabric, calibration) - ring_latency(group, fabric, calibration)
 
 
 def token_exchange_s(

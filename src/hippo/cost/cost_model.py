@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.calibration import CALIBRATION, Calibration
-from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s
+from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, moved_s, same_experts
 from hippo.cost.kernels import Kernels
-from hippo.cost.layers import LayerSetting, LayerTime, layer_time
+from hippo.cost.layers import LayerSetting, LayerTime, context_way, layer_time
 from hippo.cost.measured import MeasuredCosts
 from hippo.cost.memory import rank_parameters, stage_memory, state_shards, weight_bytes, workspace_bytes
 from hippo.cost.stage import Layout, StageCost, StageMemory
 from hippo.problem.model import Layer, LayerKind
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import CONTEXT_WAYS
 
 Made = TypeVar("Made")
 
@@ -70,7 +71,8 @@ class CostModel:
         whole = layout.micro_batch * workload.seq * self.problem.model.hidden * weight_bytes(layout.precision)
         output = None if self.measured is None else self.measured.output_bytes(layout, max(stop - 1, 0), whole)
         held = self._held(start, stop, layout)
-        experts = sum(la.expert_parameters for la in self.problem.model.layers[start:stop]) / (layout.tp * layout.ep)
+        all_experts = sum(layer.expert_parameters for layer in self.problem.model.layers[start:stop])
+        experts = all_experts / (layout.expert_tp * layout.ep)
         sync_s, optimizer_s = self._once_per_step(domain, held, experts, layout)
         measured = None if self.measured is None else held * layout.tp
         parameters = measured or sum(layer.parameters for layer in self.problem.model.layers[start:stop])
@@ -162,17 +164,33 @@ class CostModel:
         key = ("table", self.fabrics[domain], layout)
         table = self._cache.get(key)
         if table is None:
-            workload = self.problem.workload
-            kernels = self._kernels(layout.precision)
-            gradient = workload.gradient_bytes_per_parameter
-            fabric = self.fabrics[domain]
-            skew = workload.routing_skew
-            setting = LayerSetting(kernels, fabric, layout, workload.seq, workload.software, gradient, skew)
+            setting = self._setting(domain, layout)
             layers, index = self.distinct
             table = np.array([_row(layer_time(layer, setting)) for layer in layers])[index]
             self._cache[key] = table
         assert isinstance(table, np.ndarray)
         return table
+
+    def _setting(self, domain: str, layout: Layout) -> LayerSetting:
+        workload, kernels = self.problem.workload, self._kernels(layout.precision)
+        known = workload.software.context_way
+        return LayerSetting(
+            kernels,
+            self.fabrics[domain],
+            layout,
+            workload.seq,
+            workload.software,
+            workload.gradient_bytes_per_parameter,
+            workload.routing_skew,
+            (known,) if known else self.problem.rules.context_ways or CONTEXT_WAYS,
+        )
+
+    def context_ways(self, domain: str, layout: Layout) -> tuple[str, ...]:
+        """(blocks,) the way in which the parts of a sequence meet in each block."""
+        layers, index = self.distinct
+        setting = self._setting(domain, layout)
+        ways = [context_way(layer, setting) for layer in layers]
+        return tuple(ways[kind] for kind in index[1:-1].tolist())
 
     def _prefix(self, domain: str, layout: Layout) -> NDArray[np.float64]:
         """(N + 1, 5): running sums of ``_tables``."""
@@ -192,7 +210,8 @@ class CostModel:
         """
         fabric, calibration = self.fabrics[domain], self.calibration
         group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
-        gradients = parameters * self.problem.workload.gradient_bytes_per_parameter
+        alike = same_experts(layout.dp * layout.cp * layout.tp, layout.expert_tp * layout.ep)
+        each = self.problem.workload.gradient_bytes_per_parameter
         shards = state_shards(layout)[2]
         updated = (parameters - experts) / shards + experts / max(1.0, shards / layout.ep)
         moved = updated * calibration.optimizer_bytes_per_parameter
@@ -200,12 +219,16 @@ class CostModel:
         if layout.sharding in ("full", "hybrid"):
             return 0.0, optimizer_s
         exposed = calibration.exposed_dp if self.problem.workload.software.overlap_dp else 1.0
-        reduce_s = all_reduce_s(gradients, group, fabric, calibration) * exposed
+        dense = parameters - experts
+
+        def around(num_bytes: float) -> float:
+            once = all_gather_s(dense * num_bytes, group, fabric, calibration)
+            return (once + moved_s(experts * num_bytes, alike, fabric, calibration)) * exposed
+
         if layout.sharding == "none":
-            return reduce_s, optimizer_s
+            return 2 * around(each), optimizer_s
         # Each rank needs the gradients of its shard: a reduce-scatter suffices (Rajbhandari et al. 2020, section 7).
-        gather = all_gather_s(parameters * weight_bytes(layout.precision), group, fabric, calibration)
-        return reduce_s / 2, optimizer_s + gather * exposed
+        return around(each), optimizer_s + around(weight_bytes(layout.precision))
 
 
 def _timed(layout: Layout) -> Layout:

@@ -37,6 +37,18 @@ def peak_flops(gpu: Gpu, precision: str) -> float:
     return max(gpu.peak_flops.values())
 
 
+def number_bytes(precision: str) -> float:
+    """Bytes of a number that a product reads: 4-bit ones come with a scale for sixteen."""
+    return {"nvfp4": 0.5625, "fp32": 4.0}.get(precision, 2.0 if precision in WIDE else 1.0)
+
+
+def roofline_s(gpu: Gpu, precision: str, shape: tuple[float, float, float], count: float = 1.0) -> float:
+    """The least seconds of ``count`` products (m, k) x (k, n) by data-sheet peak and bandwidth; 16-bit results."""
+    m, n, k = shape
+    moved = (m * k + k * n) * number_bytes(precision) + 2.0 * m * n
+    return count * max(2.0 * m * n * k / peak_flops(gpu, precision), moved / gpu.hbm_bytes_per_s)
+
+
 @dataclass(frozen=True)
 class Kernels:
     """Kernel times of one GPU type at one precision of the linear layers."""

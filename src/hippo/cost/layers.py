@@ -6,19 +6,29 @@ does not hide are added. Letters: T tokens of the micro-batch on one rank, h hid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s, token_exchange_s
+from hippo.cost.collectives import (
+    CollectiveGroup,
+    Fabric,
+    all_gather_s,
+    all_reduce_s,
+    moved_s,
+    ring_pass_s,
+    same_experts,
+    token_exchange_s,
+)
 from hippo.cost.kernels import WIDE, Kernels
-from hippo.cost.memory import DELTA_CHUNK, rank_parameters, state_shards
+from hippo.cost.memory import rank_parameters, state_shards
 from hippo.cost.stage import Layout
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, LinearAttention
-from hippo.problem.runtimes import recomputed_modules
+from hippo.problem.runtimes import CONTEXT_WAYS, recomputed_modules
 from hippo.problem.workload import Software
 
 Product = tuple[float, float, float, float]  # rows m, columns n, inner dimension k, how many
 
-FORWARD_KERNELS = 26  # launches of one block's forward pass in Megatron-LM (attention 14, feed-forward 12)
+ATTENTION_KERNELS = 14  # launches of the forward pass of one block's attention in Megatron-LM
+FORWARD_KERNELS = 26  # with the feed-forward network's
 BACKWARD_KERNELS = 44  # of its backward pass without recomputation
 COLLECTIVE_KERNELS = 2  # launches that one collective adds (copies, events, the collective itself)
 
@@ -45,16 +55,17 @@ class LayerSetting:
     software: Software = Software()
     gradient_bytes: float = 2.0
     skew: float = 1.0  # tokens of the fullest rank of experts over the mean
+    context_ways: tuple[str, ...] = CONTEXT_WAYS  # in which parts of a sequence may meet
 
     @property
     def unfused(self) -> bool:
         """Whether the attention core runs as single kernels that store the square of scores."""
         return self.software.attention == "unfused"
 
-    @property
-    def fused_experts(self) -> bool:
-        """Whether experts are one kernel with their sorting: such kernels are of microscaled numbers."""
-        return self.software.fused_experts and self.kernels.precision in ("mxfp8", "nvfp4")
+    def fused_experts(self, layer: Layer) -> bool:
+        """Whether experts are one kernel with their sorting: such kernels are of microscaled numbers and gated."""
+        gated = layer.feed_forward is not None and layer.feed_forward.gated
+        return gated and self.software.fused_experts and self.kernels.precision in ("mxfp8", "nvfp4")
 
     @property
     def tokens(self) -> float:
@@ -79,14 +90,15 @@ def layer_time(layer: Layer, setting: LayerSetting) -> LayerTime:
     if not wide:
         forward += sum(kernels.quantise_s(c * m * k) + kernels.quantise_s(c * k * n) for m, n, k, c in products)
         backward += sum(kernels.quantise_s(c * m * n) for m, n, _, c in products)
-        if not setting.fused_experts:  # experts' weights are many, and are cast once a step
+        if not setting.fused_experts(layer):  # experts' weights are many, and are cast once a step
             forward += sum(kernels.quantise_s(c * m * k) for m, n, k, c in grouped)
             backward += sum(kernels.quantise_s(c * m * n) for m, n, _, c in grouped)
     core, core_back = core_seconds(layer, setting)
     eager = 1.0 if setting.software.fused_elementwise else kernels.calibration.eager_traffic
     elementwise = kernels.memory_s(elementwise_bytes(layer, setting)) * eager
-    elementwise += kernels.memory_s(permutation_bytes(layer, setting))
-    again = _recomputed_s(layer, setting, (forward, core, elementwise))
+    sorting = kernels.memory_s(permutation_bytes(layer, setting))
+    again = _recomputed_s(layer, setting, (forward, core, elementwise, sorting))
+    elementwise += sorting
     forward, backward = forward + core + elementwise, backward + core_back + 1.5 * elementwise
     weight += kernels.memory_s(accumulation_bytes(layer, setting))
     communication = tensor_communication_s(layer, setting)
@@ -159,13 +171,11 @@ def _attention_matrices(layer: Layer, tokens: float, tp: int) -> list[Product]:
     if att is None:
         return []
     if att.linear is not None:
-        keys, values = att.kv_heads * att.linear.key_head_dim, att.heads * att.head_dim
-        steps = 2 * att.heads  # of the delta rule and of the decay
-        return [
-            (tokens, 2 * (keys + values) / tp, h, 1),
-            (tokens, steps / tp, h, 1),
-            (tokens, h, values / tp, 1),
-        ]
+        values, steps = att.heads * att.head_dim, att.linear.steps(att)
+        inner, apart = att.linear.channels(att) + values, [(tokens, steps / tp, h, 1.0)]
+        if att.linear.state_space:  # one product (mamba_ssm)
+            inner, apart = inner + steps, []
+        return [(tokens, inner / tp, h, 1), *apart, (tokens, h, values / tp, 1)]
     if att.latent is None:
         queries, keys = att.heads * att.head_dim, max(att.kv_heads, tp) * att.head_dim
         inner = queries * (2 if att.output_gate else 1) + 2 * keys
@@ -192,27 +202,35 @@ def _feed_forward_matrices(layer: Layer, setting: LayerSetting) -> list[Product]
         return [(tokens, wide * ff.width / tp, h, 1), (tokens, h, ff.width / tp, 1)]
     shared = ff.experts.all_shared_width
     router: Product = (tokens, ff.experts.count, h, 1)
-    gate: list[Product] = [(tokens, 1, h, 1)] * ff.experts.shared_gate
-    return [router, *gate] + ([(tokens, wide * shared / tp, h, 1), (tokens, h, shared / tp, 1)] if shared else [])
+    further: list[Product] = [(tokens, 1, h, 1)] * ff.experts.shared_gate
+    if (latent := ff.experts.latent) is not None:  # whole on every rank: few bytes, and sequences are split there
+        further += [(setting.norm_tokens, latent, h, 1), (setting.norm_tokens, h, latent, 1)]
+    return [router, *further] + ([(tokens, wide * shared / tp, h, 1), (tokens, h, shared / tp, 1)] if shared else [])
 
 
 def expert_matrices(layer: Layer, setting: LayerSetting) -> list[Product]:
     """Products of the routed experts of one rank, all experts of a sort in one grouped call."""
-    ff, h, tp = layer.feed_forward, layer.hidden, setting.layout.tp
+    ff, tp = layer.feed_forward, setting.layout.tp
     if ff is None or ff.experts is None:
         return []
+    h = ff.experts.token_width(layer.hidden)
     local = max(1.0, ff.experts.count / setting.layout.ep)
     each, wide = setting.skew * setting.tokens * ff.experts.per_token / local, 2 if ff.gated else 1
     return [(each, wide * ff.experts.width / tp, h, local), (each, h, ff.experts.width / tp, local)]
 
 
 def permutation_bytes(layer: Layer, setting: LayerSetting) -> float:
-    """Bytes moved to sort copies of tokens by expert and to add up what comes back (16-bit activations)."""
+    """Bytes moved to sort copies of tokens by expert and to add up what comes back (16-bit activations).
+
+    Biases of what experts give are weighed and added by eager kernels, one expert after the other, and the pieces
+    joined (``TEGroupedMLP._apply_bias`` of Megatron Core): three writings and three readings of each copy more.
+    """
     ff = layer.feed_forward
     if ff is None or ff.experts is None:
         return 0.0
-    passes = 2.0 if setting.fused_experts else setting.kernels.calibration.permutation_passes
-    return setting.skew * passes * 4.0 * setting.norm_tokens * ff.experts.per_token * layer.hidden
+    passes = 2.0 if setting.fused_experts(layer) else setting.kernels.calibration.permutation_passes
+    width = ff.experts.token_width(layer.hidden)
+    return setting.skew * (4.0 * passes + 12.0 * ff.bias) * setting.norm_tokens * ff.experts.per_token * width
 
 
 def attention_flops(layer: Layer, setting: LayerSetting) -> float:
@@ -220,15 +238,18 @@ def attention_flops(layer: Layer, setting: LayerSetting) -> float:
 
     Of the gated delta rule: its products on chunks of tokens (Yang et al. 2024, arXiv 2412.06464, section 3.3; as the
     reference in ``transformers`` does them). By chunk, whole squares: keys with keys and with queries, two triangular
-    systems, the chunk's values; by token: the state is read for keys and for queries and written.
+    systems, the chunk's values; by token: the state is read for keys and for queries and written. Of Mamba-2 (Dao and
+    Gu 2024, section 6) keys with queries once for each group, the chunk's values, the state read and written.
     """
     att = layer.attention
     if att is None:
         return 0.0
     if att.linear is not None:
-        key, value, chunk = att.linear.key_head_dim, att.head_dim, min(DELTA_CHUNK, setting.seq)
-        each = 6 * key * value + chunk * (5 * key + 3 * value)
-        return setting.tokens * att.heads * each / setting.layout.tp
+        key, value, chunk = att.linear.key_head_dim, att.head_dim, min(att.linear.chunk, setting.seq)
+        each = att.heads * (6 * key * value + chunk * (5 * key + 3 * value))
+        if att.linear.state_space:
+            each = att.heads * (4 * key * value + 2 * chunk * value) + att.kv_heads * 2 * chunk * key
+        return setting.tokens * each / setting.layout.tp
     dims = 2 * att.head_dim
     if att.latent is not None:
         dims = att.latent.qk_nope_head_dim + att.latent.qk_rope_head_dim + att.latent.v_head_dim
@@ -247,26 +268,75 @@ def core_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]:
     flops, tuned = attention_flops(layer, setting), setting.software.attention == "tuned"
     forward, backward = kernels.fused_attention_s(flops, tuned), kernels.fused_attention_s(2.5 * flops, tuned)
     if att.linear is not None:  # plans that split its sequence are refused
-        moved = kernels.memory_s(setting.tokens * att.heads / layout.tp * _delta_rule_bytes(att, att.linear))
+        moved = kernels.memory_s(setting.tokens / layout.tp * _linear_bytes(att, att.linear))
         return max(forward, moved), max(backward, 2.5 * moved)
     if layout.cp == 1:
         return forward, backward
-    # Ring attention: keys and values travel while the previous block is worked on; what is longer counts.
-    group = CollectiveGroup(layout.cp, layout.tp)
-    exchanged = 2.0 * 2 * att.kv_heads * att.head_dim / layout.tp * setting.tokens * layout.cp
-    ring = all_gather_s(exchanged, group, setting.fabric, kernels.calibration)
-    return max(forward, ring), max(backward, 2 * ring)
+    found = [context_seconds(att, setting, way, (forward, backward)) for way in context_ways(att, setting)]
+    return min(found, key=sum)
 
 
-def _delta_rule_bytes(att: Attention, linear: LinearAttention) -> float:
-    """Bytes per token and value head that the chunked kernels of the gated delta rule move (16 bit), forward.
+def context_ways(att: Attention, setting: LayerSetting) -> list[str]:
+    """Ways in which the parts of a sequence can meet here: heads must divide to be exchanged for tokens."""
+    ranks = setting.layout.tp * setting.layout.cp
+    divide = att.heads % ranks == 0 and (att.latent is not None or att.kv_heads % ranks == 0)
+    return [way for way in setting.context_ways if way != "alltoall" or divide] or ["ring"]
 
-    Kernels of flash-linear-attention, each reading its inputs from memory: products of keys (key in, square out), its
-    inverse (square in and out), what keys and values become by it (key, value, square in, key, value out), states (two
-    keys, a value in, a value and a state a chunk out), results (query, key, value, state in, value out).
+
+def context_way(layer: Layer, setting: LayerSetting) -> str:
+    """The quickest way for the attention of a layer."""
+    att = layer.attention
+    if att is None or setting.layout.cp == 1:
+        return setting.context_ways[0]
+    alone = core_seconds(layer, replace(setting, layout=replace(setting.layout, cp=1)))
+    core = alone[0] / setting.layout.cp, alone[1] / setting.layout.cp
+    return min(context_ways(att, setting), key=lambda way: sum(context_seconds(att, setting, way, core)))
+
+
+def context_seconds(att: Attention, setting: LayerSetting, way: str, core: tuple[float, float]) -> tuple[float, float]:
+    """Seconds of an attention core of so many, forward and backward, with what its ranks exchange (16 bit).
+
+    ``ring``: keys and values go from rank to rank while those before are worked on, gradients beside them on the way
+    back (Liu et al. 2023, arXiv 2310.01889); between nodes a rank has its own share of the network alone. ``gather``:
+    all keys and values come first (Llama 3, section 3.3.2), gradients are scattered. ``alltoall``: each rank gets all
+    tokens of some heads and gives its results back (DeepSpeed-Ulysses, arXiv 2309.14509). Pieces are dealt so that the
+    causal mask leaves all ranks as much.
     """
-    key, value = linear.key_head_dim, att.head_dim
-    return 2.0 * (7 * key + 6 * value + 4 * DELTA_CHUNK + 2 * key * value / DELTA_CHUNK)
+    layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
+    group = CollectiveGroup(layout.cp, layout.tp)
+    if att.latent is None:
+        queries, pairs = att.heads * att.head_dim, 2 * max(att.kv_heads, layout.tp) * att.head_dim
+        results = queries
+    else:
+        each = att.latent.qk_nope_head_dim + att.latent.qk_rope_head_dim
+        queries, results = att.heads * each, att.heads * att.latent.v_head_dim
+        pairs = queries + results
+    token_bytes = 2.0 * setting.tokens / layout.tp
+    if way == "ring":
+        seconds = ring_pass_s(token_bytes * pairs, group, fabric, calibration)
+        return max(core[0], seconds), max(core[1], 2 * seconds)
+    if way == "gather":
+        seconds = all_gather_s(token_bytes * pairs * layout.cp, group, fabric, calibration)
+        return core[0] + seconds, core[1] + 2 * seconds
+    there = token_exchange_s(token_bytes * (queries + pairs), 1, group, fabric, calibration, once=False)
+    back = token_exchange_s(token_bytes * results, 1, group, fabric, calibration, once=False)
+    return core[0] + there + back, core[1] + there + back
+
+
+def _linear_bytes(att: Attention, linear: LinearAttention) -> float:
+    """Bytes per token that the chunked kernels of linear attention move (16 bit), forward.
+
+    Of the gated delta rule by head, kernels of flash-linear-attention, each reading its inputs from memory: products
+    of keys (key in, square out), its inverse (square in and out), what keys and values become by it (key, value, square
+    in, key, value out), states (two keys, a value in, a value and a state a chunk out), results (query, key, value,
+    state in, value out). Of Mamba-2, kernels of mamba_ssm: states of chunks (value in, 32-bit state out), handed on
+    (in, out), results (value, state in, value out), and by group keys twice, queries twice and the chunk's square out
+    and in.
+    """
+    key, value, chunk = linear.key_head_dim, att.head_dim, linear.chunk
+    if linear.state_space:
+        return 2.0 * (att.heads * (3 * value + 8 * key * value / chunk) + att.kv_heads * (4 * key + 2 * chunk))
+    return 2.0 * att.heads * (7 * key + 6 * value + 4 * chunk + 2 * key * value / chunk)
 
 
 def elementwise_bytes(layer: Layer, setting: LayerSetting) -> float:
@@ -276,7 +346,7 @@ def elementwise_bytes(layer: Layer, setting: LayerSetting) -> float:
         return 4.0 * setting.norm_tokens * h
     if layer.kind is LayerKind.HEAD:
         return 4.0 * setting.norm_tokens * h + 12.0 * setting.tokens * layer.vocab / tp
-    norms = layer.norms * 4.0 + 2 * 7.0  # norms (read, write), two bias-dropout-adds (two reads, a write, a mask)
+    norms = layer.norms * 4.0 + layer.parts * 7.0  # norms (read, write), bias-dropout-adds (two reads, a write, a mask)
     inner = 0.0 if layer.attention is None else _attention_traffic(layer.attention) / tp
     return setting.norm_tokens * h * norms + setting.tokens * (inner + _activation_width(layer.feed_forward) / tp)
 
@@ -286,7 +356,7 @@ def _attention_traffic(att: Attention) -> float:
     wide = att.heads * att.head_dim
     if att.linear is not None:
         # The convolution (read, write); the norm behind the core and its gate (two reads, a write).
-        return 4.0 * (2 * att.kv_heads * att.linear.key_head_dim + wide) + 6.0 * wide
+        return 4.0 * att.linear.channels(att) + 6.0 * wide
     # Rotary or bias on queries and keys, transposes; a gate is applied to what the core gives (two reads, a write).
     return (8.0 + 6.0 * att.output_gate) * wide
 
@@ -308,17 +378,20 @@ def _activation_width(ff: FeedForward | None) -> float:
     return (6.0 if ff.gated else 4.0) * width
 
 
-def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, float, float]) -> float:
-    """Seconds of forward work (products, core, elementwise) repeated before the backward pass; see ``memory``."""
-    products, core, elementwise = forward
+def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, float, float, float]) -> float:
+    """Seconds of forward work (products, core, elementwise, sorting) repeated before the backward pass; see ``memory``.
+
+    Tokens are sorted again with whole blocks alone.
+    """
+    products, core, elementwise, sorting = forward
     if layer.kind is not LayerKind.BLOCK or setting.layout.recompute == "none":
         return 0.0
     if setting.layout.recompute == "full":
-        return products + core + elementwise
+        return products + core + elementwise + sorting
     if modules := recomputed_modules(setting.layout.recompute):
         again = products * _share_of(layer, modules) + (core if "core_attn" in modules else 0.0)
         again += elementwise if modules & {"layernorm", "moe_act"} else 0.0
-        return again + (expert_exchange_s(layer, setting) if "moe" in modules else 0.0)
+        return again + (sorting + expert_exchange_s(layer, setting) if "moe" in modules else 0.0)
     if setting.unfused:
         return core
     return elementwise + (0.5 * products if setting.software.attention == "flash2" else 0.0)
@@ -335,7 +408,7 @@ def _share_of(layer: Layer, modules: frozenset[str]) -> float:
     if ff is not None and ff.experts is None:
         again += ff.parameters_of(h, ff.width) if "mlp" in modules else 0
     elif ff is not None and ff.experts is not None:
-        routed = ff.experts.per_token * ff.parameters_of(h, ff.experts.width)
+        routed = ff.experts.per_token * ff.parameters_of(ff.experts.token_width(h), ff.experts.width)
         shared = ff.parameters_of(h, ff.experts.all_shared_width)
         again += routed if "moe" in modules else 0
         again += shared if modules & {"moe", "shared_experts"} else 0
@@ -346,7 +419,7 @@ def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:
     """Exposed seconds of tensor and expert parallel collectives of one forward pass (a backward pass has as many)."""
     layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     num_bytes = 2.0 * setting.tokens * layer.hidden
-    times = 2 if layer.kind is LayerKind.BLOCK else 1
+    times = layer.parts if layer.kind is LayerKind.BLOCK else 1
     exposed = setting.kernels.calibration.exposed_tp if setting.software.overlap_tp else 1.0
     total = times * all_reduce_s(num_bytes, CollectiveGroup(layout.tp), fabric, calibration) * exposed
     return total + expert_exchange_s(layer, setting)
@@ -361,7 +434,7 @@ def expert_exchange_s(layer: Layer, setting: LayerSetting) -> float:
     experts = layer.feed_forward.experts if layer.feed_forward else None
     if experts is None or layout.ep == 1:
         return 0.0
-    moved = setting.skew * 2.0 * setting.tokens * layer.hidden / layout.tp
+    moved = setting.skew * 2.0 * setting.tokens * experts.token_width(layer.hidden) / layout.tp
     group = CollectiveGroup(layout.ep, layout.tp)
     once = setting.software.dispatcher != "alltoall"
     seconds = 2 * token_exchange_s(moved, experts.per_token, group, setting.fabric, calibration, once=once)
@@ -369,24 +442,32 @@ def expert_exchange_s(layer: Layer, setting: LayerSetting) -> float:
 
 
 def launch_share(layer: Layer, setting: LayerSetting) -> float:
-    """Launches of this layer against a dense block's."""
+    """Launches of this layer against a dense block's; a CUDA graph is one launch, whatever it holds."""
+    graphs = setting.software.graphs
+    if graphs == "full":
+        return 0.0
     if layer.kind is not LayerKind.BLOCK:
         return 0.3
     calibration, ff = setting.kernels.calibration, layer.feed_forward
+    attention = ATTENTION_KERNELS / FORWARD_KERNELS
+    share = attention * (layer.attention is not None and graphs != "attention")
     if ff is None or ff.experts is None:
-        return 1.0
-    if setting.fused_experts:
-        return 1.0 + calibration.expert_launches
+        return share + (1.0 - attention) * (ff is not None)
+    if graphs == "none":
+        share += 1.0 - attention
+    if setting.fused_experts(layer):
+        return share + calibration.expert_launches
     local = max(1.0, ff.experts.count / setting.layout.ep)
-    each = (2.0 if setting.kernels.precision in WIDE else 10.0) / FORWARD_KERNELS  # two products, their casts
-    return 1.0 + calibration.expert_launches + calibration.expert_streams * each * local
+    each = 2.0 if setting.kernels.precision in WIDE else 10.0  # two products, their casts
+    each = (each + 2.0 * ff.bias) / FORWARD_KERNELS  # its bias weighed and added, see permutation_bytes
+    return share + calibration.expert_launches + calibration.expert_streams * each * local
 
 
 def communication_launches(layer: Layer, setting: LayerSetting) -> float:
     """Launches that the collectives of one forward pass add."""
-    if setting.layout.tp == 1:
+    if setting.layout.tp == 1 or setting.software.graphs == "full":
         return 0.0
-    return COLLECTIVE_KERNELS * (2.0 if layer.kind is LayerKind.BLOCK else 1.0)
+    return COLLECTIVE_KERNELS * (float(layer.parts) if layer.kind is LayerKind.BLOCK else 1.0)
 
 
 def sharding_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]:
@@ -400,8 +481,10 @@ def sharding_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]
     if layout.sharding not in ("full", "hybrid"):
         return 0.0, 0.0
     group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
-    parameters = rank_parameters(layer, layout)
-    gather = all_gather_s(2.0 * parameters, group, setting.fabric, calibration)
+    alike = same_experts(layout.dp * layout.cp * layout.tp, layout.expert_tp * layout.ep)
+    experts = layer.expert_parameters / (layout.expert_tp * layout.ep)
+    gather = all_gather_s(2.0 * (rank_parameters(layer, layout) - experts), group, setting.fabric, calibration)
+    gather += moved_s(2.0 * experts, alike, setting.fabric, calibration)
     if not setting.software.list_gathers:
         return gather, 3 * gather
     gather = max(gather, list_copies_s(layer, setting))

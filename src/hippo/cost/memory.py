@@ -16,9 +16,6 @@ from hippo.problem.model import Attention, Experts, FeedForward, Layer, LayerKin
 from hippo.problem.runtimes import SELECTIVE, recomputed_modules
 from hippo.problem.workload import Workload
 
-DELTA_CHUNK = 64
-"""Tokens that kernels of the gated delta rule take at a time (flash-linear-attention)."""
-
 LIST_GATHERED = 1e9
 """Parameters that DeepSpeed lets stand whole at a time (``stage3_max_live_parameters``)."""
 WEIGHT_BYTES = {"fp32": 4.0}
@@ -118,7 +115,7 @@ def kept(layer: Layer, layout: Layout, workload: Workload) -> tuple[Part, ...]:
     """
     wide, narrow, outer, h = _wide(layout), _narrow(layout), _outer(layout, workload), layer.hidden
     masks = 2.0 if layer.norm_bias else 0.0
-    found: list[Part] = [(frozenset(), outer * h * (2 * wide + masks))]  # what both norms read
+    found: list[Part] = [(frozenset(), layer.parts * outer * h * (wide + masks / 2))]  # what norms read
     if layer.attention is not None:
         found += [
             (frozenset({"layernorm"}), outer * h * narrow),
@@ -139,15 +136,17 @@ def _attention(att: Attention, layout: Layout, workload: Workload, *, dropout: b
 
     Fused attention of the flash-attn package works with the batch first: its result stands once as it leaves the
     kernel and once as the next product reads it (Transformer Engine, PyTorch); cuDNN takes any order. The unfused core
-    keeps the softmax, with dropout its result and mask, too (5 a s^2 b). Linear attention keeps queries, keys and values
-    before and behind the convolution, the gates, the result, what norm and gates give, and of each chunk the square that
-    solves it; states are computed again (flash-linear-attention).
+    keeps the softmax, with dropout its result and mask, too (5 a s^2 b). Linear attention keeps queries, keys and
+    values before and behind the convolution, the gates, the result, what norm and gates give, and of each chunk the
+    square that solves it; states are computed again (flash-linear-attention). Mamba-2's one kernel keeps what goes into
+    it alone, and computes what lies behind the convolution again (mamba_split_conv1d_scan_combined of mamba_ssm).
     """
     wide, tokens, nothing = _wide(layout), _tokens(layout, workload) / layout.tp, frozenset[str]()
     result, lat, linear = att.heads * att.head_dim, att.latent, att.linear
     if linear is not None:
-        keys = att.kv_heads * linear.key_head_dim
-        yield nothing, tokens * wide * (2.0 * (2 * keys + result) + 2.0 * result + DELTA_CHUNK * att.heads)
+        channels = linear.channels(att)
+        inner = channels if linear.state_space else 2.0 * channels + linear.chunk * att.heads
+        yield nothing, tokens * wide * (inner + 2.0 * result)
         yield frozenset({"layernorm"}), tokens * wide * result
         return
     if lat is None:
@@ -192,7 +191,7 @@ def _mixture(ff: FeedForward, experts: Experts, h: int, layout: Layout, workload
     share = _tokens(layout, workload) / layout.tp
     copies = share * experts.per_token * (workload.routing_skew if layout.ep > 1 else 1.0) * layout.expert_tp
     yield frozenset({"moe"}), _outer(layout, workload) * experts.count * 8.0  # scores and their softmax, fp32
-    yield frozenset({"moe"}), copies * h * _narrow(layout)
+    yield frozenset({"moe"}), copies * experts.token_width(h) * _narrow(layout)
     inner = experts.width / layout.expert_tp
     yield from _network(ff, inner, copies, layout, modules={"moe"}, act=frozenset({"moe_act"}))
     if experts.all_shared_width:

@@ -181,7 +181,7 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
         bound = exact.lower_bound_s
         gap = None if bound is None else max(0.0, 1.0 - bound / found.step_time_s)
         known = tuple(each.under(problem) for each in (others.answer, *others.known))
-        told = replace(ordered, gap=gap, lower_bound_s=bound, runners_up=known)
+        told = replace(ordered, gap=gap, lower_bound_s=bound, runners_up=known, degrees=exact.degrees)
         notes = (*asking.notes[EXACT], *ordered.notes, SEARCHED_ON)
         told = replace(told, notes=notes, rejected=exact.rejected, cut_short=exact.cut_short)
         proposals = [*proposals[:at], told, *proposals[at + 1 :]]
@@ -247,6 +247,7 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         prover=decision.prover,
         notes=notes,
         rejected=decision.rejected,
+        degrees=next((row.degrees for row in decision.rows if row.planner == decision.planner), ()),
         others=others,
         baseline=decision.baseline,
         local_sgd=local_sgd,
@@ -362,6 +363,7 @@ def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Plan
         notes=proposal.notes,
         work_s=proposal.work_s,
         cut_short=proposal.cut_short,
+        degrees=proposal.degrees,
     )
     if proposal.best is None:
         return row

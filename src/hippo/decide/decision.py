@@ -12,7 +12,7 @@ from hippo.decide.reasons import Reason
 from hippo.decide.wording import Way, count, described, interval_text, number, percent, seconds
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
-from hippo.planners.base import Status
+from hippo.planners.base import DegreesTried, Status
 from hippo.problem.problem import Problem, told_runtime
 from hippo.records import Record
 from hippo.score.interval import assumed_span, interval_document, span_document
@@ -41,6 +41,7 @@ class PlannerRow:
     dropped: str | None = None  # why its plan does not count: it failed the check or could not be scored
     work_s: float = 0.0  # as counted against the limit (``planners.effort``)
     cut_short: str = ""  # a sentence where the limit left something undone
+    degrees: tuple[DegreesTried, ...] = ()  # of context and expert parallelism, where others were tried
 
     @property
     def plan(self) -> Plan | None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from hippo.decide.decision import Baseline
 from hippo.decide.experts import experts_inside
 from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivity
-from hippo.decide.reasons import Gap, LocalSgd, MemoryHeadroom, Reason, Rejected, RewardParts
+from hippo.decide.reasons import Degree, Gap, LocalSgd, MemoryHeadroom, Reason, Rejected, RewardParts
 from hippo.decide.rivals import Alternatives, idle_domains, runner_up_reasons
 from hippo.decide.wording import described
-from hippo.planners.base import Proposal
+from hippo.planners.base import DegreesTried, Proposal
 from hippo.score.judge import Judged
 from hippo.simulate.costs import cost_model
 
@@ -30,6 +30,7 @@ class Context:
     baseline: Baseline | None = None
     local_sgd: Proposal | None = None  # what local SGD gives where it is not allowed,
     local_sgd_searched: bool = False  # with the effort of the answer
+    degrees: tuple[DegreesTried, ...] = ()  # what others of context and expert parallelism give
 
 
 def explain(game: Judged, context: Context) -> tuple[Reason, ...]:
@@ -45,6 +46,7 @@ def reasons_of(game: Judged, headroom: MemoryHeadroom, context: Context) -> tupl
     reasons += capacities(game)
     reasons += experts_inside(game)
     reasons.append(Gap(context.prover or context.planner, context.gap, context.lower_bound_s, context.notes))
+    reasons += [Degree(f"{each.kind} parallelism", each.degree, each.slower) for each in context.degrees]
     others = Alternatives(game, ()) if context.others is None else context.others
     reasons += runner_up_reasons(others, game)
     reasons += idle_domains(others, game)

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import ClassVar
 
 from hippo.decide.wording import capital, count, duration, gb, gbps, listed, number, percent, seconds, usd
+from hippo.planners.base import SLOWER
 
 
 @dataclass(frozen=True)
@@ -471,6 +472,27 @@ class IdleDomain(Reason):
             some = "a plan in it alone" if self.alone else "a plan with it"
             best = f"{some} takes {seconds(self.best_with_it_s)} a step ({slower}{NOT_SEARCHED})"
         return f"{head}: {best}; {carries}, {needs}."
+
+
+@dataclass(frozen=True)
+class Degree(Reason):
+    """Why this degree of context or expert parallelism: what the best plans with others give."""
+
+    kind: ClassVar[str] = "degree"
+    degree: int
+    slower: tuple[tuple[int, float | None], ...]  # another degree, and the share by which its best plan is worse by the
+    # objective; None: by more than ``FAR``, or nothing fits
+
+    def _said(self) -> str:
+        told = []
+        for degree, share in self.slower:
+            name = "without it" if degree == 1 else f"with {degree}"
+            told.append(f"{name} {f'nothing within {percent(FAR)}' if share is None else f'{percent(share)} worse'}")
+        return f"{capital(self.subject)} {self.degree} in all stages: {listed(told)}."
+
+
+FAR = SLOWER - 1.0
+"""Share up to which plans of other degrees are looked for."""
 
 
 @dataclass(frozen=True)

@@ -109,11 +109,10 @@ def ds_config(problem: Problem, plan: Plan) -> dict[str, object]:
 
 
 def _sizes(problem: Problem) -> dict[str, object]:
-    """What the stand-in is made of: the sizes of the first block."""
+    """What the stand-in is made of: the sizes of the first attention and of the first feed-forward network."""
     model = problem.model
-    attention, feed_forward = model.layers[1].attention, model.layers[1].feed_forward
-    assert attention is not None
-    assert feed_forward is not None
+    attention = next(layer.attention for layer in model.layers if layer.attention is not None)
+    feed_forward = next(layer.feed_forward for layer in model.layers if layer.feed_forward is not None)
     return {
         "name": re.sub(r"[^\w .:/-]", "", model.name),  # it stands in a docstring
         "hidden": model.hidden,

@@ -20,7 +20,8 @@ from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, Model
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import SELECTIVE, recomputed_modules
 from hippo.problem.workload import Workload
-from hippo.simulate.costs import chunk_layers
+from hippo.simulate.costs import chunk_layers, cost_model
+from hippo.simulate.costs import layout as layout_of
 
 # ------------------------------------------------------------------------------------------------------ megatron model
 # A model as flags of Megatron-LM. Sizes and forms that its flags cannot say are named.
@@ -45,8 +46,9 @@ def unsaid_of_model(model: Model, seq: int) -> list[str]:
         found.append("Megatron-LM has one kind of attention for all blocks")
     for layer in blocks:
         attention, feed_forward = layer.attention, layer.feed_forward
-        assert attention is not None
-        assert feed_forward is not None
+        if attention is None or feed_forward is None:
+            found.append(f"No flag is written here for blocks of attention or a network alone ({model.name})")
+            continue
         forms = (
             (attention.linear is not None, "linear attention"),
             (attention.within(seq).window is not None, f"windows of attention below the {seq} tokens of a sequence"),
@@ -85,7 +87,7 @@ def model_flags(model: Model, workload: Workload) -> Flags:
     flags += ["--disable-bias-linear"] * (not feed_forward.bias)
     flags += ["--add-qkv-bias"] * (attention.qkv_bias and not feed_forward.bias)
     flags += ["--untie-embeddings-and-output-weights"] * (not last.tied)
-    return flags + _experts(model)
+    return flags + _experts(model, workload)
 
 
 def _attention(attention: Attention, model: Model) -> Flags:
@@ -102,8 +104,8 @@ def _attention(attention: Attention, model: Model) -> Flags:
     return flags + ["--qk-layernorm"] * attention.qk_norm
 
 
-def _experts(model: Model) -> Flags:
-    """Which blocks are mixtures of experts, and of how many."""
+def _experts(model: Model, workload: Workload) -> Flags:
+    """Which blocks are mixtures of experts, of how many, and what brings tokens to them."""
     found = [layer.feed_forward.experts for layer in _blocks(model) if layer.feed_forward is not None]
     sparse = [experts for experts in found if experts is not None]
     if not sparse:
@@ -113,8 +115,9 @@ def _experts(model: Model) -> Flags:
         f"--num-experts {experts.count}",
         f"--moe-router-topk {experts.per_token}",
         f"--moe-ffn-hidden-size {experts.width}",
-        "--moe-token-dispatcher-type alltoall",
+        *DISPATCHERS[workload.software.dispatcher],
     ]
+    flags += ["--overlap-moe-expert-parallel-comm"] * workload.software.overlap_ep
     if experts.all_shared_width:
         flags.append(f"--moe-shared-expert-intermediate-size {experts.all_shared_width}")
     if len(sparse) < len(found):
@@ -135,8 +138,14 @@ def _widest(model: Model) -> FeedForward:
 
 
 RUNTIME, CHECKPOINTS = "megatron", "CHECKPOINTS"
+DISPATCHERS = {
+    "alltoall": ("--moe-token-dispatcher-type alltoall",),
+    "deepep": ("--moe-token-dispatcher-type flex", "--moe-flex-dispatcher-backend deepep"),
+}
 _BF16 = ("--bf16", "--grad-reduce-in-bf16")  # by itself --bf16 sums gradients in fp32, twice the plan's bytes
 PRECISIONS = {"bf16": _BF16, "fp16": ("--fp16",), "fp32": (), "fp8": (*_BF16, "--fp8-format hybrid")}
+CONTEXT = {"ring": "p2p", "gather": "all_gather", "alltoall": "a2a"}
+"""``--cp-comm-type`` by way (``runtimes.CONTEXT_WAYS``)."""
 FULL = ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1")
 RESHARDABLE = (
     "Checkpoints are re-plannable from the first: --ckpt-format torch_dist loads under other tp, pp and cuts, "
@@ -156,14 +165,13 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
     refuse_unsaid(problem, plan, RUNTIME, unsaid)
     placed = rank_order(plan)
     order = ["--use-tp-pp-dp-mapping"] if placed.order == LANES else []
-    sparse = any(layer.feed_forward and layer.feed_forward.experts for layer in problem.model.distinct_layers)
     return LaunchedProgram(
         name="Megatron-LM",
         runtime=RUNTIME,
         words=(
             '"${MEGATRON_LM:?the folder of your Megatron-LM checkout}/pretrain_gpt.py"',
             *model_flags(problem.model, problem.workload),
-            *parallel_flags(problem.model, plan),
+            *parallel_flags(problem, plan),
             *order,
             *batch_flags(problem, plan),
             *_data(problem),
@@ -181,7 +189,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
             *([EINOPS] if _instances(plan) > 1 else []),
             RESHARDABLE,
             WHERE,
-            *([ROUTER] if sparse else []),
+            *([ROUTER] if _sparse(problem.model) else []),
         ),
         environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", **sums.environment(plan)},
     )
@@ -233,18 +241,20 @@ def _letters(start: int, stop: int, num_layers: int) -> str:
     return "".join(kind if times == 1 else f"{kind}*{times}" for kind, times in runs)
 
 
-def parallel_flags(model: Model, plan: Plan) -> list[str]:
+def parallel_flags(problem: Problem, plan: Plan) -> list[str]:
     """Degrees, cuts, recomputation, sharding."""
     pipeline = plan.pipelines[0]
     tp, pp = pipeline.stages[0].tp, len(pipeline.stages)
     flags = [f"--tensor-model-parallel-size {tp}", f"--pipeline-model-parallel-size {pp}"]
     if pp > 1:
-        flags.append(f"--pipeline-model-parallel-layout '{layout(model, plan)}'")
+        flags.append(f"--pipeline-model-parallel-layout '{layout(problem.model, plan)}'")
     flags += ["--sequence-parallel"] * (tp > 1 and plan.sequence_parallel)
-    flags += [f"--context-parallel-size {plan.context_parallel}"] * (plan.context_parallel > 1)
+    if plan.context_parallel > 1:
+        flags += [f"--context-parallel-size {plan.context_parallel}", f"--cp-comm-type {context_words(problem, plan)}"]
     flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
+    flags += [f"--expert-tensor-parallel-size {tp}"] * (tp > 1 and _sparse(problem.model))  # each expert is cut by tp
     flags += _optimizer_flags(plan)
-    return [*flags, *_recompute_flags(model, plan)]
+    return [*flags, *_recompute_flags(problem.model, plan)]
 
 
 def _recompute_flags(model: Model, plan: Plan) -> list[str]:
@@ -258,6 +268,19 @@ def _recompute_flags(model: Model, plan: Plan) -> list[str]:
     flags = ["--recompute-granularity selective", f"--recompute-modules {' '.join(sorted(named - missing))}"]
     flags += ["--moe-grouped-gemm"] * (experts and "moe_act" in named)
     return flags + ["--fp8-recipe tensorwise"] * (plan.precision == "fp8" and bool(named & {"layernorm", "moe_act"}))
+
+
+def context_words(problem: Problem, plan: Plan) -> str:
+    """How the parts of a sequence meet: a word for all blocks, or one for each."""
+    pipeline = plan.pipelines[0]
+    stage = pipeline.stages[0]
+    ways = cost_model(problem).context_ways(stage.domain, layout_of(plan, pipeline, stage))
+    return " ".join(CONTEXT[way] for way in (ways if len(set(ways)) > 1 else ways[:1]))
+
+
+def _sparse(model: Model) -> bool:
+    """Whether the model is a mixture of experts."""
+    return any(layer.feed_forward is not None and layer.feed_forward.experts for layer in model.distinct_layers)
 
 
 def _instances(plan: Plan) -> int:

@@ -47,7 +47,8 @@ def cannot_express(problem: Problem, plan: Plan, runtime: str) -> list[str]:
     for relay in plan.relays:
         told.append(f"{name} cannot relay '{relay.source}' to '{relay.destination}' through '{relay.via}'")
     if runtime == "torch" and plan.sync.method == "local_sgd":
-        told.append(f"{name} cannot average parameters every {plan.sync.every} steps in one job")
+        way = "(--to torchft starts one for each domain)"
+        told.append(f"{name} cannot average parameters every {plan.sync.every} steps in one job {way}")
     return list(dict.fromkeys(told))
 
 

@@ -333,9 +333,12 @@ def validate(*cases: str | Path, data: str | Path | None = None) -> ValidationRe
     step time. ``cases``: files of rows (docs/contracts.md has the forms), as ``data/training_open.json``; ``data``: a
     folder, of which every known file is read. Raises ``InputError`` for a malformed file."""
     from hippo.score import published
+    from hippo.score.kernels import kernel_folder
 
     rows, skipped = published.load_all(data) if data is not None else ((), ())
-    return published.validate([*rows, *(row for path in cases for row in published.load(path))], skipped=skipped)
+    rows = (*rows, *(row for path in cases for row in published.load(path)))
+    kernels = kernel_folder(data) if data is not None else None
+    return published.validate(rows, skipped=skipped, kernels=kernels)
 
 
 def _named(names: str, progress: Progress | None = None) -> tuple[Planner, ...]:

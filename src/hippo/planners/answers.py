@@ -16,7 +16,7 @@ from time import process_time
 
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
-from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
+from hippo.planners.base import SLOWER, DegreesTried, Planner, Progress, Proposal, Status, Stop
 from hippo.planners.recipe import powers_of_two
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, judge
@@ -32,8 +32,6 @@ MANY_TOKENS, FEW_EXPERTS = 32_768, 8
 """Tokens that a rank has of a sequence, and degree of expert parallelism, where planners are asked first."""
 SHARES = 6
 """Of the time limit that is left, for pairs that are yet to come: most of them end soon."""
-SLOWER = 1.5
-"""Times the best plan so far up to which plans of other degrees are looked for, to be told."""
 
 Pair = tuple[int, int]
 """Degrees of context and of expert parallelism."""
@@ -196,24 +194,18 @@ def _best(problem: Problem, found: Mapping[Pair, Proposal], bounds: Mapping[Pair
         lower_bound_s=None if winner.lower_bound_s is None or gap is None else bound,
         runners_up=tuple(each.under(problem) for each in winner.runners_up),
         cheaper=None if winner.cheaper is None else winner.cheaper.under(problem),
-        notes=winner.notes + _why(problem, pair, found),
         cut_short=next((each.cut_short for each in found.values() if each.cut_short), ""),
+        degrees=_degrees(problem, pair, found),
         asked=(),  # they were asked about some of the pairs alone
         **spent,  # type: ignore[arg-type]
     )
 
 
-def _why(problem: Problem, pair: Pair, found: Mapping[Pair, Proposal]) -> tuple[str, ...]:
-    """A sentence for each kind of degree of which others were asked for beside the best of the other kind."""
-    unit, told = "USD" if problem.objective.name == "cost" else "s", []
-    values = _values(problem, found)
-    for at, kind in enumerate(("Context", "Expert")):
-        along = [each for each in sorted(found) if each[1 - at] == pair[1 - at]]
-        if len(along) > 1:
-            tried = ", ".join(f"{each[at]}: {_worth(values.get(each), unit)}" for each in along)
-            told.append(f"{kind} parallelism {pair[at]} is the best of the degrees tried for all stages ({tried}).")
+def _degrees(problem: Problem, pair: Pair, found: Mapping[Pair, Proposal]) -> tuple[DegreesTried, ...]:
+    """Of each kind the degrees that were asked for beside the best of the other kind."""
+    values, told = _values(problem, found), []
+    for at, kind in enumerate(("context", "expert")):
+        along = [each for each in sorted(found) if each[1 - at] == pair[1 - at] and each != pair]
+        slower = tuple((each[at], values[each] / values[pair] - 1.0 if each in values else None) for each in along)
+        told += [DegreesTried(kind, pair[at], slower)] if slower else []
     return tuple(told)
-
-
-def _worth(value: float | None, unit: str) -> str:
-    return "none as good" if value is None else f"{value:.4g} {unit}"

@@ -41,6 +41,20 @@ class Stop:
                 raise InputError("must be a number of at least 0", source="Stop", key=key, value=value, remedy=remedy)
 
 
+SLOWER = 1.5
+"""Times the best plan so far up to which plans of other degrees are looked for, to be told."""
+
+
+@dataclass(frozen=True)
+class DegreesTried:
+    """What plans with other degrees of one kind are worth, all else left to the search."""
+
+    kind: str  # context, expert
+    degree: int  # of the best plan
+    slower: tuple[tuple[int, float | None], ...]  # another degree, and by what share its best plan is worse; None: by
+    # more than was looked for (``SLOWER``), or nothing fits
+
+
 @dataclass(frozen=True)
 class Proposal:
     """What a planner answers. ``gap`` = (step time - lower bound) / step time; None: nothing proven.
@@ -59,6 +73,7 @@ class Proposal:
     work_s: float = 0.0  # of its time limit, as counted
     cut_short: str = ""  # a sentence where the limit left something undone
     asked: tuple[Proposal, ...] = ()  # of others, from whose plans it went on
+    degrees: tuple[DegreesTried, ...] = ()  # of context and expert parallelism, where others were tried
 
     @property
     def plan(self) -> Plan | None:

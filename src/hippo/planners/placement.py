@@ -137,10 +137,14 @@ def pipelines_of_lanes(
     )
 
 
-def room_for_lanes(domain: Domain, tp: int, cp: int) -> int:
-    """Lanes of ``cp`` tensor-parallel groups of that width that a domain has room for."""
-    per_node = domain.gpus_per_node // tp
-    groups = domain.nodes * per_node if per_node else domain.nodes // (tp // domain.gpus_per_node)
+def room_for_lanes(domain: Domain, tp: int, cp: int, *, wide: bool = False) -> int:
+    """Lanes of ``cp`` tensor-parallel groups of that width that a domain has room for.
+
+    ``wide``: a group may also take several whole nodes.
+    """
+    groups = domain.nodes * (domain.gpus_per_node // tp)
+    if wide and tp > domain.gpus_per_node:
+        groups = domain.nodes // (tp // domain.gpus_per_node)
     return groups // cp
 
 

@@ -33,7 +33,7 @@ from hippo.problem.objective import OBJECTIVES, Objective
 from hippo.problem.outer_step import OuterStep
 from hippo.problem.problem import Problem
 from hippo.problem.profile import profile_from_document, profile_to_document
-from hippo.problem.runtimes import ALL_REDUCE, OTHER_NAMES, RUNTIMES
+from hippo.problem.runtimes import ALL_REDUCE, OTHER_NAMES, RUNTIMES, TAKING_ORDERS
 from hippo.problem.table import Table, open_table
 from hippo.problem.workload import Software, Workload
 
@@ -110,7 +110,7 @@ def problem_from_document(document: object, *, source: str, place: str = "proble
         workload=_workload(table),
         objective=_objective(table) if table.has("objective") else Objective(),
         profile=profile,
-        runtime=table.choice("runtime", (*RUNTIMES, *OTHER_NAMES), default="ideal"),
+        runtime=table.choice("runtime", (*RUNTIMES, *TAKING_ORDERS, *OTHER_NAMES), default="ideal"),
         uniform_cuts=table.flag("uniform_cuts", default=False),
         allow_local_sgd=table.flag("allow_local_sgd", default=False),
         allow_compression=table.flag("allow_compression", default=False),
@@ -171,8 +171,8 @@ def _layer(row: Table) -> Layer:
     kind = LayerKind(row.choice("kind", tuple(kind.value for kind in LayerKind)))
     attention = _attention(row) if row.has("attention") else None
     feed_forward = _feed_forward(row) if row.has("feed_forward") else None
-    if kind is LayerKind.BLOCK and (attention is None or feed_forward is None):
-        row.refuse("kind", "is block, without attention or feed_forward", "write both of them")
+    if kind is LayerKind.BLOCK and attention is None and feed_forward is None:
+        row.refuse("kind", "is block, without attention and feed_forward", "write both of them, or one")
     row.integer("hidden", most=1 << 24)
     return _record(row, Layer, kind=kind, attention=attention, feed_forward=feed_forward)
 

@@ -2,11 +2,11 @@
 
 ``model_type`` says which architecture, or else ``architectures``: gpt2, the llama family (llama, mistral, ministral,
 phi3, granite, smollm3), llama4 (text), gemma 1 to 3 (text), olmo2, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe,
-qwen3_next, gpt_oss, glm4_moe, deepseek_v2, deepseek_v3 and kimi_k2, which is deepseek_v3 under another name. Old and
-new spellings of a key are both read. Sizes must be there; everything else defaults to what the configuration class of
-``transformers`` 5.24 does, windows of attention as well. Parameter counts equal those of ``transformers`` exactly
-(``tests/problem/test_config_json.py`` asks it on the meta device); multi-token prediction modules, which it does not
-build either, are left out.
+qwen3_next, gpt_oss, glm4_moe, nemotron_h, deepseek_v2, deepseek_v3 and kimi_k2, which is deepseek_v3 under another
+name. Old and new spellings of a key are both read. Sizes must be there; everything else defaults to what the
+configuration class of ``transformers`` 5.24 does, windows of attention as well. Parameter counts equal those of
+``transformers`` exactly (``tests/problem/test_config_json.py`` asks it on the meta device); multi-token prediction
+modules, which it does not build either, are left out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ _KEYS = (
     *("no_rope_layers", "no_rope_layer_interval", "attention_chunk_size", "moe_layers", "interleave_moe_layer_step"),
     *("intermediate_size_mlp", "shared_expert_intermediate_size", "qkv_bias", "full_attention_interval"),
     *("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"),
-    *("linear_conv_kernel_dim",),
+    *("linear_conv_kernel_dim", "hybrid_override_pattern", "layers_block_type", "ssm_state_size", "mamba_num_heads"),
+    *("mamba_head_dim", "n_groups", "mamba_n_groups", "conv_kernel", "mamba_d_conv", "chunk_size", "mamba_chunk_size"),
+    *("use_bias", "use_conv_bias", "mamba_conv_bias", "moe_latent_size", "moe_shared_expert_intermediate_size"),
+    *("n_group",),  # of routing: read by nobody, and no misspelling of n_groups
 )
 """Keys that some architecture reads."""
 
@@ -311,6 +314,82 @@ def _glm4_moe(table: Table, name: str) -> Model:
     return _with_shared_experts(table, name, attention, shared=1, first_dense=1, max_seq=131072)
 
 
+def _nemotron_h(table: Table, name: str) -> Model:
+    """Nemotron-H and Nemotron 3 (arXiv 2504.03624, 2512.20848): each block is Mamba-2, attention or a network alone."""
+    if table.flag("mlp_bias", default=False):
+        table.refuse(
+            "mlp_bias", "is not supported in this architecture", "give a model without biases there", value=True
+        )
+    hidden, kinds = _size(table, "hidden_size", default=4096, most=MAX_HIDDEN), _hybrid_kinds(table)
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "M": lambda: {"attention": _mamba2(table)},
+        "*": lambda: {"attention": _hybrid_attention(table)},
+        "-": lambda: {"feed_forward": FeedForward(_size(table, "intermediate_size", default=21504), gated=False)},
+        "E": lambda: {"feed_forward": _hybrid_experts(table)},
+    }
+    blocks = {kind: Layer(LayerKind.BLOCK, hidden, norms=1, **parts[kind]()) for kind in dict.fromkeys(kinds)}
+    made = _model(table, name, tuple(blocks[kind] for kind in kinds), max_seq=_positions(table, 4096))
+    return replace(made, layers=(*made.layers[:-1], replace(made.layers[-1], tied=False)))  # its class ties nothing
+
+
+_HYBRID_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        **{"linear_attention": "M", "mamba": "M", "moe": "E", "mlp": "-", "full_attention": "*", "attention": "*"},
+    }
+)
+"""Letters of ``hybrid_override_pattern`` for the words of ``layers_block_type``."""
+
+
+def _hybrid_kinds(table: Table) -> str:
+    """A letter for each block: M Mamba-2, * attention, - a network, E experts."""
+    if table.values.get("hybrid_override_pattern") is None:
+        key = _name(table, "layers_block_type", "layer_types")
+        words = table.items(key, most=MAX_BLOCKS)
+        for each in words:
+            if each not in _HYBRID_KINDS:
+                told = "names a block that this architecture does not have"
+                table.refuse(key, told, f"write {' or '.join(_HYBRID_KINDS)}", value=each)
+        pattern = "".join(_HYBRID_KINDS[str(each)] for each in words)
+    else:
+        key, pattern = "hybrid_override_pattern", str(table.text("hybrid_override_pattern"))
+    if not pattern or len(pattern) > MAX_BLOCKS or set(pattern) - set("M*-E"):
+        told = f"must be 1 to {MAX_BLOCKS} of the letters M, *, - and E"
+        table.refuse(key, told, "write a letter for each block", value=pattern[:60])
+    return pattern
+
+
+def _mamba2(table: Table) -> Attention:
+    heads = _size(table, "mamba_num_heads", default=128, most=MAX_HEADS)
+    key = _name(table, "n_groups", "mamba_n_groups")
+    groups = table.integer(key, default=8, most=MAX_HEADS)
+    if heads % groups:
+        table.refuse(key, f"does not divide mamba_num_heads ({heads})", "write a divisor")
+    scan = LinearAttention(
+        key_head_dim=_size(table, "ssm_state_size", default=128),
+        conv=_size(table, "conv_kernel", "mamba_d_conv", default=4),
+        chunk=_size(table, "chunk_size", "mamba_chunk_size", default=128),
+        state_space=True,
+        conv_bias=table.flag(_name(table, "use_conv_bias", "mamba_conv_bias"), default=True),
+    )
+    size, bias = _size(table, "mamba_head_dim", default=64), table.flag("use_bias", default=False)
+    return Attention(heads, groups, size, qkv_bias=bias, out_bias=bias, linear=scan)
+
+
+def _hybrid_attention(table: Table) -> Attention:
+    heads = _size(table, "num_attention_heads", default=32, most=MAX_HEADS)
+    window = _window(table)
+    return Attention(heads, _kv_heads(table, heads, 8), _size(table, "head_dim", default=128), window=window)
+
+
+def _hybrid_experts(table: Table) -> FeedForward:
+    """Networks without gates; with ``moe_latent_size`` routed experts work on narrower tokens (LatentMoE)."""
+    experts = _experts(table, "moe_intermediate_size", default_per_token=2, names=("n_routed_experts",))
+    shared = _size(table, "moe_shared_expert_intermediate_size", default=7688)
+    latent = None if table.values.get("moe_latent_size") is None else _size(table, "moe_latent_size")
+    experts = replace(experts, shared=1, shared_width=shared, latent=latent)
+    return FeedForward(experts.width, gated=False, experts=experts)
+
+
 def _with_shared_experts(
     table: Table, name: str, attention: Attention, *, shared: int, first_dense: int, max_seq: int
 ) -> Model:
@@ -352,6 +431,7 @@ _READERS: Mapping[str, Callable[[Table, str], Model]] = MappingProxyType(
         "granite": _llama,
         "smollm3": _smollm3,
         "glm4_moe": _glm4_moe,
+        "nemotron_h": _nemotron_h,
         "deepseek_v2": _deepseek_v2,
         "deepseek_v3": _deepseek_v3,
         "kimi_k2": _deepseek_v3,
@@ -380,6 +460,7 @@ _CLASSES: Mapping[str, str] = MappingProxyType(
         "GraniteForCausalLM": "granite",
         "SmolLM3ForCausalLM": "smollm3",
         "Glm4MoeForCausalLM": "glm4_moe",
+        "NemotronHForCausalLM": "nemotron_h",
         "DeepseekV2ForCausalLM": "deepseek_v2",
         "DeepseekV3ForCausalLM": "deepseek_v3",
     }

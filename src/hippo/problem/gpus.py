@@ -1,7 +1,8 @@
-"""GPU types: peak rates, memory, links, rent. Every figure's source stands beside it.
+"""GPU types, and other accelerators: peak rates, memory, links, rent. Every figure's source stands beside it.
 
-Sources: ``data/gpu_facts.json`` names the public document of each figure; [NVIDIA ...] NVIDIA's data sheets. Not here:
-Ascend 910B, whose sources contradict each other, and TPUs, which have no nodes of GPUs; a mapping describes them.
+Sources: ``data/gpu_facts.json`` names the public document of each figure; [NVIDIA ...] NVIDIA's data sheets. The
+sources of Ascend 910B contradict each other; taken is what its 24 cube cores do at 1.8 GHz. TPUs have no nodes: cubes
+of 64 chips stand for them, and the links of a 3D torus that leave a cube for its network.
 Peaks are dense (data sheets often print the doubled, sparse figure). NVLink is one direction (half of the printed
 bidirectional figure). Node networks are the usual reference design of the generation.
 """
@@ -51,6 +52,9 @@ _H20 = {"bf16": 148.0, "fp16": 148.0, "fp8": 296.0, "tf32": 74.0, "fp32": 44.0}
 _MI300X = {"bf16": 1307.4, "fp16": 1307.4, "fp8": 2614.9, "tf32": 653.7, "fp32": 163.4}
 _L40S = {"bf16": 362.05, "fp16": 362.05, "fp8": 733.0, "tf32": 183.0, "fp32": 91.6}
 _RTX_4090 = {"bf16": 165.2, "fp16": 165.2, "fp8": 330.3, "tf32": 82.6, "fp32": 82.6}  # sums in 32 bit
+_ASCEND_910B = {"bf16": 353.9, "fp16": 353.9, "fp32": 88.5}
+_TPU_V5P = {"bf16": 459.0, "fp16": 459.0, "fp32": 76.5}  # 32 bit: six passes
+_TPU_V7X = {"bf16": 2307.0, "fp16": 2307.0, "fp8": 4614.0, "fp32": 384.5}
 _B200 = {"bf16": 2250.0, "fp16": 2250.0, "fp8": 4500.0, "nvfp4": 9000.0, "tf32": 1100.0, "fp32": 75.0}
 _GB200 = {"bf16": 2450.0, "fp16": 2450.0, "fp8": 4900.0, "nvfp4": 9800.0, "tf32": 1225.0, "fp32": 80.0}
 _GB300 = {"bf16": 2450.0, "fp16": 2450.0, "fp8": 4900.0, "nvfp4": 14700.0, "tf32": 1225.0, "fp32": 80.0}
@@ -90,6 +94,15 @@ _ALL = (
          node_gbps=3200, usd=1.85, source="data/gpu_facts.json"),
     _gpu("L40S-48GB", "ada", tflops=_L40S, memory_gb=48, hbm_gb_per_s=864, nvlink_gb_per_s=32, node_gbps=400, usd=1.46,
          source="data/gpu_facts.json; PCIe in place of NVLink"),
+    _gpu("Ascend-910B", "ascend", tflops=_ASCEND_910B, memory_gb=64, hbm_gb_per_s=1600, nvlink_gb_per_s=196,
+         node_gbps=1600, usd=1.80,
+         source="910B2 in Huawei's models of its devices (cores, clock, HBM, HCCS in place of NVLink); others measured "
+         "328 TFLOP/s (data/gpu_facts.json has other figures); rent: that of the A100"),
+    _gpu("TPU-v5p", "tpu", tflops=_TPU_V5P, memory_gb=102, hbm_gb_per_s=2765, nvlink_gb_per_s=600, node_gbps=76_800,
+         usd=4.20, nvlink_domain=64, source="docs.cloud.google.com/tpu/docs/v5p (95 GiB; ICI in place of NVLink)"),
+    _gpu("TPU-v7x", "tpu", tflops=_TPU_V7X, memory_gb=206, hbm_gb_per_s=7380, nvlink_gb_per_s=600, node_gbps=76_800,
+         usd=6.00, nvlink_domain=64,
+         source="docs.cloud.google.com/tpu/docs/tpu7x (192 GiB; ICI in place of NVLink); rent: that of the GB200"),
     _gpu("RTX-4090-24GB", "ada", tflops=_RTX_4090, memory_gb=24, hbm_gb_per_s=1008, nvlink_gb_per_s=32, node_gbps=100,
          usd=0.40, source="data/gpu_facts.json; PCIe in place of NVLink; network and rent: usual offers"),
 )  # fmt: skip
@@ -119,6 +132,8 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "A800": "A800-80GB",
         "MI300X": "MI300X-192GB",
         "L40S": "L40S-48GB",
+        "Ascend 910": "Ascend-910B",
+        "TPU7x": "TPU-v7x",
         "RTX 4090": "RTX-4090-24GB",
         "4090": "RTX-4090-24GB",
         "GH200": "GH200-96GB",

@@ -179,7 +179,7 @@ def _named_or_read(
     raise UnknownNameError(what, text[:60], known, source=f"--{what}")
 
 
-_VARIANT = re.compile(r"-(instruct|chat|base|thinking|it|pt|hf|fp8|bf16|original|\d{4})(?=-|$)")
+_VARIANT = re.compile(r"-(instruct|chat|base|thinking|it|pt|hf|fp8|bf16|original|v0\.\d|\d+k|\d{4})(?=-|$)")
 """What names on a hub say of weights: their model has the layers of the one without it."""
 
 

@@ -61,10 +61,25 @@ class Attention:
 
 @dataclass(frozen=True)
 class LinearAttention:
-    """The gated delta rule with a short convolution before it (Yang et al. 2024, arXiv 2412.06464; Qwen3-Next)."""
+    """The gated delta rule with a short convolution before it (Yang et al. 2024, arXiv 2412.06464; Qwen3-Next).
+
+    With ``state_space`` it is the scan of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060), which is linear attention with a
+    decay: heads are its values, groups its keys, and the size of a key that of its state.
+    """
 
     key_head_dim: int
     conv: int  # tokens that the convolution sees
+    chunk: int = 64  # tokens that kernels take at a time
+    state_space: bool = False
+    conv_bias: bool = False
+
+    def channels(self, attention: Attention) -> int:
+        """What the convolution sees of a token: queries, keys and values."""
+        return 2 * attention.kv_heads * self.key_head_dim + attention.heads * attention.head_dim
+
+    def steps(self, attention: Attention) -> int:
+        """What is projected besides queries, keys, values and gates: step sizes, and decays of the delta rule."""
+        return attention.heads * (1 if self.state_space else 2)
 
 
 @dataclass(frozen=True)
@@ -88,12 +103,17 @@ class Experts:
     shared: int = 0  # shared experts, each of width ``width``
     shared_width: int | None = None  # total width of the shared experts where it is not shared * width
     router_bias: int = 0  # parameters of a learned router bias
+    latent: int | None = None  # width that tokens are projected to for the routed experts (Nemotron 3 Super)
     shared_gate: bool = False  # a learned gate of one value per token on the shared experts (Qwen2-MoE)
 
     @property
     def all_shared_width(self) -> int:
         """Width of the shared experts together."""
         return self.shared * self.width if self.shared_width is None else self.shared_width
+
+    def token_width(self, hidden: int) -> int:
+        """Width of a token where it meets the routed experts, and on its way there and back."""
+        return hidden if self.latent is None else self.latent
 
 
 @dataclass(frozen=True)
@@ -113,7 +133,10 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """Unit of the model that is never cut. Equal layers compare equal: costs are computed once per distinct layer."""
+    """Unit of the model that is never cut. Equal layers compare equal: costs are computed once per distinct layer.
+
+    A block of a hybrid model (Nemotron-H) is attention or a feed-forward network alone, with one norm.
+    """
 
     kind: LayerKind
     hidden: int
@@ -125,6 +148,11 @@ class Layer:
     tied: bool = False  # head only: shares its matrix with the embedding
     norms: int = 2  # block only: as wide as hidden; Gemma has them behind attention and feed-forward, too
     embedding_norm: bool = False  # embedding only: a LayerNorm follows it (BLOOM)
+
+    @property
+    def parts(self) -> int:
+        """Attention and feed-forward network: 2 in most blocks, 1 in those of a hybrid model, 0 elsewhere."""
+        return (self.attention is not None) + (self.feed_forward is not None)
 
     @cached_property
     def attention_parameters(self) -> int:
@@ -147,7 +175,7 @@ class Layer:
         ff = self.feed_forward
         if ff is None or ff.experts is None:
             return 0
-        return ff.experts.count * ff.parameters_of(self.hidden, ff.experts.width)
+        return ff.experts.count * ff.parameters_of(ff.experts.token_width(self.hidden), ff.experts.width)
 
     @cached_property
     def feed_forward_parameters(self) -> int:
@@ -158,6 +186,7 @@ class Layer:
         if ff.experts is None:
             return ff.parameters_of(h, ff.width)
         router = h * (ff.experts.count + ff.experts.shared_gate) + ff.experts.router_bias
+        router += 2 * h * (ff.experts.latent or 0)
         return self.expert_parameters + router + ff.parameters_of(h, ff.experts.all_shared_width)
 
     @cached_property
@@ -197,11 +226,16 @@ def _latent_attention_parameters(hidden: int, attention: Attention) -> int:
 
 
 def _linear_attention_parameters(hidden: int, attention: Attention, linear: LinearAttention) -> int:
-    """Queries, keys, values and output gates; step and decay per value head; convolution, norm, projection back."""
-    keys, values = attention.kv_heads * linear.key_head_dim, attention.heads * attention.head_dim
-    projections = hidden * (2 * keys + 2 * values) + values * hidden
-    steps = (2 * hidden + 2) * attention.heads  # two products, the bias of the decay, its rate
-    return projections + steps + linear.conv * (2 * keys + values) + attention.head_dim
+    """Queries, keys, values and output gates; step and decay per value head; convolution, norm, projection back.
+
+    Of Mamba-2 each head has a rate, a bias of its step and a weight of what passes by; the norm is of all heads.
+    """
+    values = attention.heads * attention.head_dim
+    inner = linear.channels(attention) + values + linear.steps(attention)
+    projections = hidden * inner + values * hidden + inner * attention.qkv_bias + hidden * attention.out_bias
+    of_heads = (3 if linear.state_space else 2) * attention.heads
+    norm = values if linear.state_space else attention.head_dim
+    return projections + of_heads + (linear.conv + linear.conv_bias) * linear.channels(attention) + norm
 
 
 @dataclass(frozen=True)
@@ -251,10 +285,17 @@ class Model:
         return self.layers[-1].tied
 
 
-def with_next_tokens(model: Model) -> Model:
-    """The model with a module that predicts one more token (DeepSeek-V3, section 2.2): a block before the head."""
+def with_next_tokens(model: Model, modules: int = 1) -> Model:
+    """The model with modules that predict one more token each (DeepSeek-V3, section 2.2): a block before the head.
+
+    Of a hybrid model, attention and a feed-forward network (Nemotron 3: the last of each kind).
+    """
     *layers, head = model.layers
-    return replace(model, layers=(*layers, replace(layers[-1], vocab=model.vocab), head))
+    module: tuple[Layer, ...] = (replace(layers[-1], vocab=model.vocab),)
+    if layers[-1].parts == 1:
+        full = (each for each in reversed(layers) if each.attention is not None and each.attention.linear is None)
+        module = (next(full), *module)
+    return replace(model, layers=(*layers, *module * modules, head))
 
 
 def gpt_model(

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from hippo.errors import UnknownNameError
 from hippo.problem.model import Model
+from hippo.problem.prices import FREE, LIVE, RELAUNCHED, ChangePrices
 from hippo.problem.transport import HIPPO, IDEAL, NCCL, STOCK_WINDOW_BYTES, TORCH, Transport
 
 RECOMPUTE = ("none", "selective", "full")
@@ -25,6 +26,8 @@ ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
 
+CONTEXT_WAYS = ("ring", "gather", "alltoall")
+"""Ways in which the parts of a sequence meet under context parallelism (``cost.layers.context_seconds``)."""
 LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
 """What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
 
@@ -70,13 +73,13 @@ class Runtime:
     shardings: tuple[str, ...] = SHARDING
     shardings_with_pipeline: tuple[str, ...] = SHARDING  # where a pipeline has more than one stage
     recompute: tuple[str, ...] = RECOMPUTE
+    context_ways: tuple[str, ...] = CONTEXT_WAYS  # of context parallelism; none: it has no such
     recompute_modules: bool = True  # single modules, by Megatron-LM's names
-    context_parallel: bool = True
     expert_parallel: bool = True
     compression: bool = True
     relays: bool = True  # traffic of two domains through a third
     local_sgd: bool = True
-    live_levers: frozenset[str] = LEVERS  # that it pulls while it trains; any other needs its processes to start anew
+    prices: ChangePrices = FREE  # of changes: levers that it pulls while it trains, and stops for all else
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
     two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
     copies_tied: bool = False  # first and last stage each sum a tied matrix of their own; else all holders do at once
@@ -86,6 +89,16 @@ class Runtime:
     messages: Messages = Messages()
     assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
     ends: tuple[End, ...] = ()  # of what is assumed: the slow one and the fast one
+
+    @property
+    def live_levers(self) -> frozenset[str]:
+        """That it pulls while it trains."""
+        return LEVERS.intersection(self.prices.levers)
+
+    @property
+    def context_parallel(self) -> bool:
+        """Whether it splits sequences over ranks."""
+        return bool(self.context_ways)
 
     def recomputes(self, recompute: str) -> bool:
         """Whether it can compute this again."""
@@ -115,7 +128,7 @@ _ONE_MESH = Runtime(
     uniform_cuts_across_replicas=True,
     equal_shares=True,
     relays=False,
-    live_levers=frozenset(),
+    prices=RELAUNCHED,
 )
 
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
@@ -124,11 +137,11 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             name="hippo",
             told="hippo's executor",
             gradients_first=True,
-            context_parallel=False,
+            context_ways=(),
             expert_parallel=False,
             recompute_modules=False,
             relays=False,
-            live_levers=frozenset(),
+            prices=RELAUNCHED,
             transport=HIPPO,
         ),
         "megatron": replace(
@@ -155,6 +168,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             _ONE_MESH,
             name="torch",
             told="torch's pipelining",
+            context_ways=("gather",),  # torchtitan's usual one; its other hands pieces on, too, without overlap
             shardings=("none", "gradients", "full", "hybrid"),
             shardings_with_pipeline=("none", "gradients", "full", "hybrid"),
             recompute_modules=False,
@@ -180,8 +194,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             shardings=("none", "optimizer", "gradients", "full"),
             shardings_with_pipeline=("none", "optimizer"),
             recompute=("none", "full"),
+            context_ways=(),
             recompute_modules=False,
-            context_parallel=False,
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,
@@ -213,26 +227,34 @@ AT_END: Mapping[str, Runtime] = MappingProxyType(
     }
 )
 """Runtimes at an end of what is assumed of them: ``megatron:slow``. A plan is played under both, none is asked for."""
+TAKING_ORDERS: Mapping[str, Runtime] = MappingProxyType(
+    {"hippo:live": replace(RUNTIMES["hippo"], told="hippo's executor, which takes orders", prices=LIVE)}
+)
+"""Runtimes that change their plan while they train (``hippo run --control``): all else is as of the one that does not.
+Asked for by name."""
+_OTHERS = MappingProxyType({**AT_END, **TAKING_ORDERS})
 
 
 def name_of(name: str, *, source: str = "--runtime") -> str:
     """The name that a runtime has here; ``UnknownNameError`` lists them."""
     found = OTHER_NAMES.get(name, name)
-    if found not in RUNTIMES and found not in AT_END:
-        raise UnknownNameError("runtime", str(name)[:60], RUNTIMES, source=source)
+    if found not in RUNTIMES and found not in _OTHERS:
+        raise UnknownNameError("runtime", str(name)[:60], (*RUNTIMES, *TAKING_ORDERS), source=source)
     return found
 
 
 def runtime_of(name: str) -> Runtime:
     """A runtime by name; raises as ``name_of``."""
     found = name_of(name)
-    return RUNTIMES[found] if found in RUNTIMES else AT_END[found]
+    return RUNTIMES[found] if found in RUNTIMES else _OTHERS[found]
 
 
 def not_run_here(model: Model, seq: int) -> str | None:
     """What of a model hippo's executor cannot run on sequences of ``seq`` tokens, in words; None: it can run it."""
     for layer in model.distinct_layers:
         feed_forward, attention = layer.feed_forward, layer.attention
+        if layer.parts == 1:
+            return "blocks of attention or a feed-forward network alone"
         if feed_forward is None or attention is None:
             continue
         parts = (

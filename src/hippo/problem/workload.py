@@ -17,8 +17,12 @@ class Software:
     overlap_tp: bool = True  # tensor-parallel collectives run beside matrix products
     blocking_launches: bool = False  # the CPU waits for every kernel before the next (CUDA_LAUNCH_BLOCKING=1)
     dispatcher: str = "alltoall"  # of tokens to experts: alltoall (each copy alone), deepep (once a node and rank)
+    context_way: str = (
+        ""  # of context parallelism (``runtimes.CONTEXT_WAYS``); empty: the quickest that the runtime has
+    )
     overlap_ep: bool = False  # the exchange of one micro-batch runs beside another's computation
     fused_experts: bool = False  # experts of 8 and 4 bit are one kernel, with their sorting
+    graphs: str = "none"  # launched as CUDA graphs: none, routing (of tokens), attention (and routing), full (the step)
     logit_bytes: float = 6.0  # that the loss keeps of a logit: 16 bit and fp32; 10 with another fp32 result beside them
     late_sums: bool = False  # 16-bit gradients stand beside their fp32 sums until the backward pass has ended
     list_gathers: bool = False  # sharded weights come one tensor at a time, as a list of one piece per rank

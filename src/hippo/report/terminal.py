@@ -402,7 +402,9 @@ def validation_view(document: Mapping[str, object]) -> RenderableType:
     )
     memory = document.get("memory")
     peaks = [_peaks(memory)] if isinstance(memory, Mapping) and memory else []
-    return Group(table, *peaks, *(Text(line) for line in unread(document)))
+    kernels = document.get("kernels")
+    below = [_kernels_table(kernels)] if isinstance(kernels, list) and kernels else []
+    return Group(table, *peaks, *below, *(Text(line) for line in unread(document)))
 
 
 def _peaks(memory: Mapping[str, Any]) -> RenderableType:
@@ -433,6 +435,24 @@ def _of_all(values: Mapping[str, Any], part: str, whole: str) -> str:
     return f"{values[part]} of {values[whole]}" if values[whole] else NOTHING
 
 
+def _kernels_table(kernels: list[dict[str, object]]) -> RenderableType:
+    """Errors of measured kernels by sort, GPU and group, where there are any."""
+    told = [each for each in kernels if each["n"]]
+    return FittedTable(
+        (
+            column("kernels", (str(each["kind"]) for each in told), right=False),
+            column("GPU", (str(each["gpu"]) for each in told), right=False),
+            column("group", (str(each["group"]) for each in told), right=False),
+            column("rows", (_cell(each, "n", lambda n: f"{n:,.0f}") for each in told)),
+            column("median error", (_cell(each, "median", percent) for each in told)),
+            column("bias", (_cell(each, "bias", _signed) for each in told), rank=2),
+            column("by table", (_cell(each, "by_table", percent) for each in told), rank=1),
+            column("left out", (_cell(each, "left_out", lambda n: f"{n:,.0f}") for each in told), rank=3),
+        ),
+        title="Measured kernels",
+    )
+
+
 def unread(document: Mapping[str, object]) -> list[str]:
     """Sentences on what of the files was refused, not read, or not there: the ``validate --json`` document."""
     rows, unknown, skipped = document.get("rows"), document.get("unknown_columns"), document.get("skipped_files")
@@ -442,7 +462,11 @@ def unread(document: Mapping[str, object]) -> list[str]:
         lines += [f"not read, {count(int(times), 'row')}: column {key}" for key, times in unknown.items()]
     if isinstance(skipped, list):
         lines += [f"skipped, not there: {path}" for path in skipped]
-    return lines
+    kernels, left = document.get("kernels"), Counter[str]()
+    for each in kernels if isinstance(kernels, list) else ():
+        if each["left_out"]:
+            left[f"{each['kind']} on {each['gpu']}: {each['why']}"] += each["left_out"]
+    return lines + [f"kernels left out, {count(times, 'row')}: {reason}" for reason, times in left.items()]
 
 
 def _cell(values: Mapping[str, object], key: str, tell: Callable[[float], str]) -> str:

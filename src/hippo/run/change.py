@@ -107,8 +107,9 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
         raise InputError("is not within the run", source=source, value=change.after_step, remedy=remedy)
     old, new = Version.first(job), Version.first(job).following(under(job, change.plan), fresh=10**6)
     given = hands(old.job.work, new.job.work, job.problem.cluster, old.kept(new))
-    alone = "local_sgd" in (job.plan.sync.method, change.plan.sync.method) and len(job.plan.pipelines) > 1
-    if alone and (given or job.plan.sync.method != change.plan.sync.method):
+    both = (job.plan, change.plan)
+    alone = any(plan.sync.method == "local_sgd" and len(plan.pipelines) > 1 for plan in both)
+    if alone and (given or len({(plan.sync.method, len(plan.pipelines)) for plan in both}) > 1):
         remedy = "give plans whose replicas agree on gradients every step, or change how often they agree alone"
         raise InputError("replicas that train alone cannot be moved yet", source=source, remedy=remedy)
 

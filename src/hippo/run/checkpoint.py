@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -120,8 +120,16 @@ def last(place: Path, model: Model, *, seed: int | None = None) -> RunCheckpoint
     if seed is not None and seed != meta.seed:
         remedy = f"give --seed {meta.seed}, or begin anew in another folder"
         raise InputError(f"is not the seed of {folder}, {meta.seed}", source="--seed", value=seed, remedy=remedy)
+    if (layer := lacks(meta.files, model)) is not None:
+        raise InputError(f"lacks layer {layer}", source=str(folder / META), remedy=INSTEAD)
     _check_files(folder, meta)
     return RunCheckpoint(folder, step, meta.losses)
+
+
+def lacks(names: Iterable[str], model: Model) -> int | None:
+    """The first layer of which none of these files holds a part; None: each has one."""
+    there = {name.partition(".")[0] for name in names}
+    return next((layer for layer in range(model.num_layers) if f"layer-{layer}" not in there), None)
 
 
 @dataclass(frozen=True)

@@ -70,15 +70,15 @@ class Desk:
         self._watchers: list[SimpleQueue[tuple[RunStep, RunJob] | None]] = []
         before = standing(journal.lines) if job.options.resume_from is not None else []
         journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
-        for each in before:
-            self._again(each)
+        for order in before:
+            self._again(order)
 
     @property
     def job(self) -> RunJob:
         """As the run begins: where it goes on from a checkpoint, under the orders that had been carried out by then."""
         return self._first
 
-    def _again(self, order: Standing) -> None:
+    def _again(self, order: StandingOrder) -> None:
         """An order of the run that this one goes on from, whose plan knows nothing of it. What was done before the
         checkpoint holds from the start, what was done after it is done after the same step."""
         first = self._first.options.first_step
@@ -379,7 +379,7 @@ class _Open:
 
 
 @dataclass(frozen=True)
-class Standing:
+class StandingOrder:
     """An order that was accepted and not given up."""
 
     key: str
@@ -387,14 +387,14 @@ class Standing:
     done_after: int | None  # the last step before it held; None: it was not done
 
 
-def standing(lines: Sequence[Mapping[str, Any]]) -> list[Standing]:
+def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
     """Those of the last run in a journal, in turn."""
     begun = max((at for at, line in enumerate(lines) if line.get("kind") == "begun"), default=len(lines))
     mine = lines[begun:]
     over = {line.get("order") for line in mine if line.get("kind") == "given up"}
     done = {line.get("order"): line.get("after_step") for line in mine if line.get("kind") == "done"}
     return [
-        Standing(line["key"], line["asked"], done.get(line["order"]))
+        StandingOrder(line["key"], line["asked"], done.get(line["order"]))
         for line in mine
         if line.get("kind") == "order" and line["order"] not in over and line["asked"].get("order") != GIVE_UP
     ]

@@ -1,11 +1,11 @@
 """How long a move of layers takes, and for how long training stands still for it. No torch.
 
 While training stands still a link carries the state at all it has. Beside the training it carries what training leaves
-of it (all of a link that training leaves alone): in each step the gradients of what has come, then more of the state. What has come by the border of a step owes a
-gradient there, a third of its bytes, so no more than three steps' worth of what is left can ever be kept in step. A
-move is planned for as many steps as leave a rest that takes ``REST_STEPS`` of a step at most with all that the link
-has; the rest is sent while training stands still. It ends after them unless links were so much slower that more than
-``MOST_REST_STEPS`` are left, and before where next to nothing is.
+of it (all of a link that training leaves alone): in each step the gradients of what has come, then more of the state.
+What has come by the border of a step owes a gradient there, a third of its bytes, so no more than three steps' worth of
+what is left can ever be kept in step. A move is planned for as many steps as leave a rest that takes ``REST_STEPS`` of
+a step at most with all that the link has; the rest is sent while training stands still. It ends after them unless links
+were so much slower that more than ``MOST_REST_STEPS`` are left, and before where next to nothing is.
 """
 
 from __future__ import annotations

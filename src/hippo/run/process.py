@@ -1,10 +1,10 @@
 """The program of one process: ``python -m hippo.run.process FOLDER PROCESS``.
 
 It does what the launcher says, one JSON object a line: on stdin ``{"prepare": version}``, ``{"forget": version}``,
-``{"hand": version}``, ``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``,
-``{"abort": step}``, ``{"save": folder, "step": ..}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``,
+``{"hand": version}``, ``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``, ``{"abort":
+step}``, ``{"save": folder, "number": .., "version": ..}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``,
 ``{"streams": ..}``, ``{"handed": ..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``, ``{"done": step, ..}``,
-``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": step, ..}`` or ``{"failed": ..}``. A version is prepared beside
+``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": number, ..}`` or ``{"failed": ..}``. A version is prepared beside
 the step that runs. Nobody changes a weight before all have agreed on gradients, so a step that breaks can be given up
 by all. When stdin ends the launcher is gone, and so is the process.
 """
@@ -115,7 +115,8 @@ def main() -> None:
             elif "forget" in order:
                 seat.forget()
             elif "save" in order:
-                write = _saving(seat, order["step"], Path(order["save"]), line)
+                _enter(seat, order["version"])
+                write = _saving(seat, order["number"], Path(order["save"]), line)
                 Thread(target=answer, args=(write,), daemon=True).start()
             elif "abort" in order:
                 seat.give_up()
@@ -155,9 +156,14 @@ def _hand(seat: Seat, number: int, line: LauncherLine) -> None:
         line.say(broken=_reason(error))
 
 
-def _step(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
-    if seat.version is None or seat.version.number != order["version"]:
+def _enter(seat: Seat, version: int) -> None:
+    """Whoever is left of a version goes over to the next with what is asked of it first."""
+    if seat.version is None or seat.version.number != version:
         seat.enter()
+
+
+def _step(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
+    _enter(seat, order["version"])
     runner = seat.runner
     assert runner is not None
     runner.post()
@@ -184,7 +190,7 @@ def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None
     line.say(done=step, operations=operations, asked=asked, **seat.telemetry(started_s))
 
 
-def _saving(seat: Seat, step: int, folder: Path, line: LauncherLine) -> Callable[[], None]:
+def _saving(seat: Seat, number: int, folder: Path, line: LauncherLine) -> Callable[[], None]:
     """What writes the layers as they are now, beside the training. Every layer once: replicas are equal, so those of
     the first lane of the first pipeline speak for all. Told with it: why nothing is saved (a full disk), which is no
     reason to end a training; empty: all is."""
@@ -194,9 +200,9 @@ def _saving(seat: Seat, step: int, folder: Path, line: LauncherLine) -> Callable
 
     def written() -> None:
         try:
-            line.say(saved=step, why="", files={} if snapshot is None else snapshot.write(folder, _wait_politely))
+            line.say(saved=number, why="", files={} if snapshot is None else snapshot.write(folder, _wait_politely))
         except OSError as error:
-            line.say(saved=step, why=error.strerror or str(error), files={})
+            line.say(saved=number, why=error.strerror or str(error), files={})
 
     return written
 

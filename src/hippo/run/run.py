@@ -312,6 +312,7 @@ class Conductor:
                     saver.finish()
                 return
             except LostError as error:
+                saver.forget(number)
                 self._go_on_without(error, number + 1)
 
     def _settle(self, done: int) -> None:

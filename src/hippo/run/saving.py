@@ -56,6 +56,7 @@ class UnderWay:
     step: int
     losses: tuple[float, ...]  # of all steps so far
     version: Version  # whose processes write it
+    number: int  # among all that were begun: a step may be begun anew
 
 
 class Saver:
@@ -65,6 +66,7 @@ class Saver:
         self._crew, self._saving = crew, saving
         self.under_way: UnderWay | None = None
         self.last: int | None = None  # the last step that was written, or could not be
+        self._begun = 0
 
     def is_due(self, step: int, *, last: bool) -> bool:
         """Whether a step is to be saved."""
@@ -79,26 +81,29 @@ class Saver:
         except InputError as error:
             self._missed(step, str(error))
             return
-        self.under_way = UnderWay(hidden, step, (*self._saving.losses, *losses), version)
-        self._crew.say(version.members, save=str(hidden.resolve()), step=step)
+        self._begun += 1
+        self.under_way = UnderWay(hidden, step, (*self._saving.losses, *losses), version, self._begun)
+        self._crew.say(version.members, save=str(hidden.resolve()), number=self._begun, version=version.number)
 
     def poll(self) -> None:
         """Gives what is under way its name where all of it is on the disk."""
         now = self.under_way
-        if now is not None and self._said(now.version.members, now.step):
+        if now is not None and self._said(now.version.members, now.number):
             self.finish()
 
     def finish(self) -> None:
         """Waits for what is under way."""
         if (now := self.under_way) is None:
             return
-        told = self._crew.gather("saved", now.version.members, number=now.step)
+        told = self._crew.gather("saved", now.version.members, number=now.number)
         self.under_way = None
         why = next((one["why"] for one in told if one["why"]), "")
         try:
+            digests = {name: digest for one in told for name, digest in one["files"].items()}
+            options, model = now.version.job.options, now.version.job.problem.model
+            if not why and (layer := checkpoint.lacks(digests, model)) is not None:
+                why = f"nobody wrote layer {layer}"
             if not why:
-                digests = {name: digest for one in told for name, digest in one["files"].items()}
-                options, model = now.version.job.options, now.version.job.problem.model
                 checkpoint.commit(now.hidden, model, now.step, now.losses, seed=options.seed, digests=digests)
         except OSError as error:
             why = error.strerror or str(error)
@@ -106,6 +111,12 @@ class Saver:
             self._drop(now, why)
         else:
             self.last = now.step
+
+    def forget(self, step: int) -> None:
+        """Where this step is under way, it is to be begun anew: a process was lost that wrote it."""
+        if (now := self.under_way) is not None and now.step == step:
+            self.under_way = None
+            rmtree(now.hidden, ignore_errors=True)
 
     def leaves(self, processes: Collection[int]) -> None:
         """These processes end now: what they were writing is given up."""
@@ -119,7 +130,7 @@ class Saver:
         end_s, gone = time.monotonic() + SALVAGE_S, set(lost)
         while (now := self.under_way) is not None:
             try:
-                missing = [each for each in now.version.members if not self._said([each], now.step)]
+                missing = [each for each in now.version.members if not self._said([each], now.number)]
             except LostError as error:  # what is told of others
                 gone |= error.lost
                 continue
@@ -130,8 +141,8 @@ class Saver:
                 self._drop(now, "the run failed while it was written")
             time.sleep(POLL_S)
 
-    def _said(self, whom: Sequence[int], step: int) -> bool:
-        return self._crew.said("saved", whom, number=step)
+    def _said(self, whom: Sequence[int], number: int) -> bool:
+        return self._crew.said("saved", whom, number=number)
 
     def _drop(self, now: UnderWay, why: str) -> None:
         rmtree(now.hidden, ignore_errors=True)

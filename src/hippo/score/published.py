@@ -37,6 +37,7 @@ from hippo.score.allocated import MemoryRun
 from hippo.score.cases import PublishedRun, cases_of
 from hippo.score.emulated import EmulatedRun
 from hippo.score.interval import coverage, fitted_to, has_experts
+from hippo.score.kernels import KernelErrors, kernel_errors, kernel_folder
 from hippo.score.pipelines import MeasuredPipeline
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
@@ -59,7 +60,7 @@ FILES = (
     *("published/pipemorph_measured_pipelines.csv", "published/training_throughput.csv"),
     *("published/megatron_memory_time.csv", "published/mindspore_dryrun_memory_dsv3.csv"),
 )
-"""What ``hippo validate --data DIR`` looks for."""
+"""What ``hippo validate --data DIR`` looks for, beside the tables of ``kernels``."""
 SEVERAL = "several chunks a stage"
 TOLERANCE = 1.25  # a run that leaves its recomputation open may seem this much too large: the memory model's own error
 
@@ -128,6 +129,7 @@ class ValidationReport:
     memory_families: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     unknown: Mapping[str, int] = field(default_factory=dict)  # columns that nothing reads: rows that have them
     skipped: tuple[str, ...] = ()  # files that were looked for and are not there
+    kernels: tuple[KernelErrors, ...] = ()  # of measured kernels, by sort, GPU and group
 
     def document(self) -> dict[str, object]:
         """The ``validate --json`` document."""
@@ -156,6 +158,7 @@ class ValidationReport:
             "fitted": fitted_to(),
             "unknown_columns": dict(self.unknown),
             "skipped_files": list(self.skipped),
+            "kernels": [asdict(each) for each in self.kernels],
             "rows": [{key: getattr(row, key) for key in keys} for row in self.rows],
         }
 
@@ -181,7 +184,7 @@ def load_all(folder: str | Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
     if Path(folder).is_file():
         remedy = "name its folder, or leave out --data"
         raise InputError("is a file, not a folder", source="--data", value=str(folder), remedy=remedy)
-    if not there:
+    if not there and kernel_folder(folder) is None:
         remedy = f"give a folder with {', '.join(FILES[:-1])} or {FILES[-1]}"
         raise InputError("the folder holds none of the known files", source=str(folder), remedy=remedy)
     skipped = tuple(str(path) for path in paths if path not in there)
@@ -189,9 +192,13 @@ def load_all(folder: str | Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
 
 
 def validate(
-    cases: Sequence[Case], *, calibration: Calibration = CALIBRATION, skipped: tuple[str, ...] = ()
+    cases: Sequence[Case],
+    *,
+    calibration: Calibration = CALIBRATION,
+    skipped: tuple[str, ...] = (),
+    kernels: Path | None = None,
 ) -> ValidationReport:
-    """Every case predicted, errors overall and by family."""
+    """Every case predicted, errors overall and by family; ``kernels``: a folder of tables of measured kernels."""
     known: Known = {}
     rows = tuple(predict(case, calibration=calibration, known=known) for case in cases)
     keys = {case.id: comparison_key(case) for case in cases}
@@ -227,6 +234,7 @@ def validate(
         {name: found for name, group in peaks.items() if (found := memory_errors(group))},
         unknown,
         skipped,
+        () if kernels is None else kernel_errors(kernels, calibration),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from hippo.errors import InputError
 from hippo.files import read_text
@@ -22,6 +23,7 @@ from hippo.problem.gpus import gpu
 from hippo.problem.model import Model, gpt_model, with_next_tokens
 from hippo.problem.workload import Software
 from hippo.score.cases import USUAL_VOCAB, PublishedRun, measured_seconds, model_flops
+from hippo.score.interval import has_experts
 from hippo.score.pipelines import table_rows
 
 COLUMNS = (
@@ -35,17 +37,36 @@ WHOLE = ("pre-training", "pretrain", "sft", "fp8")
 PRECISIONS: Mapping[str, str] = {
     **{"bf16": "bf16", "fp16": "fp16", "te bf16": "bf16", "fp8": "fp8", "fp8-cs": "fp8", "fp8_cs": "fp8"},
     **{"mxfp8": "mxfp8", "fp8-mx": "mxfp8", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"},
-    **{"fp8 rowwise": "fp8", "fp8 tensorwise": "fp8", "fp4 (fp8 attention)": "nvfp4"},
+    **{"fp8 rowwise": "fp8", "fp8 tensorwise": "fp8", "fp4 (fp8 attention)": "nvfp4", "fp8_full": "fp8"},
 }
-MODERN = Software(dispatcher="deepep")
+MODERN = Software(dispatcher="deepep", context_way="ring")
 """Megatron-LM with Transformer Engine and DeepEP: attention tuned for the GPU, collectives beside computation."""
 SOFTWARE: tuple[tuple[str, Software], ...] = (
-    (r"megatron-bridge 26\.0[6-9]", replace(MODERN, fused_experts=True)),
     (r"nemo-automodel", replace(MODERN, overlap_tp=False)),
-    (r"torchtitan|fms-fsdp", Software("flash2", fused_elementwise=False, overlap_tp=False, logit_bytes=10.0)),
+    (
+        r"torchtitan|fms-fsdp",
+        Software("flash2", fused_elementwise=False, overlap_tp=False, context_way="gather", logit_bytes=10.0),
+    ),
     (r"mindspeed|zero-bubble", replace(MODERN, attention="flash2", overlap_tp=False)),
 )
 """What the software of a family does, where its rows do not say otherwise; the first that matches."""
+RECIPES: tuple[tuple[str, Mapping[str, str | bool]], ...] = (
+    (r"", {"recompute": "none", "overlap_ep": False, "graphs": "none"}),
+    (r"^25\.11 \S* b|^25\.11 (gpt|qwen3-30b\S* h)|^26\.02\S* gpt", {"dispatcher": "alltoall"}),
+    (r"^26\.02 qwen3-next|gpt-oss\S* h100|qwen3-235b\S* b200", {"dispatcher": "alltoall"}),
+    (r"^25\.11 (deepseek|qwen3-30b)\S* h|^26\.02 qwen3-30b\S* h|^26\.04\.01 deepseek\S* b", {"overlap_ep": True}),
+    (r"^25\.11 (deepseek\S* gb200|qwen3\S* gb300)|qwen3-30b\S* gb300", {"graphs": "routing"}),
+    (r"^25\.11 (deepseek\S* gb300|qwen3-235b\S* gb200)|gpt-oss\S* g?b300|nemotron-3", {"graphs": "attention"}),
+    (r"^26\S* (deepseek\S* gb200|qwen3-235b\S* gb300)|^26\.04\S* (qwen3-next|deepseek\S* b)", {"graphs": "attention"}),
+    (r"nemotron-3-super\S* b200 mxfp8", {"graphs": "none"}),
+    (r"deepseek", {"recompute": "mla_up_proj"}),
+    (r"^25\.11 deepseek\S* gb300", {"recompute": "moe_act"}),
+    (r"gpt-oss\S* (g?b200|h100)|nemotron-3-super\S* (b200 mxfp8|b300 nvfp4)", {"recompute": "layernorm+moe_act"}),
+    (r"^26\.04\S* deepseek\S* gb200|^26\.0[68]\S* deepseek\S* gb300", {"recompute": "none"}),
+    (r"^26\.0[68]\S* (deepseek|qwen3)\S* gb", {"overlap_ep": True, "graphs": "full", "fused_experts": True}),
+)
+"""What the recipes of Megatron-Bridge set for mixtures (scripts/performance/configs at its tags v0.2 to v0.5,
+Apache-2.0): patterns of release, model, GPU and precision; all that match, later ones over earlier ones."""
 DROPLESS_SKEW = 1.5
 """Of rows that say that their router is free, against those that say that it is balanced by force."""
 SEQUENCE: tuple[tuple[str, int], ...] = (
@@ -63,7 +84,6 @@ FULL_SQUARE = ("nemo-long-sequence",)
 USUAL_BATCH = 2048
 """Sequences of a step of a family that trains a large model and states none."""
 NOT_REPRESENTED: tuple[tuple[str, str], ...] = (
-    (r"nemotron_?[35]|nemotron v3", "its Mamba layers are no attention, and are not represented"),
     (r"deepseekv4", "its attention is not represented"),
     (r"gemma4", "its sizes are not published in these tables"),
 )
@@ -81,10 +101,20 @@ SIZES: tuple[tuple[str, str], ...] = (
     (r"qwen2\.5.?32b", "qwen2.5-32b"),
     (r"gpt.?oss.?120b", "gpt-oss-120b"),
     (r"qwen3.next.?80b", "qwen3-next-80b-a3b"),
+    (r"nemotron.?(3|v3).nano", "nemotron-3-nano-30b-a3b"),
+    (r"nemotron.?(3|v3).super", "nemotron-3-super-120b-a12b"),
+    (r"nemotron.?(3|v3).ultra", "nemotron-3-ultra-550b-a55b"),
+    (r"nemotron5-h.56b", "nemotron-h-56b"),
     (r"mixtral.?8x22b", "mixtral-8x22b"),
     (r"mixtral.?8x7b", "mixtral-8x7b"),
 )
 """Names of these tables and the catalogue's."""
+NEXT_TOKENS: tuple[tuple[str, int], ...] = (
+    (r" deepseek-v3$", 1),
+    (r"^nemo-automodel ", 0),
+    (r" nemotron-3-(super|ultra)", 2),  # mtp_num_layers of Megatron-Bridge's provider; its FLOP a token agree
+)
+"""Modules that predict further tokens, by family and model; none elsewhere."""
 
 
 MODULES: Mapping[str, str] = {
@@ -160,11 +190,15 @@ class _ThroughputRow:
             refusal = refusal or "it stood still while its allocator looked for memory"
         said = self.values.get("precision", "").lower()
         usual = next((each for name, each in PRECISION if re.search(name, self.family_and_version)), "bf16")
+        usual = usual if usual in device.peak_flops else "bf16"
         precision = PRECISIONS.get(said or usual)
         if precision is None:
             refusal = refusal or f"precision {self.values['precision'][:20]} is not known"
-        software, fully = self._software(device), self._fully_sharded()
+        recipe = self._recipe(trained, device, precision or "bf16")
+        software, fully = self._software(device, recipe), self._fully_sharded()
         one = 1 if fully else None  # who shards fully and names no other degree has none
+        if fully and trained is not None and has_experts(trained) and not self._degree("ep"):
+            refusal = refusal or "it does not say over how many ranks its experts lie"
         if re.search("deepep|hybridep", self.values.get("schedule_or_dispatcher", "").lower()):
             refusal = refusal or (None if self._degree("ep") else "it names a dispatcher of experts, and not ep")
         pp, micro = self._degree("pp") or one, self._whole("mbs")
@@ -191,7 +225,7 @@ class _ThroughputRow:
                 micro_batch=micro,
                 global_batch=batch,
                 seq=seq or 1,
-                recompute=self._recompute(),
+                recompute=self._recompute() or (str(recipe["recompute"]) if recipe else None),
                 sequence_parallel=True if self.family.startswith("torchtitan") and (tp or 1) > 1 else None,
                 precision=precision or "bf16",
                 sharding="full" if fully else "optimizer",
@@ -223,6 +257,8 @@ class _ThroughputRow:
         printed = re.match(r"(\d+) \((\d+)\)$", text)
         if printed is not None:
             text = printed[2 if self._second() else 1]
+        if self.family.startswith("tpu-recipes") or "maxtext" in self.values.get("notes", ""):
+            return True  # MaxText shards fully where nothing else is said
         switch = "bridge" in self.family  # there 1 means yes
         return text == "on" or (text.isdecimal() and int(text) >= (1 if switch else 2))
 
@@ -258,6 +294,8 @@ class _ThroughputRow:
         named = next((name for pattern, name in SIZES if self._says(pattern)), None)
         if found is None and named is not None:
             found = MODELS[named]
+        if found is None and re.search(r"experts \d+ top", notes):
+            return None, "the sizes of its experts are not known"
         if found is None and sizes is not None:
             layers, hidden, ffn, heads = (int(each) for each in sizes.groups()[:4])
             found = gpt_model(
@@ -276,17 +314,29 @@ class _ThroughputRow:
         fewer = re.search(r"(?:^|; |14 )layers (\d+)(?=;|$)|(\d+) layers", f"{notes}; {self.values['model']}")
         if fewer and (blocks := int(fewer[1] or fewer[2])) < found.num_blocks:
             found = replace(found, layers=(*found.layers[: 1 + blocks], found.layers[-1]))
-        mtp = named == "deepseek-v3" and not self._says("w/o mtp")
-        return (with_next_tokens(found) if mtp else found), None
+        modules = next((many for pattern, many in NEXT_TOKENS if re.search(pattern, f"{self.family} {named}")), 0)
+        return (found if self._says("w/o mtp") or not modules else with_next_tokens(found, modules)), None
 
-    def _software(self, device: Gpu) -> Software:
+    def _recipe(self, trained: Model | None, device: Gpu, precision: str) -> dict[str, str | bool]:
+        """What its recipe sets, where the row is of a release with recipes and trains a mixture of experts."""
+        release = re.match(r"megatron-bridge (25\.11|26\.\S+)$", self.family)
+        if release is None or trained is None or not has_experts(trained):
+            return {}
+        told = f"{release[1]} {trained.name} {device.name} {precision}".lower()
+        return {key: value for pattern, sets in RECIPES if re.search(pattern, told) for key, value in sets.items()}
+
+    def _software(self, device: Gpu, recipe: Mapping[str, str | bool]) -> Software:
         said, notes = self.values.get("schedule_or_dispatcher", "").lower(), self.values.get("notes", "").lower()
         found = next((each for pattern, each in SOFTWARE if re.search(pattern, self.family_and_version)), MODERN)
+        bridged = self.family.startswith("megatron-bridge") and device.family == "hopper"
+        sets: dict[str, Any] = {"overlap_ep": bridged, **recipe}
+        sets.pop("recompute", None)
+        found = replace(found, **sets)
         if re.search("alltoall|^a2a", said):
             found = replace(found, dispatcher="alltoall")
-        overlaps = re.search(r"(?<!no )ep overlap|1f1b overlap|a2a overlap|overlap on", f"{said}; {notes}")
-        bridged = self.family.startswith("megatron-bridge") and device.family == "hopper"
-        return replace(found, overlap_ep=overlaps is not None or bridged)
+        if re.search(r"(?<!no )ep overlap|1f1b overlap|a2a overlap|overlap on", f"{said}; {notes}"):
+            found = replace(found, overlap_ep=True)
+        return found
 
     def _batch(self, lanes: int, pp: int | None) -> int | None:
         steps, mbs, dp = self._whole("ga"), self._whole("mbs"), self._whole("dp")
@@ -348,11 +398,12 @@ def causal_flops(case: PublishedRun) -> float:
     """Model FLOP of one step as frameworks of 2025 count them: half of the attention's square."""
     assert case.model is not None
     total = 0.0
-    for layer in case.model.layers:
+    for layer in case.model.layers[1:-1]:
         attention = layer.attention
-        if attention is not None:
+        total += 2 * layer.active_parameters
+        if attention is not None and attention.linear is None:
             dims = 2 * attention.head_dim
             if (latent := attention.latent) is not None:
                 dims = latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim
-            total += 2 * layer.active_parameters + case.seq * attention.heads * dims
+            total += case.seq * attention.heads * dims
     return 3.0 * (case.global_batch or 1) * case.seq * (total + 2 * case.model.vocab * case.model.hidden)

@@ -120,7 +120,7 @@ def _priced(problem: Problem) -> tuple[object, ...]:
     """All that costs of stages depend on, and the degrees for which memory is estimated."""
     where = problem.cluster.gpu, problem.cluster.domains
     degrees = problem.context_parallel, problem.expert_parallel
-    return problem.model, problem.workload, problem.profile, problem.runtime, *where, *degrees
+    return problem.model, problem.workload, problem.profile, problem.rules.context_ways, *where, *degrees
 
 
 def cost_model(problem: Problem) -> CostModel:

@@ -25,8 +25,9 @@ from hippo.network.rules.move import TOKENS
 from hippo.network.rules.view import Action, How, View
 from hippo.network.worlds.generator import make_world, trace_of
 from hippo.network.worlds.play import MethodRun, Terms, play
-from hippo.network.worlds.world import RESTART_S, World
+from hippo.network.worlds.world import World
 from hippo.problem.links import Trace
+from hippo.problem.prices import RELAUNCHED
 
 GRID = 60  # bandwidths at which steps are played
 MOVES_AT = 40  # epoch
@@ -104,7 +105,7 @@ def tokens_among_jobs(world: World, plans: PlanCache, first: int, then: int, how
         places = places[:1]
     scheduler = Following(places, MOVES_AT * world.epoch_s, end_s, how)
     with pytest.raises(_Ended) as ended:
-        play_jointly(jobs, site, scheduler, ReplayRules(restart_s=RESTART_S), offers=table)
+        play_jointly(jobs, site, scheduler, ReplayRules(restart_s=RELAUNCHED.stop_s), offers=table)
     return float(ended.value.args[0]) * plans.tokens_per_step
 
 

@@ -17,11 +17,11 @@ from hippo.planners.exact.layouts import (
     all_layouts,
     divisors,
     layouts,
-    room_for_lanes,
     shardings,
     tensor_widths,
 )
 from hippo.planners.exact.space import Field
+from hippo.planners.placement import room_for_lanes
 from hippo.problem.runtimes import runtime_of
 
 
@@ -33,7 +33,8 @@ def test_tensor_widths_divide_the_node_or_take_whole_small_nodes() -> None:
 
 @pytest.mark.parametrize(("shape", "tp", "lanes"), [((2, 4), 2, 4), ((2, 4), 4, 2), ((4, 2), 4, 2), ((3, 2), 4, 1)])
 def test_room_for_lanes(shape: tuple[int, int], tp: int, lanes: int) -> None:
-    assert room_for_lanes(domain("a", *shape), tp) == lanes
+    assert room_for_lanes(domain("a", *shape), tp, 1, wide=True) == lanes
+    assert room_for_lanes(domain("a", *shape), tp, 2, wide=True) == lanes // 2
 
 
 def test_a_single_lane_shards_nothing_and_runtimes_have_their_own() -> None:

@@ -44,6 +44,23 @@ PUBLISHED = {
     "qwen3-235b-a22b": 235_093_634_560,
     "mixtral-8x7b": 46_702_792_704,
     "qwen1.5-moe-a2.7b": 14_315_784_192,
+    "mistral-7b": 7_248_023_552,
+    "mistral-nemo-12b": 12_247_782_400,
+    "mistral-small-24b": 23_572_403_200,
+    "mistral-large-123b": 122_610_069_504,
+    "phi-3-mini": 3_821_079_552,
+    "phi-3-medium": 13_960_238_080,
+    "phi-4": 14_659_507_200,
+    "gemma-2-2b": 2_614_341_888,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-2-27b": 27_227_128_320,
+    "gemma-3-1b": 999_885_952,
+    "olmo-2-1b": 1_484_916_736,
+    "olmo-2-7b": 7_298_617_344,
+    "olmo-2-13b": 13_716_198_400,
+    "olmo-2-32b": 32_234_279_936,
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v2-lite": 15_706_484_224,
     "deepseek-v3": 671_026_419_200 - 58 * 256,  # the weights also hold the routers' balancing biases, not trained
 }
 

@@ -120,7 +120,8 @@ def build(where: Site, draft: Draft) -> list[Plan]:
     waves = arrays.batch // choice.wave
     ahead = warm_ups(_chain_of(where, draft, cuts, at)) if where.table.problem.rules.live_limit else [()]
     try:
-        placed = place(where.table.problem.cluster, [PipelineSketch(sketched, waves)])
+        problem = where.table.problem
+        placed = place(problem.cluster, [PipelineSketch(sketched, waves)], cp=problem.context_parallel)
     except InfeasibleError:
         return []
     return [_plan(where, draft, placed, warm_up) for warm_up in ahead]
@@ -224,6 +225,7 @@ def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[
     return Plan(
         (replace(line, warm_up=warm_up),),
         choice.wave // int(where.table.arrays.dp[draft.rows[0]]),
+        context_parallel=problem.context_parallel,
         expert_parallel=problem.expert_parallel,
         precision=problem.workload.precision,
         recompute=choice.recompute,

@@ -42,7 +42,7 @@ class Arrays(NamedTuple):
     border_bytes: float  # of a sequence over a cut, each way
     tied_bytes: float  # of gradients that both ends of a chain exchange where the head shares the embedding's matrix
     kind: Ints  # (K,)
-    gpus: Floats  # (K,)
+    gpus: Floats  # (K,) in context-parallel ranks
     work: Floats  # (N + 1,) share of the model's seconds before each layer
     wave: Ints  # (R,) sequences of a wave
     first: Ints  # (kinds, R) first row
@@ -230,7 +230,7 @@ class _Rows:
             border_bytes=float(self.tables.wave_bytes_per_sequence) * border_share(problem),
             tied_bytes=_tied_bytes(problem),
             kind=np.array(self.tables.kinds, dtype=np.int64),
-            gpus=np.array([domain.gpus for domain in problem.cluster.domains], dtype=np.float64),
+            gpus=np.array([domain.gpus / problem.context_parallel for domain in problem.cluster.domains]),
             work=work / work[-1],
             wave=np.array([choice.wave for choice in self.choices], dtype=np.int64),
             first=self.first,
@@ -258,10 +258,10 @@ class _Rows:
         problem, domain = self.tables.problem, self.tables.examples[kind]
         allowed = self.tables.model.allowed_layouts()
         for tp in tensor_widths(problem, domain):
-            room = room_for_lanes(domain, tp, 1)
+            room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
             for dp in divisors(choice.wave):
                 size = choice.wave // dp
-                if dp % problem.expert_parallel:
+                if dp * problem.context_parallel % problem.expert_parallel:
                     continue
                 if (
                     choice.lanes not in (None, (tp, dp))
@@ -270,7 +270,7 @@ class _Rows:
                     or (allowed is not None and (tp, size) not in allowed)
                 ):
                     continue
-                if choice.sharding == "hybrid" and dp == 1:
+                if choice.sharding == "hybrid" and dp * problem.context_parallel == 1:
                     continue
                 if problem.profile is not None and choice.recompute not in self.tables.profiled_recompute(tp, size):
                     continue
@@ -279,14 +279,19 @@ class _Rows:
     def _of(self, kind: int, choice: Choice, tp: int, dp: int) -> Iterator[tuple[float, ...]]:
         """Those of one width, for every number of stages."""
         domain, layers = self.tables.examples[kind], self.tables.problem.model.num_layers
-        mode = Mode(choice.wave // dp, choice.recompute, choice.sharding if dp > 1 else "none")
+        mode = Mode(
+            choice.wave // dp,
+            choice.recompute,
+            choice.sharding if dp * self.tables.problem.context_parallel > 1 else "none",
+        )
         timing, holding = self._timing(kind, tp, dp, mode), self._holding(kind, tp, dp, mode.sharding)
         inside_s, agree_s = self._inside(kind, tp, dp, mode)
-        lane_bytes = mode.micro_batch * self.tables.wave_bytes_per_sequence / tp
-        near = 2 * tp * dp <= domain.gpus_per_node
+        cp = self.tables.problem.context_parallel
+        lane_bytes = mode.micro_batch * self.tables.wave_bytes_per_sequence / (tp * cp)
+        near = 2 * tp * cp * dp <= domain.gpus_per_node
         hop = self.tables.model.p2p_seconds(domain.name, lane_bytes, same_node=near)
-        for stages in _stage_counts(room_for_lanes(domain, tp, 1) // dp, layers):
-            frag = stranded_share(domain.nodes, domain.gpus_per_node, tp=tp, groups=dp * stages)
+        for stages in _stage_counts(room_for_lanes(domain, tp, cp, wide=True) // dp, layers):
+            frag = stranded_share(domain.nodes, domain.gpus_per_node, tp=tp, groups=cp * dp * stages)
             yield tp, dp, stages, timing, holding, hop, frag, inside_s, agree_s
 
     def _timing(self, kind: int, tp: int, dp: int, mode: Mode) -> int:
@@ -315,6 +320,7 @@ class _Rows:
             tp,
             dp,
             mode.micro_batch,
+            cp=problem.context_parallel,
             ep=problem.expert_parallel,
             recompute=mode.recompute,
             sharding=mode.sharding,

@@ -51,7 +51,7 @@ from hippo.network.worlds.generator import DrawnTerms, make_world
 from hippo.network.worlds.hindsight import hindsight
 from hippo.network.worlds.judge import scenario_of
 from hippo.network.worlds.play import DEFAULT_FORECAST, steps, telemetry_of, usd_per_token
-from hippo.network.worlds.world import RESTART_S, World, check_engine, rollout
+from hippo.network.worlds.world import World, check_engine, rollout
 from hippo.planners.base import Progress
 
 PREFERENCES = 3
@@ -126,7 +126,7 @@ def prepare(
     numbers = scalars(
         cache,
         epoch_s=world.epoch_s,
-        restart_s=RESTART_S,
+        restart_s=world.problem.rules.prices.stop_s,
         usd_per_token=price,
         usual=known.usual,
         epochs=world.epochs,

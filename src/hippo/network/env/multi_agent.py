@@ -102,7 +102,7 @@ class Going:
 
     def carry_out(self, action: Action) -> None:
         """Applies an answer."""
-        self.rollout = rollout(self.world, self.cache, restart_s=self.terms.restart_s, known=self.rollout)
+        self.rollout = rollout(self.world, self.cache, known=self.rollout)
         carry_out(self.rollout, self.state, self.remaining, action, first=self.state[CONFIGURATION] < 0)
 
     def go_on(self) -> float:

@@ -42,7 +42,7 @@ HOPELESS = 0.5  # of the best plan's work that a plan must reach in some state f
 
 def fill(cache: PlanCache, *, watch: Progress | None = None) -> None:
     """Puts configurations into the cache: plans of the base state and of designed ones, with the levers that matter.
-    From then on its problem has the degree of expert parallelism that is best in the base state.
+    From then on its problem has the degrees of context and expert parallelism that are best in the base state.
 
     Deterministic, 1 to 2 s. Raises nothing: a cache that stays empty belongs to a problem without a plan.
     """

@@ -1,7 +1,7 @@
 """Levers: other ways to run a plan that leave every weight where it is, so they can be taken back.
 
-One that the runtime pulls live (``Runtime.live_levers``; no real one does) costs nothing; any other is a stop in which
-processes start anew (``plan_cache``, ``network.rules.move``).
+One that the runtime pulls live (``Runtime.live_levers``: ``hippo:live`` does) costs nothing; any other is a stop in
+which processes start anew (``plan_cache``, ``network.rules.move``).
 
 * *relay*: a slow pair of domains sends through a third, where both links are there and have room;
 * *order*: run-ahead, micro-batches in flight and schedule, made anew for the links as they are, as memory allows;

@@ -118,7 +118,7 @@ def judge(setting: Scenario, runs: Iterable[MethodRun]) -> Comparison:
     """The runs side by side with hindsight."""
     named = {run.method: run for run in runs}
     union = for_hindsight(setting.world, setting.cache)
-    best = hindsight(rollout(setting.world, union, restart_s=setting.terms.restart_s), setting.terms.usd_per_token)
+    best = hindsight(rollout(setting.world, union), setting.terms.usd_per_token)
     script = _Script(best.path)
     known = play(setting.world, union, script, setting.terms, forecasts=setting.forecasts, share=True)
     _agree(known.work, best.work, "hindsight, played, does other work than it says")

@@ -33,7 +33,7 @@ from hippo.network.rules.move import (
     begin_move,
 )
 from hippo.network.rules.view import Action, How, Method, Replanning, View, levers_alone
-from hippo.network.worlds.world import RESTART_S, World, rollout
+from hippo.network.worlds.world import World, rollout
 from hippo.problem.links import base_bandwidth, base_latency
 
 Floats = NDArray[np.float64]
@@ -49,7 +49,6 @@ class Terms:
 
     usd_per_token: float
     weights: Weights = (1.0, 0.0, 0.0)  # preferences: time, utilisation, egress cost
-    restart_s: float = RESTART_S
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +256,7 @@ def steps(
         action, decision_s, replanning_s = _answered(method, view)
         if epoch == 0 and action.target < 0:
             raise InfeasibleError(["Nothing can run when the run begins: every plan needs a link that is down."])
-        known = rollout(world, cache, restart_s=terms.restart_s, known=known)
+        known = rollout(world, cache, known=known)
         carry_out(known, state, remaining, action, first=epoch == 0)
         running, target, phase = (int(value) for value in state)
         gave = np.zeros(5)
@@ -295,7 +294,7 @@ def view_of(
         target=int(state[TARGET]),
         phase=int(state[PHASE]),
         arrived=arrived,
-        restart_s=terms.restart_s,
+        restart_s=world.problem.rules.prices.stop_s,
         usd_per_token=terms.usd_per_token,
         weights=terms.weights,
     )

@@ -77,7 +77,7 @@ def replay(
     epochs, decisions, keeping = _decided(world, own, method, terms, (forecasts, watcher))
     mine = _track(method.name, epochs, terms)
     known = for_hindsight(world, cache)
-    best = hindsight(rollout(world, known, restart_s=terms.restart_s), terms.usd_per_token)
+    best = hindsight(rollout(world, known), terms.usd_per_token)
     here = [own.adopt(known, index) for index in range(len(known))]
     path = [replace(each, target=here[each.target] if each.target >= 0 else -1) for each in best.path]
     follow = steps(world, own, _Follow(path), terms, forecasts=forecasts)

@@ -23,8 +23,6 @@ from hippo.simulate.astra.binary import find_binary
 from hippo.simulate.timeline import Timeline
 
 Floats = NDArray[np.float64]
-RESTART_S = 30.0
-"""Seconds to start the processes anew and rebuild their groups: a judgement; loading state from memory, not disk."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +93,7 @@ def check_engine(name: str) -> None:
         find_binary(asked_by="worlds.engine")
 
 
-def rollout(
-    world: World, cache: PlanCache, *, restart_s: float = RESTART_S, known: Rollout | None = None, engine: str = "fast"
-) -> Rollout:
+def rollout(world: World, cache: PlanCache, *, known: Rollout | None = None, engine: str = "fast") -> Rollout:
     """What every configuration of the cache does at every epoch of the world, as an engine plays it.
 
     ``known``: a rollout of the same world and a shorter cache; what it says is taken over, only the rest is played.
@@ -115,7 +111,7 @@ def rollout(
     sent = np.stack([cache.bytes_per_step(index) for index in new])
     played = Rollout(
         epoch_s=float(world.epoch_s),
-        restart_s=float(restart_s),
+        restart_s=world.problem.rules.prices.stop_s,
         shadow_share=GRADIENT_BYTES / float(world.problem.workload.state_bytes_per_parameter),
         tokens_per_step=cache.tokens_per_step,
         tokens_per_s=np.ascontiguousarray(cache.tokens_per_step * worth / seconds),

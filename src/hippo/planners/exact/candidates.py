@@ -139,7 +139,12 @@ class Tried:
     @property
     def value(self) -> float:
         """Value of the best candidate so far, no more than the ceiling."""
-        return min([self.ceiling, *(value for value, _ in self.best.values())])
+        return min(self.ceiling, self.least)
+
+    @property
+    def least(self) -> float:
+        """The same whatever the ceiling; inf: there is none."""
+        return min((value for value, _ in self.best.values()), default=float("inf"))
 
     def best_of(self, joined: str) -> float:
         """Value of the best candidate of one way to join domains (inf: none)."""

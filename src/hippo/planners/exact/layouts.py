@@ -315,7 +315,7 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
     batch, layers = problem.workload.global_batch, problem.model.num_layers
     allowed = tables.model.allowed_layouts()
     for tp in tensor_widths(problem, domain):
-        room = room_for_lanes(domain, tp, problem.context_parallel)
+        room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
         for micro_batch in divisors(batch):
             if allowed is not None and (tp, micro_batch) not in allowed:
                 continue

@@ -82,31 +82,14 @@ class Exact:
             play_ordered(field)
         tried.share = 1.0
         _say(progress, "proving the bound", 0.9)
-        granted = _granted(tried, fields)
-        lower, cause = _lower(problem, tried, granted)
-        best = min((value for value, _ in tried.best.values()), default=inf)
-        if best > NEAR * tried.value:
-            return _proposal(problem, tried, lower, cause)
-        if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
-            polish_best(problem, tried, granted)
-            if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
-                lower, cause = _lower(problem, tried, _granted(tried, fields))
+        lower, cause = _lower(problem, tried, _granted(tried, fields))
         asked: tuple[Proposal, ...] = ()
-        if tried.value * (1.0 - max(stop.gap, TOLD)) > lower:
-            _say(progress, "searching chains of domains", 0.95)
-            timed = problem.objective.name != "cost"
-            if timed:
-                search_chains(fields[0], [each for _, each in tried.best.values()])
-            before = tried.value
-            asked = _ask_others(tried, seed)
-            if timed and tried.value < before and tried.winner is not None:
-                search_chains(fields[0], [tried.winner], seeded=False)
-            polish_best(problem, tried, granted)
-        plain = tried.value
-        for field in fields:
-            search_interleaved(field)
-        if tried.value < plain:
-            polish_best(problem, tried, granted)
+        near = tried.least <= NEAR * tried.value  # else another pair of degrees is far better
+        if near:
+            lower, cause, asked = _worked_on(tried, fields, (lower, cause), stop, seed, progress)
+        plain = tried.least
+        if near:
+            _in_chunks(tried, fields)
         chunked = min(map(least_interleaved, fields)) if lower > 0 else lower  # beyond 32 domains nothing is proven
         lower, cause = min((lower, cause), (chunked, CHUNKED))
         found = _proposal(problem, tried, lower, cause)
@@ -114,6 +97,44 @@ class Exact:
             found = replace(found, notes=(_with_chunks(problem, tried, plain), *found.notes))
         theirs_s = sum(answer.planning_s for answer in asked)
         return replace(found, planning_s=found.planning_s - theirs_s, asked=asked)
+
+
+def _worked_on(
+    tried: Tried,
+    fields: list[Field],
+    proven: tuple[float, str],
+    stop: Stop,
+    seed: int,
+    progress: Progress | None,
+) -> tuple[float, str, tuple[Proposal, ...]]:
+    """Goes on from the best plan by small moves, along chains of domains and by what others answer; the bound, which is
+    made again where replicas got their orders only now, and what others answered."""
+    (lower, cause), granted = proven, _granted(tried, fields)
+    if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
+        polish_best(tried.problem, tried, granted)
+        if granted is fields and _granted(tried, fields) is not fields:
+            lower, cause = _lower(tried.problem, tried, _granted(tried, fields))
+    asked: tuple[Proposal, ...] = ()
+    if tried.value * (1.0 - max(stop.gap, TOLD)) > lower:
+        _say(progress, "searching chains of domains", 0.95)
+        timed = tried.problem.objective.name != "cost"
+        if timed:
+            search_chains(fields[0], [each for _, each in tried.best.values()])
+        before = tried.value
+        asked = _ask_others(tried, seed)
+        if timed and tried.value < before and tried.winner is not None:
+            search_chains(fields[0], [tried.winner], seeded=False)
+        polish_best(tried.problem, tried, granted)
+    return lower, cause, asked
+
+
+def _in_chunks(tried: Tried, fields: list[Field]) -> None:
+    """Plays interleaved chunks; small moves from what is better."""
+    plain = tried.value
+    for field in fields:
+        search_interleaved(field)
+    if tried.value < plain:
+        polish_best(tried.problem, tried, _granted(tried, fields))
 
 
 def _ask_others(tried: Tried, seed: int) -> tuple[Proposal, ...]:
@@ -258,7 +279,7 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Propo
     winner, effort = tried.winner, tried.effort
     bound = min(lower, tried.value)
     gap = 1.0 - bound / tried.value if tried.value < inf else None
-    if winner is None or tried.known[winner] >= tried.ceiling:
+    if winner is None or tried.least >= tried.ceiling:
         spent = {"planning_s": effort.cpu_s, "rejected": dict(tried.rejected), "work_s": effort.spent_s}
         return Proposal("exact", Status.INFEASIBLE, gap=gap, cut_short=effort.cut, **spent)  # type: ignore[arg-type]
     assert gap is not None, "the winner has a value"

@@ -161,8 +161,43 @@ def _llama() -> Iterable[Model]:
 
 
 _TIED = {"tie_word_embeddings": True}
+_LATENT_EXPERTS = {"n_routed_experts": 512, "num_experts_per_tok": 22}
 
 # name: (architecture, layers, hidden, heads, key-value heads, width, vocabulary, longest sequence, more keys, source)
+_GEMMA_2 = "arXiv 2408.00118, table 1; hf:google/gemma-2-"
+_GEMMA_3 = "arXiv 2503.19786, table 1; hf:google/gemma-3-"
+_OLMO_2 = "arXiv 2501.00656, table 3"
+
+
+def _deepseek(*, experts: int, shared: int, per_token: int, width: int, dense: int) -> dict[str, object]:
+    """Keys that DeepSeek-V2, V3 and Kimi K2 have in common."""
+    return {
+        "moe_intermediate_size": width,
+        "n_routed_experts": experts,
+        "n_shared_experts": shared,
+        "num_experts_per_tok": per_token,
+        "first_k_dense_replace": dense,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+    }
+
+
+def _glm(*, experts: int, width: int, dense: int) -> dict[str, object]:
+    """Keys that both sizes of GLM-4.5 have in common."""
+    return {
+        "head_dim": 128,
+        "attention_bias": True,
+        "moe_intermediate_size": width,
+        "n_routed_experts": experts,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": dense,
+    }
+
+
 _CONFIGS: Mapping[str, tuple[str, int, int, int, int, int, int, int, Mapping[str, object], str]] = {
     "llama-3.2-1b": ("llama", 16, 2048, 32, 8, 8192, 128256, 131072, _TIED, "hf:meta-llama/Llama-3.2-1B"),
     "llama-3.2-3b": ("llama", 28, 3072, 24, 8, 8192, 128256, 131072, _TIED, "hf:meta-llama/Llama-3.2-3B"),
@@ -260,6 +295,55 @@ _CONFIGS: Mapping[str, tuple[str, int, int, int, int, int, int, int, Mapping[str
         },
         "hf:meta-llama/Llama-4-Maverick-17B-128E (text alone)",
     ),
+    "nemotron-h-8b": (
+        *("nemotron_h", 52, 4096, 32, 8, 21504, 131072, 8192),
+        {"hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"},
+        "arXiv 2504.03624, table 1; hf:nvidia/Nemotron-H-8B-Base-8K",
+    ),
+    "nemotron-h-56b": (
+        *("nemotron_h", 118, 8192, 64, 8, 32768, 131072, 8192),
+        {
+            "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-" + "M-M-M-M-M*-" * 8 + "M-M-M-M-M-",
+            "mamba_num_heads": 256,
+            "ssm_state_size": 256,
+        },
+        "arXiv 2504.03624, table 1; hf:nvidia/Nemotron-H-56B-Base-8K",
+    ),
+    "nemotron-3-nano-30b-a3b": (
+        *("nemotron_h", 52, 2688, 32, 2, 1856, 131072, 262144),
+        {
+            "hybrid_override_pattern": "MEMEM*" + "EMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME",
+            "mamba_num_heads": 64,
+            "n_routed_experts": 128,
+            "num_experts_per_tok": 6,
+            "moe_intermediate_size": 1856,
+            "moe_shared_expert_intermediate_size": 3712,
+        },
+        "arXiv 2512.20848; hf:nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    ),
+    "nemotron-3-super-120b-a12b": (
+        *("nemotron_h", 88, 4096, 32, 2, 2688, 131072, 262144),
+        {
+            "hybrid_override_pattern": "MEMEMEM*" + "EMEMEMEM*" * 2 + "EMEMEMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME",
+            **_LATENT_EXPERTS,
+            "moe_latent_size": 1024,
+            "moe_intermediate_size": 2688,
+            "moe_shared_expert_intermediate_size": 5376,
+        },
+        "hf:nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16 (without the multi-token prediction modules)",
+    ),
+    "nemotron-3-ultra-550b-a55b": (
+        *("nemotron_h", 108, 8192, 64, 2, 5120, 131072, 262144),
+        {
+            "hybrid_override_pattern": "MEMEMEM*EMEMEM*" + "EMEMEMEM*EMEMEMEM*EMEMEM*" * 3 + "EMEMEMEM*EMEMEMEME",
+            "mamba_num_heads": 256,
+            **_LATENT_EXPERTS,
+            "moe_latent_size": 2048,
+            "moe_intermediate_size": 5120,
+            "moe_shared_expert_intermediate_size": 10240,
+        },
+        "hf:nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16 (without the multi-token prediction modules)",
+    ),
     "mixtral-8x7b": (
         *("mixtral", 32, 4096, 32, 8, 14336, 32000, 32768),
         {"num_local_experts": 8, "num_experts_per_tok": 2},
@@ -270,22 +354,98 @@ _CONFIGS: Mapping[str, tuple[str, int, int, int, int, int, int, int, Mapping[str
         {"num_local_experts": 8, "num_experts_per_tok": 2},
         "hf:mistralai/Mixtral-8x22B-v0.1",
     ),
+    "deepseek-v2": (
+        *("deepseek_v2", 60, 5120, 128, 128, 12288, 102400, 163840),
+        _deepseek(experts=160, shared=2, per_token=6, width=1536, dense=1),
+        "arXiv 2405.04434, section 2.2; hf:deepseek-ai/DeepSeek-V2",
+    ),
+    "deepseek-v2-lite": (
+        *("deepseek_v2", 27, 2048, 16, 16, 10944, 102400, 163840),
+        {**_deepseek(experts=64, shared=2, per_token=6, width=1408, dense=1), "q_lora_rank": None},
+        "arXiv 2405.04434, appendix B; hf:deepseek-ai/DeepSeek-V2-Lite",
+    ),
     "deepseek-v3": (
         *("deepseek_v3", 61, 7168, 128, 128, 18432, 129280, 163840),
-        {
-            "moe_intermediate_size": 2048,
-            "n_routed_experts": 256,
-            "n_shared_experts": 1,
-            "num_experts_per_tok": 8,
-            "first_k_dense_replace": 3,
-            "q_lora_rank": 1536,
-            "kv_lora_rank": 512,
-            "qk_nope_head_dim": 128,
-            "qk_rope_head_dim": 64,
-            "v_head_dim": 128,
-        },
+        _deepseek(experts=256, shared=1, per_token=8, width=2048, dense=3),
         "arXiv 2412.19437, section 4.2; hf:deepseek-ai/DeepSeek-V3 (without the multi-token prediction module)",
     ),
+    "kimi-k2": (
+        *("deepseek_v3", 61, 7168, 64, 64, 18432, 163840, 131072),
+        _deepseek(experts=384, shared=1, per_token=8, width=2048, dense=1),
+        "arXiv 2507.20534, table 2; hf:moonshotai/Kimi-K2-Base hf:moonshotai/Kimi-K2-Instruct",
+    ),
+    "glm-4.5": (
+        *("glm4_moe", 92, 5120, 96, 8, 12288, 151552, 131072),
+        {**_glm(experts=160, width=1536, dense=3), "use_qk_norm": True},
+        "arXiv 2508.06471, table 1; hf:zai-org/GLM-4.5 (without the multi-token prediction module)",
+    ),
+    "glm-4.5-air": (
+        *("glm4_moe", 46, 4096, 96, 8, 10944, 151552, 131072),
+        _glm(experts=128, width=1408, dense=1),
+        "arXiv 2508.06471, table 1; hf:zai-org/GLM-4.5-Air (without the multi-token prediction module)",
+    ),
+    "mistral-7b": (
+        *("mistral", 32, 4096, 32, 8, 14336, 32768, 32768),
+        {"sliding_window": None},
+        "arXiv 2310.06825, table 1; hf:mistralai/Mistral-7B-v0.3 (its vocabulary; no windows)",
+    ),
+    "mistral-nemo-12b": (
+        *("mistral", 40, 5120, 32, 8, 14336, 131072, 131072),
+        {"head_dim": 128, "sliding_window": None},
+        "hf:mistralai/Mistral-Nemo-Base-2407",
+    ),
+    "mistral-small-24b": (
+        *("mistral", 40, 5120, 32, 8, 32768, 131072, 32768),
+        {"head_dim": 128, "sliding_window": None},
+        "hf:mistralai/Mistral-Small-24B-Base-2501",
+    ),
+    "mistral-large-123b": (
+        *("mistral", 88, 12288, 96, 8, 28672, 32768, 131072),
+        {"sliding_window": None},
+        "hf:mistralai/Mistral-Large-Instruct-2407",
+    ),
+    "phi-3-mini": (
+        *("phi3", 32, 3072, 32, 32, 8192, 32064, 4096),
+        {"sliding_window": 2047},
+        "arXiv 2404.14219, section 2; hf:microsoft/Phi-3-mini-4k-instruct",
+    ),
+    "phi-3-medium": (
+        *("phi3", 40, 5120, 40, 10, 17920, 32064, 4096),
+        {"sliding_window": 2047},
+        "hf:microsoft/Phi-3-medium-4k-instruct",
+    ),
+    "phi-4": (
+        *("phi3", 40, 5120, 40, 10, 17920, 100352, 16384),
+        {"sliding_window": None},
+        "arXiv 2412.08905, section 3; hf:microsoft/phi-4",
+    ),
+    "gemma-2-2b": ("gemma2", 26, 2304, 8, 4, 9216, 256000, 8192, {"head_dim": 256}, _GEMMA_2 + "2b"),
+    "gemma-2-9b": ("gemma2", 42, 3584, 16, 8, 14336, 256000, 8192, {"head_dim": 256}, _GEMMA_2 + "9b"),
+    "gemma-2-27b": ("gemma2", 46, 4608, 32, 16, 36864, 256000, 8192, {"head_dim": 128}, _GEMMA_2 + "27b"),
+    "gemma-3-1b": (
+        *("gemma3_text", 26, 1152, 4, 1, 6912, 262144, 32768),
+        {"head_dim": 256, "sliding_window": 512},
+        _GEMMA_3 + "1b-pt",
+    ),
+    "gemma-3-4b": (
+        *("gemma3_text", 34, 2560, 8, 4, 10240, 262208, 131072),
+        {"head_dim": 256, "sliding_window": 1024},
+        _GEMMA_3 + "4b-pt (text alone)",
+    ),
+    "gemma-3-12b": (
+        *("gemma3_text", 48, 3840, 16, 8, 15360, 262208, 131072),
+        {"head_dim": 256, "sliding_window": 1024},
+        _GEMMA_3 + "12b-pt (text alone)",
+    ),
+    "gemma-3-27b": (
+        *("gemma3_text", 62, 5376, 32, 16, 21504, 262208, 131072),
+        {"head_dim": 128, "sliding_window": 1024},
+        _GEMMA_3 + "27b-pt (text alone)",
+    ),
+    "olmo-2-1b": ("olmo2", 16, 2048, 16, 16, 8192, 100352, 4096, {}, "hf:allenai/OLMo-2-0425-1B"),
+    "olmo-2-7b": ("olmo2", 32, 4096, 32, 32, 11008, 100352, 4096, {}, f"{_OLMO_2}; hf:allenai/OLMo-2-1124-7B"),
+    "olmo-2-13b": ("olmo2", 40, 5120, 40, 40, 13824, 100352, 4096, {}, f"{_OLMO_2}; hf:allenai/OLMo-2-1124-13B"),
+    "olmo-2-32b": ("olmo2", 64, 5120, 40, 8, 27648, 100352, 4096, {}, f"{_OLMO_2}; hf:allenai/OLMo-2-0325-32B"),
 }
 
 
@@ -334,6 +494,10 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "qwen2-7b": "qwen2.5-7b",
         "qwen2-72b": "qwen2.5-72b",
         "deepseek-r1": "deepseek-v3",
+        "mistral-nemo": "mistral-nemo-12b",
+        "mistral-small": "mistral-small-24b",
+        "mistral-large": "mistral-large-123b",
+        "phi-3": "phi-3-mini",
         "llama3-8b": "llama-3-8b",
         "llama3-70b": "llama-3-70b",
         "llama3-405b": "llama-3-405b",

@@ -18,6 +18,7 @@ LABELS = {
     "runner_up": "Runner-up",
     "switch": "What would change it",
     "no_switch": "What would change it",
+    "degree": "Degrees",
     "better": "Something better",
     "sensitivity": "If a link moves",
     "reward": "Against the baseline",
