@@ -33,6 +33,8 @@ def test_the_document(hippo, few):
     keys = {"id", "measured_s", "predicted_s", "predicted_memory_gb", "out_of_memory", "refused"}
     assert all(keys <= set(row) for row in document["rows"])
     assert document["overall"]["mape"] < 0.2
+    chunked = [row["interleave_v"] for row in json.loads(few.read_text()) if (row["interleave_v"] or 1) > 1]
+    assert document["chunks"]["several chunks a stage"]["n"] == len(chunked) > 0
 
 
 def test_people_read_a_table(hippo, few):

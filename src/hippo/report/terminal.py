@@ -381,7 +381,9 @@ def validation_view(document: Mapping[str, object]) -> RenderableType:
     families = document.get("families")
     named = list(families.items()) if isinstance(families, Mapping) else []
     beside = [(f"shown {name}", document[name]) for name in ("apart", "together") if name in document]
-    rows = [*named, *beside, ("overall", document.get("overall"))]
+    chunks = document.get("chunks")
+    several = [each for each in chunks.items() if not each[0].isdigit()] if isinstance(chunks, Mapping) else []
+    rows = [*named, *several, *beside, ("overall", document.get("overall"))]
     figures = [(str(name), values) for name, values in rows if isinstance(values, Mapping)]
     table = FittedTable(
         (

@@ -61,6 +61,7 @@ FILES = (
     *("published/megatron_memory_time.csv", "published/mindspore_dryrun_memory_dsv3.csv"),
 )
 """What ``hippo validate --data DIR`` looks for, beside the tables of ``kernels``."""
+SEVERAL = "several chunks a stage"
 TOLERANCE = 1.25  # a run that leaves recomputation or chunks open may seem this much too large: our own error
 
 
@@ -123,6 +124,7 @@ class ValidationReport:
     apart: Errors | None = None
     together: Errors | None = None
     groups: Mapping[str, Errors] = field(default_factory=dict)  # by what of the prediction they try
+    chunks: Mapping[str, Errors] = field(default_factory=dict)  # of pipelines, by chunks a stage; ``SEVERAL``: above 1
     memory: Mapping[str, float] = field(default_factory=dict)  # of the rows that tell theirs; empty: none
     memory_families: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     unknown: Mapping[str, int] = field(default_factory=dict)  # columns that nothing reads: rows that have them
@@ -149,6 +151,7 @@ class ValidationReport:
             "overall": asdict(self.overall),
             **{name: asdict(each) for name, each in beside.items() if each is not None},
             "groups": {name: asdict(errors) for name, errors in self.groups.items()},
+            "chunks": {name: asdict(errors) for name, errors in self.chunks.items()},
             "families": {name: asdict(errors) for name, errors in self.families.items()},
             "memory": {**self.memory, "families": dict(self.memory_families)} if self.memory else {},
             "intervals": coverage(),
@@ -207,6 +210,12 @@ def validate(
         groups.setdefault(row.group, []).append(row)
         if row.plan is not None and row.plan.context_parallel > 1:  # of these once more, by degree
             groups.setdefault(f"context parallel {row.plan.context_parallel}", []).append(row)
+    by_chunks: dict[str, list[Prediction]] = {}
+    for row in timed:
+        if row.plan is not None and len(row.plan.pipelines[0].stages) > 1:
+            several = [SEVERAL] if row.plan.interleave > 1 else []
+            for name in (str(row.plan.interleave), *several):
+                by_chunks.setdefault(name, []).append(row)
     peaks: dict[str, list[Prediction]] = {}
     for row in rows:
         peaks.setdefault(row.family, []).append(row)
@@ -222,6 +231,7 @@ def validate(
         errors(beside, keys) if beside else None,
         errors(timed, keys) if beside else None,
         by_group,
+        {name: errors(group, keys) for name, group in sorted(by_chunks.items())},
         memory_errors(rows),
         {name: found for name, group in peaks.items() if (found := memory_errors(group))},
         unknown,

@@ -9,15 +9,18 @@ import pytest
 from tests.planners.tiny import both, domain, model, problem
 
 from hippo.errors import InfeasibleError
+from hippo.export import megatron
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Stop
 from hippo.planners.brute.brute import PLAIN, Brute
 from hippo.planners.exact.candidates import Tried
-from hippo.planners.exact.interleaved import Entries, least_of, shapes_of
+from hippo.planners.exact.interleaved import Entries, balanced_cuts, least_of, shapes_of
 from hippo.planners.exact.layouts import Mode
 from hippo.planners.exact.space import Field
+from hippo.planners.exact.uniform import candidate, shape_of
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe
+from hippo.problem.model import gpt_model
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.registry import planner
@@ -46,6 +49,28 @@ def test_an_optimum_that_needs_chunks() -> None:
     assert plain.score.step_time_s > 1.05 * best.score.step_time_s
     assert found.lower_bound_s is not None
     assert found.lower_bound_s <= best.score.step_time_s
+    more = 100 * (plain.score.step_time_s / best.score.step_time_s - 1)
+    assert found.notes[0].startswith("Each stage holds 4 chunks of layers, interleaved")
+    assert f"{more:.2g} % more" in found.notes[0]
+
+
+def test_a_head_that_takes_as_long_as_blocks_leaves_the_last_rank_fewer() -> None:
+    """Of eight blocks the first rank gets five; the last chunk is a block and the head. No cut has a busiest rank with
+    less to do."""
+    wide = gpt_model("wide head", layers=8, hidden=1024, heads=4, vocab=65536, seq=1024)
+    asked = problem((domain("a"), domain("b")), both("a", "b", 1e11, 1e-5), of=wide, runtime="megatron")
+    field = Field.of(asked, Tried(asked))
+    (layout,) = (each for each in field.layouts[0] if each.mode == Mode(1, "none", "none"))
+    (way,) = (each for each in field.ideal_ways(0) if each.span == 2)
+    (real, *_) = field.real_ways(0, way)
+    shape = shape_of(field, layout, real, 1)
+    cuts = balanced_cuts(field, shape, 2)
+    total = field.table(layout).total_s
+    assert cuts == [0, 6, 10]
+    assert min(range(2, 9), key=lambda cut: max(total[cut], total[-1] - total[cut])) == 6
+    plan = candidate(field, shape, cuts, (), chunks=2).plan(asked)
+    assert flaw(asked, plan) is None
+    assert megatron.layout(wide, plan) == "Et*2|t*2|t*3|tL"
 
 
 def drawn(random: Random) -> Problem:

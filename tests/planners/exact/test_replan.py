@@ -12,7 +12,7 @@ from hippo.decide.what_if import changed_links, scaled_link
 from hippo.decide.wording import joining
 from hippo.planners.base import Stop
 from hippo.planners.effort import Effort
-from hippo.planners.exact import search
+from hippo.planners.exact import search, space
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.search import Exact
 from hippo.planners.exact.space import Only
@@ -127,7 +127,8 @@ def test_twice_the_patience_finds_no_better_local_sgd(monkeypatch):
     where = Cluster("alike", gpu("A100-SXM-80GB"), domains, links)
     asked = Problem(known_model("mixtral-8x7b"), where, Workload(256, 4096), runtime="hippo", allow_local_sgd=True)
     (seconds, _), *_ = DomainReplanner.of(asked).plans(asked, Effort(), local_sgd=True)
-    for name in ("PATIENCE", "LONG_PATIENCE", "ORDERED_PATIENCE", "FIRST_WAYS"):
-        monkeypatch.setattr(search, name, 2 * getattr(search, name))
+    monkeypatch.setattr(search, "FIRST_WAYS", 2 * search.FIRST_WAYS)
+    for name in ("PATIENCE", "LONG_PATIENCE", "ORDERED_PATIENCE"):
+        monkeypatch.setattr(space, name, 2 * getattr(space, name))
     (patient, _), *_ = DomainReplanner.of(replace(asked)).plans(asked, Effort(), local_sgd=True)
     assert seconds == pytest.approx(patient, rel=1e-3)

@@ -154,7 +154,7 @@ class _BruteSearch:
                 continue
             for (schedule, warm_ups), sync, relayed in product(
                 schedules(problem, space, common, arranged),
-                syncs(problem, space, sketches),
+                syncs(problem, common, sketches),
                 relays(problem, space, common, sketches),
             ):
                 yield Plan(

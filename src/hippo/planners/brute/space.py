@@ -33,7 +33,7 @@ class Space:
     """What is tried where the problem's runtime can express it; the default is everything but other numerics.
 
     Left out: compression and local SGD with other periods (they change what is trained). Chunks are tried on stages
-    that all lie alike (``_lies_alike``). Context and expert parallelism have the problem's degrees
+    that all lie alike (``_lies_alike``) and sum every step. Context and expert parallelism have the problem's degrees
     (``planners.answers``).
     """
 
@@ -333,9 +333,9 @@ def _pairs(sketches: Set, *, closed: bool) -> list[tuple[str, str]]:
     return list(pairs)
 
 
-def syncs(problem: Problem, space: Space, sketches: Set) -> tuple[Sync, ...]:
-    """How the replicas may agree."""
-    local = problem.allow_local_sgd and problem.rules.local_sgd and len(sketches) > 1
+def syncs(problem: Problem, common: Common, sketches: Set) -> tuple[Sync, ...]:
+    """How the replicas may agree; with chunks every step."""
+    local = problem.allow_local_sgd and problem.rules.local_sgd and len(sketches) > 1 and common.chunks == 1
     return (Sync(), Sync.outer(problem.outer_step)) if local else (Sync(),)
 
 

@@ -149,7 +149,7 @@ def search_interleaved(field: Field) -> None:
             continue
         failures = 0
         for bound, each in _likeliest_first(field, kind, field.real_ways(kind, ideal)):
-            if failures >= field.patience or tried.must_stop:
+            if failures >= field.patience() or tried.must_stop:
                 break
             if bound < tried.value:
                 before = tried.value

@@ -16,7 +16,7 @@ from hippo.plan.plan import Plan, Sync
 from hippo.planners.effort import Effort
 from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.chains import WAITS, search_chains, search_without
-from hippo.planners.exact.interleaved import search_interleaved
+from hippo.planners.exact.interleaved import search_interleaved, shapes_of
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered
 from hippo.planners.exact.replicas import search_replicas
@@ -83,9 +83,8 @@ class DomainReplanner:
         fields = [] if local_sgd else [field]
         if problem.allow_local_sgd and field.rules.local_sgd:
             fields.append(replace(field, sync=Sync.outer(problem.outer_step), ordered=EVERY, _cache={}))
-        known = [each for found in self.known.values() for each in found]
-        chunked = any(each.chunks > 1 for each in known)  # an answer without chunks is held against others without
-        for candidate in known:
+        chunked = self._chunked
+        for candidate in [each for found in self.known.values() for each in found]:
             if self._admits(candidate, only, local_sgd):
                 tried.play(candidate)
         for each in fields:
@@ -128,6 +127,11 @@ class DomainReplanner:
         among = range(len(kinds)) if only is None else only.domains
         return len({kinds[each] for each in among}) > 1 or self.field.rules.messages.calls in WAITS
 
+    @property
+    def _chunked(self) -> bool:
+        """Whether plans with chunks are looked for: an answer without is held against others without."""
+        return self.field.rules.interleave and any(each.chunks > 1 for found in self.known.values() for each in found)
+
     def _admits(self, candidate: Candidate, only: Only | None, local_sgd: bool) -> bool:
         if local_sgd != (candidate.sync.method == "local_sgd"):
             return False
@@ -163,7 +167,10 @@ class DomainReplanner:
         if not ways:
             return inf
         bounds, _ = shapes(field, kind, ways)
-        return float(bounds[0]) if len(bounds) else inf
+        least = float(bounds[0]) if len(bounds) else inf
+        if not self._chunked:
+            return least
+        return min([least, *(float(shapes_of(field, kind, way, inf)[0].rough.min(initial=inf)) for way in ways)])
 
 
 def _best(tried: Tried) -> list[tuple[float, Candidate]]:

@@ -29,7 +29,7 @@ from hippo.planners.exact.interleaved import least_interleaved, search_interleav
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
-from hippo.planners.exact.space import EVERY, MOST_DOMAINS, PATIENCE, Field, remember
+from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
 from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import DomainWay, slowest_border
 from hippo.problem.problem import Problem
@@ -37,7 +37,6 @@ from hippo.score.judge import judge
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
-ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more than a play
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
 CHUNKED = "stages of several chunks that all lie alike"
@@ -258,8 +257,7 @@ def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None 
     """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
     in a row have not."""
     tried, failures = field.tried, 0
-    ordered = field.patience == PATIENCE and ways and field.orders(ways[0])
-    patience = ORDERED_PATIENCE if ordered else field.patience
+    patience = field.patience(ordered=bool(ways) and field.orders(ways[0]))
     for bound, shape, cuts in best_first(field, kind, ways, joined):
         if tried.must_stop:
             return

@@ -22,6 +22,7 @@ Ints = NDArray[np.int64]
 NEXT_TO_NOTHING = 1e-12  # stands for 0 where shares are divided by
 PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best plan; the latter where that is
 # cheap: small batches, and local SGD, whose replicas hardly wait for links
+ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more than a play
 SMALL_BATCH = 64
 MOST_DOMAINS = 32  # of a kind that are looked at; beyond, nothing is proven
 
@@ -93,11 +94,11 @@ class Field:
         """Limits of the runtime."""
         return self.problem.rules
 
-    @property
-    def patience(self) -> int:
-        """Shapes of one way to join that are played in a row without a better plan."""
-        small = self.problem.workload.global_batch <= SMALL_BATCH or self.sync.method == "local_sgd"
-        return LONG_PATIENCE if small else PATIENCE
+    def patience(self, *, ordered: bool = False) -> int:
+        """Shapes of one way to join that are played in a row without a better plan; ``ordered``: each with orders."""
+        if self.problem.workload.global_batch <= SMALL_BATCH or self.sync.method == "local_sgd":
+            return LONG_PATIENCE
+        return ORDERED_PATIENCE if ordered else PATIENCE
 
     @property
     def awaited(self) -> float:
