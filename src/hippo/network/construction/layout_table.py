@@ -310,7 +310,7 @@ class _Rows:
         if key not in self.holdings:
             self.holdings[key] = len(self.y)
             self.y.append(self.tables.once(kind, tp, dp, sharding))
-            self.y_kept.append(self.tables.kept(tp, dp, sharding))
+            self.y_kept.append(self.tables.kept(tp, dp, sharding, piped=True))
         return self.holdings[key]
 
     def _inside(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[float, float]:

@@ -191,9 +191,10 @@ class LayerTables:
             )
         return self._cache[key]  # type: ignore[return-value]
 
-    def kept(self, tp: int, dp: int, sharding: str) -> Floats:
-        """Prefix sums (N + 1,) of weights, gradients and optimizer state of one rank."""
-        return self.shared(("kept", tp, dp, sharding), lambda: np.array(self._memory.kept(tp, dp, sharding)))
+    def kept(self, tp: int, dp: int, sharding: str, *, piped: bool | None = None) -> Floats:
+        """Prefix sums (N + 1,) of weights, gradients and optimizer state of one rank; ``piped`` as in ``memory``."""
+        key = "kept", tp, dp, sharding, piped
+        return self.shared(key, lambda: np.array(self._memory.kept(tp, dp, sharding, piped=piped)))
 
     def activation(self, tp: int, mode: Mode) -> Floats:
         """Prefix sums (N + 1,) of what one micro-batch leaves on a rank."""
