@@ -38,15 +38,18 @@ class ShortList:
         """An empty one, for work that begins now."""
         return cls(problem, Effort.of(stop))
 
-    def try_all(self, plans: Iterable[Plan], *, most: int | None = None) -> None:
-        """Tries plans until ``most`` of them were scored or the work is done, though never before one was scored."""
-        scored = 0
+    def try_all(self, plans: Iterable[Plan], *, most: int | None = None) -> Plan | None:
+        """Tries plans until ``most`` of them were scored or the work is done, though never before one was scored; the
+        one that was scored last."""
+        scored, last = 0, None
         for plan in plans:
             if self.best is not None and self.effort.over():
-                return
-            scored += self.consider(plan) is not None
+                break
+            if self.consider(plan) is not None:
+                scored, last = scored + 1, plan
             if most is not None and scored >= most:
-                return
+                break
+        return last
 
     def consider(self, plan: Plan) -> Score | None:
         """Scores the plan and keeps it when it is the best; None: it breaks a rule or does not fit."""

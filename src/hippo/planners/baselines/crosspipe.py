@@ -57,15 +57,15 @@ class CrossPipe:
         search = CrossPipeSearch(cost_model(problem), shortlist.reject_memory)
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
-        order_best(shortlist)
+        try_ordered(shortlist, None if shortlist.best is None else shortlist.best.plan)
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 
 
-def order_best(shortlist: ShortList) -> None:
-    """Tries the best plan so far with orders of its own, where the runtime plays any."""
-    if shortlist.best is not None and shortlist.problem.rules.schedules is None:
-        own = ordered(shortlist.problem, shortlist.best.plan)
+def try_ordered(shortlist: ShortList, plan: Plan | None) -> None:
+    """Tries a plan with orders of its own, where there is one and the runtime plays any."""
+    if plan is not None and shortlist.problem.rules.schedules is None:
+        own = ordered(shortlist.problem, plan)
         shortlist.try_all([] if own is None else [own])
 
 

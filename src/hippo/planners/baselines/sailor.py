@@ -7,8 +7,9 @@ The planner's estimate is the paper's (section 4.2.2): with N_b micro-batches an
 In the paper every replica pair has the link to itself and sends do not overlap with compute, as in the runtime it
 plans for. Here lanes are told their share of a link, and where the problem's runtime sends beside computing, only half
 of a round trip counts in ``max t_i``: 1F1B has one micro-batch in flight over a border, so a border's pace is
-``(2 t + r) / 2``. The best plan of each number of regions is played by the judge, which stands for the paper's
-simulator; the best of these gets an order made for its links where the runtime plays any, as every answer does.
+``(2 t + r) / 2``. The best plan of each number of regions and tensor width is played by the judge, which stands for the
+paper's simulator, with an order made for its links where the runtime plays any, as every answer has one: what leaves
+room for micro-batches ahead gains more by it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hippo.cost.measured import ENDLESS_S
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
-from hippo.planners.baselines.crosspipe import order_best
+from hippo.planners.baselines.crosspipe import try_ordered
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.effort import CHECK_S, Effort
 from hippo.planners.inside_domain import Reject
@@ -40,12 +41,15 @@ from hippo.simulate.routes import border_share
 from hippo.units import SECONDS_PER_HOUR, gb_from_bytes
 
 SCALES = 1.5  # a doubling of the tensor width must speed a stage up by this much to be taken
+NEAR = 1.2
+"""Estimates up to so many times the best are kept: what the judge says of them differs by as much."""
 SETTING_S, VISIT_S = 2e-4, 6e-6  # of work for a setting, and for a visit of ``best_chain`` (planners.effort)
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One tensor width per stage and one data width for all, even cuts, data parallelism inside a region (H5), regions "
-    "in a chain; the judge picks among the best of each number of regions by the paper's estimate, with lanes told "
-    "their share of a link and sends beside computing where the runtime has that, and gives it an order of its own.",
+    "in a chain; the judge picks among the best of each number of regions and tensor width by the paper's estimate, "
+    "with lanes told their share of a link and sends beside computing where the runtime has that, and gives each an "
+    "order of its own. Beyond the paper (H2) the widest tensor width is tried where a narrower one fits.",
     "Left out: zones (a domain is a region, H6), budgets (section 4.2.3), data widths that do not divide the batch. "
     "Beyond the paper: recomputation and sharded optimizer state are swept as settings of the user's job.",
 )
@@ -58,14 +62,14 @@ class Sailor:
     name: str = "sailor"
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
-        """Of each number of regions the first plan in the order of the estimates that fits; see ``planners.base``."""
+        """Of each number of regions and tensor width the first plan in the order of the estimates that fits; see
+        ``planners.base``."""
         shortlist = ShortList.of(problem, stop)
         search = SailorSearch(cost_model(problem), shortlist.reject_memory, shortlist.effort)
         found = sorted(search.candidates(), key=lambda candidate: candidate.value)
-        for count in dict.fromkeys(len(set(candidate.regions)) for candidate in found):
-            alike = [candidate for candidate in found if len(set(candidate.regions)) == count]
-            shortlist.try_all(placed(problem, alike, shortlist), most=1)
-        order_best(shortlist)
+        for kind in dict.fromkeys(candidate.kind for candidate in found):
+            alike = [candidate for candidate in found if candidate.kind == kind]
+            try_ordered(shortlist, shortlist.try_all(placed(problem, alike, shortlist), most=1))
         nothing = f"No even split of {problem.model.name} with data parallelism inside regions fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 
@@ -81,6 +85,11 @@ class SailorCandidate:
     dp: int
     waves: int
     recipe: Recipe
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Number of regions, and the widest tensor parallelism."""
+        return len(set(self.regions)), max(self.tps)
 
     def plan(self, problem: Problem) -> Plan:
         """The configuration on named devices."""
@@ -152,17 +161,18 @@ class SailorSearch:
         best, cost = float("inf"), self.costs.problem.objective.name == "cost"
 
         def hopeless(split: StageSplit, size: int, least: Sequence[float]) -> bool:
-            return not cost and self._floor(split, size, least) >= best
+            return not cost and self._floor(split, size, least) >= NEAR * best
 
         for bound, recipe, sums in sorted(self._recipes(), key=lambda entry: entry[0]):
-            for setting in self._settings(recipe, sums, hopeless) if bound < best else ():
+            for setting in self._settings(recipe, sums, hopeless) if bound < NEAR * best else ():
                 if self.effort.over():
                     return
                 self.effort.spend(SETTING_S)
-                candidate = self._best_width(setting, best)
-                if candidate is not None:
-                    best = min(best, candidate.value)
-                    yield candidate
+                for least in dict.fromkeys((0, len(self.widths) - 1)):
+                    candidate = self._best_width(setting, NEAR * best, least)
+                    if candidate is not None:
+                        best = min(best, candidate.value)
+                        yield candidate
 
     def _recipes(self) -> Iterator[tuple[float, Recipe, NDArray[np.float64]]]:
         """Recipes with running sums of seconds (W, N + 1) and a lower bound: all GPUs share the work."""
@@ -240,15 +250,18 @@ class SailorSearch:
     def _batch(self) -> int:
         return self.costs.problem.workload.global_batch
 
-    def _best_width(self, setting: SailorSetting, best: float) -> SailorCandidate | None:
-        """H3: data widths from the widest down until throughput stops growing. H4, for cost: from the narrowest up."""
+    def _best_width(self, setting: SailorSetting, best: float, least: int) -> SailorCandidate | None:
+        """H3: data widths from the widest down until throughput stops growing. H4, for cost: from the narrowest up.
+
+        ``least``: index of the narrowest tensor width that is tried; beyond H2, which takes the narrowest that fits.
+        """
         cost = self.costs.problem.objective.name == "cost"
         lots = self._batch // setting.recipe.micro_batch
-        most = min(lots, self._gpus // (setting.split.stages * self.widths[0]))
+        most = min(lots, self._gpus // (setting.split.stages * self.widths[least]))
         widths = [dp for dp in range(1, most + 1) if lots % dp == 0]
         found: SailorCandidate | None = None
         for dp in widths if cost else reversed(widths):
-            candidate = self._solve(setting, dp, best if not cost else float("inf"))
+            candidate = self._solve(setting, dp, best if not cost else float("inf"), least)
             if candidate is None:
                 continue
             if found is not None and candidate.value >= found.value:
@@ -256,7 +269,7 @@ class SailorSearch:
             found = candidate
         return found
 
-    def _solve(self, setting: SailorSetting, dp: int, best: float) -> SailorCandidate | None:
+    def _solve(self, setting: SailorSetting, dp: int, best: float, least: int) -> SailorCandidate | None:
         """The best candidate below ``best`` of one data width: narrowest tensor widths (H2), and those raised."""
         waves = self._batch // (setting.recipe.micro_batch * dp)
         if self._at_least(setting, dp, waves) >= best:
@@ -264,6 +277,7 @@ class SailorSearch:
         narrow = self._narrowest(setting, dp, waves)
         if narrow is None:
             return None
+        narrow = np.maximum(narrow, least)
         wide = self._expressible(setting.raised[narrow, setting.split.kind])
         found: SailorCandidate | None = None
         for chosen in (narrow, wide) if (narrow != wide).any() else (narrow,):
