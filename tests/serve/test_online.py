@@ -191,6 +191,24 @@ def test_who_left_a_world_in_which_nobody_was_asked_is_told(tmp_path: Path):
     scheduler.close()
 
 
+def test_a_job_that_ended_while_nobody_served_took_what_was_told(tmp_path: Path):
+    """The first that is heard after the start is its end."""
+    clock, first = Clock(), online(tmp_path, LAZY, script(0.0))
+    served = begun(tmp_path, clock, first)
+    served.submit(tokens=1e8)
+    served.submit(tokens=1e10)
+    served.turn(1.0)
+    served.close()
+    first.close()
+    second = online(tmp_path, LAZY, script(0.0))
+    again = begun(tmp_path, clock, second)
+    again.turn(3000.0)
+    ended = [(each.job.name, each.ran_s) for each in second.loop.log.jobs() if each.ran_s is not None]
+    assert ended == [("j1", pytest.approx(1000.0))]
+    again.close()
+    second.close()
+
+
 def gone(scheduler: OnlineScheduler) -> set[str]:
     return {each.job.name for each in scheduler.loop.log.jobs() if each.finish_s is not None}
 

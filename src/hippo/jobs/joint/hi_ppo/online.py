@@ -437,9 +437,10 @@ class OnlineScheduler:
         if not self._lives:
             return float(attained(world, job, moment.now_s))
         name, row = moment.workload.name(job), world.job[job]
-        runs = world.mark[job, c.STATUS] == c.RUNNING
-        had_s, at_s, rate = self._ran.get(name, (float(attained(world, job, moment.now_s)), moment.now_s, 0.0))
-        until_s = float(row[c.FINISH]) if world.mark[job, c.STATUS] == c.DONE else moment.now_s
+        runs, over = (world.mark[job, c.STATUS] == each for each in (c.RUNNING, c.DONE))
+        known_s = float(moment.workload.duration_s[job] if over else attained(world, job, moment.now_s))
+        had_s, at_s, rate = self._ran.get(name, (known_s, moment.now_s, 0.0))  # nobody measured: as it was told
+        until_s = float(row[c.FINISH]) if over else moment.now_s
         had_s += rate * max(0.0, until_s - at_s)
         begins_s = max(moment.now_s, float(row[c.READY])) if runs else moment.now_s
         self._ran[name] = had_s, begins_s, float(row[c.RATE]) if runs else 0.0
