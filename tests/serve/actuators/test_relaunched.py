@@ -17,7 +17,7 @@ from tests.serve.servers import until
 from hippo.serve.actuators import batch
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.actuators.batch import BatchActuator, _note_begun
-from hippo.serve.records import BEGIN, DONE, RESIZE, JobOrder
+from hippo.serve.records import BEGIN, DONE, RESIZE, RUNNING, JobOrder
 
 from .sites import MARK, MemoryEngine, ServedBy, by_ray, by_slurm, cluster_file
 from .trainer import train
@@ -49,13 +49,16 @@ def test_a_job_that_ran_is_told_the_plan_that_it_ran_under(tmp_path: Path):
     actuator = BatchActuator(engine, runs, cluster_file(tmp_path))
     last: Any = None
     for number, place in enumerate((ONE, TWO, ONE)):
-        launch, document = actuator._launch(order(tmp_path, BEGIN, number, place), runs / "j1")
+        given = order(tmp_path, BEGIN, number, place)
+        launch = actuator._launch(given, runs / "j1", document := actuator._planned(given))
         before = launch.environment.get("HIPPO_PLAN_BEFORE")
         assert (None if before is None else json.loads(Path(before).read_text())) == last
         _note_begun(runs / "j1", f"o-{number}-j1-{MARK}")
         last = json.loads(json.dumps(document))
-    actuator._launch(order(tmp_path, BEGIN, 8, TWO), runs / "j1")  # which its engine refused: nothing ran under it
-    launch, _ = actuator._launch(order(tmp_path, BEGIN, 9, TWO), runs / "j1")
+    given = order(tmp_path, BEGIN, 8, TWO)
+    actuator._launch(given, runs / "j1", actuator._planned(given))  # which its engine refused: nothing ran under it
+    given = order(tmp_path, BEGIN, 9, TWO)
+    launch = actuator._launch(given, runs / "j1", actuator._planned(given))
     assert json.loads(Path(launch.environment["HIPPO_PLAN_BEFORE"]).read_text()) == last
     for wrong in ("jax", ["jax"]):
         refused = replace(order(tmp_path, BEGIN, 9, ONE), spec={"run": {"command": ["a"], "runtime": wrong}})
@@ -79,6 +82,18 @@ def test_a_plan_that_was_never_begun_is_none_that_a_job_ran_under(tmp_path: Path
             assert actuator.carry_out(replace(asked, spec={**asked.spec, "run": run})).ok is begins
         assert ran.exists() is (number > 1)
     assert json.loads(ran.read_text())["pipelines"] != json.loads((runs / "j1" / "plan.json").read_text())["pipelines"]
+
+
+def test_who_cannot_run_there_runs_on_where_it_is(tmp_path: Path):
+    engine = MemoryEngine()
+    actuator = BatchActuator(engine, tmp_path / "runs", cluster_file(tmp_path))
+    spec = {"devices": 2, "duration_s": 1e4, "run": {"command": ["run", "600.0", "0"]}}
+    first = replace(order(tmp_path, BEGIN, 1, ONE), spec=spec)
+    assert actuator.carry_out(first).ok
+    moved = replace(order(tmp_path, RESIZE, 2, TWO), spec=spec | {"run": {"command": []}})
+    assert not actuator.carry_out(moved).ok
+    (seen,) = actuator.seen()
+    assert (seen.key, seen.state) == (first.key, RUNNING)
 
 
 @pytest.mark.slow

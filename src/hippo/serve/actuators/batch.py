@@ -134,13 +134,15 @@ class BatchActuator:
         if any(each.key == order.key for each in mine):  # the service was killed between the act and its note
             _note_begun(home, order.key)
             return Receipt(True, "had begun before", _document(home / "plan.json"))
-        self._end([each for each in mine if each.state in HELD], order.key)
+        held = [each for each in mine if each.state in HELD]
         if order.act == STOP:
+            self._end(held, order.key)
             _note(home, order.key)
             return Receipt(True, "ended; its checkpoints are kept")
         try:
-            launch, document = self._launch(order, home)
-            self.engine.begin(launch)
+            document = self._planned(order)  # first: who cannot run there runs on where it is
+            self._end(held, order.key)
+            self.engine.begin(self._launch(order, home, document))
         except (RefusedError, _UnfitError) as error:
             return Receipt(False, str(error))
         except HippoError as error:
@@ -148,18 +150,23 @@ class BatchActuator:
         _note_begun(home, order.key)
         return self._began(order, document)
 
-    def _launch(self, order: JobOrder, home: Path) -> tuple[BatchLaunch, dict[str, Any] | None]:
+    def _planned(self, order: JobOrder) -> dict[str, Any] | None:
+        """Its plan, of elastic training; ``_UnfitError``: nothing can be begun so."""
         if why := self.lacks(order.spec):
             raise _UnfitError(why)
+        if not order.spec.get("tokens"):
+            return None
+        try:
+            return plan_at(self.cluster, order, runtime=order.spec["run"].get("runtime", "auto"))
+        except HippoError as error:
+            raise _UnfitError(f"no plan: {error}") from None
+
+    def _launch(self, order: JobOrder, home: Path, document: dict[str, Any] | None) -> BatchLaunch:
         run, place = order.spec["run"], order.place or {}
         words, more = run["command"], run.get("environment") or {}
         home.mkdir(parents=True, exist_ok=True)
-        document = before = None
-        if order.spec.get("tokens"):
-            try:
-                document = plan_at(self.cluster, order, runtime=run.get("runtime", "auto"))
-            except HippoError as error:
-                raise _UnfitError(f"no plan: {error}") from None
+        before = None
+        if document is not None:
             write_whole(home / "plan.json", json_text(document))
             if (before := _document(home / RAN)) is not None:
                 write_whole(home / "before.json", json_text(before))
@@ -175,7 +182,7 @@ class BatchActuator:
         told |= {"HIPPO_PLAN_BEFORE": str(home / "before.json")} if before else {}
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         given = {**kept, **more, **told}
-        return BatchLaunch(order.key, tuple(words), given, home, shares, run.get("image", "")), document
+        return BatchLaunch(order.key, tuple(words), given, home, shares, run.get("image", ""))
 
     def _began(self, order: JobOrder, document: dict[str, Any] | None) -> Receipt:
         """Once its engine runs it; who is not run for too long is taken back."""
