@@ -38,7 +38,7 @@ def test_a_misspelt_gpu_family_is_refused_with_the_known_ones(family: str, meant
         read(SMALL.replace("gpu: A100-SXM-80GB", own))
     said = f"c.yaml: gpu.family: unknown GPU family '{family}'. To fix: did you mean '{meant}'"
     assert str(caught.value).startswith(said)
-    assert "use one of ada, ampere, blackwell, blackwell-ultra, cdna3, hopper, volta" in str(caught.value)
+    assert "use one of ada, ampere, ascend, blackwell, blackwell-ultra, cdna3, hopper, tpu, volta" in str(caught.value)
 
 
 @pytest.mark.parametrize("family", ["cdna4", "rdna3", "turing", "trainium2", "tpu-v5p", "hopper"])

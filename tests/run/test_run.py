@@ -321,10 +321,16 @@ def test_a_model_that_this_machine_cannot_hold_is_refused(monkeypatch: pytest.Mo
 
 
 def saved(place: Path, step: int, *, seed: int = 0) -> Path:
-    """A checkpoint of the plan "stages" with one small file."""
+    """A checkpoint of the plan "stages" with small files."""
+    return checkpoint.commit(begun(place, step), PLANS["stages"][0], step, [1.0], seed=seed)
+
+
+def begun(place: Path, step: int) -> Path:
+    """A folder of a step of the plan "stages" with a file a layer."""
     hidden = checkpoint.begin(place, step)
-    (hidden / "layer-0.part-0-of-1.pt").write_bytes(b"weights")
-    return checkpoint.commit(hidden, PLANS["stages"][0], step, [1.0], seed=seed)
+    for layer in range(PLANS["stages"][0].num_layers):
+        (hidden / f"layer-{layer}.part-0-of-1.pt").write_bytes(b"weights")
+    return hidden
 
 
 def test_checkpoints_of_another_model_and_missing_ones_are_refused(tmp_path: Path):
@@ -348,6 +354,7 @@ def test_checkpoints_of_another_model_and_missing_ones_are_refused(tmp_path: Pat
         ("losses", ["low"], "something else than numbers"),
         ("files", {"layer-0.part-0-of-1.pt": "big"}, "something else than sizes"),
         ("files", {"layer-9.part-0-of-1.pt": 7}, "is missing"),
+        ("files", {"layer-0.part-0-of-1.pt": 7}, "lacks layer 1"),
         ("files", {"layer-0.part-0-of-1.pt": 8}, "has 7 bytes, not the 8"),
         ("step", 8, "its step is 8, its folder's 7"),
         ("seed", "one", "'seed' is"),
@@ -393,7 +400,7 @@ def test_while_a_step_is_written_anew_one_of_them_is_whole(tmp_path: Path, monke
     saved(tmp_path, 7)
     (tmp_path / "step-00000006").mkdir()
     saved(tmp_path, 6)
-    hidden = checkpoint.begin(tmp_path, 7)
+    hidden = begun(tmp_path, 7)
     monkeypatch.setattr(checkpoint.os, "replace", looking)
     checkpoint.commit(hidden, model, 7, [2.0])
     assert found[-2:] == [7, 7]

@@ -650,6 +650,77 @@ def test_a_move_that_is_refused_leaves_the_job_where_it_was(tmp_path: Path, take
     served.close()
 
 
+def test_two_moves_that_are_refused_leave_the_job_where_it_was(tmp_path: Path):
+    """The second began where the first had not led."""
+    stays = Stays(0)
+    served = Served.of(url(tmp_path), Clock(), stays, actuator="stubborn", mode="advise")
+    name = served.submit(tokens=1e12)
+    served.turn()
+    served.store.write(answer("d1", "boss", served.clock(), yes=True)).result()
+    until(served, lambda: stays.jobs and not served.loop._open)
+    (here,) = served.loop.site.places()[name]["domains"]
+    for there in [each for each in served.loop.site.live.site.domains if each != here][:2]:
+        now = served.loop.site.places()[name]
+        change = JobChange(name, "resize", now, now | {"domains": [there]})
+        assert served.loop.site.carry_out(change)
+        served.loop._order(change, served.clock(), {"cause": "a test's"})
+    served.loop._written()
+    until(served, lambda: not served.loop._open)
+    served.turn(0.1)
+    assert stays.acts == ["begin", "resize", "resize"]
+    assert served.loop.site.places()[name]["domains"] == [here]
+    assert (served.jobs()[name].place or {})["domains"] == [here]
+    assert served.jobs()[name].state == "running"
+    served.close()
+
+
+class Restless:
+    """Moves who runs to the last domain, once it is told to."""
+
+    name, on = "restless", False
+
+    def decide(self, moment: Any) -> None:
+        for job in moment.waiting.tolist():
+            moment.begin(job, moment.places(job)[0])
+        for job in moment.running.tolist() if self.on else ():
+            there = next((each for each in moment.places(job, 1) if each.domains == (3,)), None)
+            if there is not None and moment.running_at(job).domains != (3,):
+                moment.resize(job, there)
+
+
+def test_who_wants_what_was_refused_is_not_asked_in_every_turn(tmp_path: Path):
+    stays, restless = Stays(0), Restless()
+    scheduler: Any = restless
+    served = Served.of(url(tmp_path), Clock(), stays, actuator="stubborn", scheduler=scheduler)
+    name = served.submit(tokens=1e12)
+    served.turn()
+    until(served, lambda: stays.jobs and not served.loop._open)
+    restless.on = served.loop._looks = True
+    served.turn(0.1)
+    for _ in range(20):
+        until(served, lambda: not served.loop._open)
+        served.turn(0.1)
+    assert 1 < stays.acts.count("resize") < 5
+    assert served.jobs()[name].state == "running"
+    assert not served.loop._failures
+    served.close()
+
+
+def test_who_was_denied_keeps_nobody_from_its_devices(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    names = [served.submit(**{**GANG, "devices": 32}) for _ in range(8)]  # the whole site
+    served.turn()
+    for each in served.decisions():
+        served.store.write(answer(each.name, "boss", served.clock(), yes=False)).result()
+    served.turn(1.0)
+    assert [(each.job, each.state) for each in served.decisions()] == [(name, "denied") for name in names]
+    later = served.submit(**{**GANG, "devices": 32})
+    served.turn(1.0)
+    assert [(each.job, each.state) for each in served.decisions()][8:] == [(later, "proposed")]
+    assert served.jobs()[names[0]].state == "waiting"
+    served.close()
+
+
 def test_what_was_denied_is_not_proposed_again_for_a_day(tmp_path: Path):
     served = Served.of(url(tmp_path), Clock(), mode="advise")
     served.submit()

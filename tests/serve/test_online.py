@@ -13,7 +13,7 @@ import sqlalchemy as sql
 from tests.jobs.joint.hi_ppo.test_online import script, told
 
 from hippo.errors import InputError
-from hippo.jobs.joint.hi_ppo.online import OnlineScheduler, SiteGround, SitePolicy
+from hippo.jobs.joint.hi_ppo.online import OnlineScheduler, SiteGround, SitePolicy, live_agents
 from hippo.jobs.joint.hi_ppo.policy import HiPpoScheduler
 from hippo.jobs.online.guard import Margins
 from hippo.jobs.online.loop import LoopSettings
@@ -22,8 +22,9 @@ from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import JobSite
 from hippo.problem.load import load_cluster
 from hippo.serve import tables as t
+from hippo.serve.jobs import let_go
 from hippo.serve.records import DONE, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
-from hippo.serve.server import ServiceTerms
+from hippo.serve.server import Service, ServiceTerms
 
 from .worlds import KIND, Clock, Served, offers, url
 
@@ -153,11 +154,80 @@ def test_work_is_what_jobs_were_measured_to_take(tmp_path: Path):
     (known,) = scheduler.loop.log.jobs()
     assert known.ran_s == pytest.approx(2000.0, abs=25.0)
     history = scheduler.loop.read((known,), {}, now_s=clock() - served.loop.site.epoch_s)
-    assert history.workload.duration_s[0] == known.ran_s
+    assert history.workload.duration_s[0] == pytest.approx(known.ran_s)
     assert history.finishes(SitePolicy(LAZY))[0] == pytest.approx(known.finish_s, abs=40.0)
     assert not len(replace(scheduler._ground, offers=OfferTable.none()).history((known,), {}, now_s=1.0).workload)
     served.close()
     scheduler.close()
+
+
+def test_who_left_a_world_in_which_nobody_was_asked_is_told(tmp_path: Path):
+    """A job comes, another is cancelled and links move in one turn, which opens the world twice; then a rule decides
+    for a while, as after an answer that was late."""
+    clock = Clock()
+    scheduler = online(tmp_path, LAZY, script(0.0))
+    served = begun(tmp_path, clock, scheduler)
+    first, second = served.submit(tokens=1e10), served.submit(tokens=1e8)
+    served.turn(1.0)
+    served.submit(tokens=1e10)
+    served.store.write(let_go(first, "me", clock())).result()
+    served.loop.cancel(first)
+    served.loop.points([LinkPoint(clock(), "wuhu", "zhongwei", 1.25e8)])
+    served.turn(1.0)
+    served.turn(1.0)
+    assert gone(scheduler) == {first}
+    served.loop._held.rests = 2
+    served.submit(tokens=1e10)
+    served.turn(1.0)
+    served.turn(3000.0)
+    assert served.jobs()[second].state == "done"
+    for _ in range(3):
+        served.submit(tokens=1e10)
+        served.turn(1.0)
+    assert not served.loop._held.rests
+    assert gone(scheduler) == {first, second}
+    assert len(scheduler.loop.log.jobs()) == len(served.jobs())
+    served.close()
+    scheduler.close()
+
+
+def test_a_job_that_ended_while_nobody_served_took_what_was_told(tmp_path: Path):
+    """The first that is heard after the start is its end."""
+    clock, first = Clock(), online(tmp_path, LAZY, script(0.0))
+    served = begun(tmp_path, clock, first)
+    served.submit(tokens=1e8)
+    served.submit(tokens=1e10)
+    served.turn(1.0)
+    served.close()
+    first.close()
+    second = online(tmp_path, LAZY, script(0.0))
+    again = begun(tmp_path, clock, second)
+    again.turn(3000.0)
+    ended = [(each.job.name, each.ran_s) for each in second.loop.log.jobs() if each.ran_s is not None]
+    assert ended == [("j1", pytest.approx(1000.0))]
+    again.close()
+    second.close()
+
+
+def gone(scheduler: OnlineScheduler) -> set[str]:
+    return {each.job.name for each in scheduler.loop.log.jobs() if each.finish_s is not None}
+
+
+def test_a_folder_of_another_service_store_or_site_is_refused_at_the_start(tmp_path: Path):
+    site, folder = JobSite.of(load_cluster("four-hubs")), tmp_path / "agents"
+    first = live_agents(site, OfferTable.none(), RULES, folder, epoch_s=1.0)
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    terms = ServiceTerms(store=store, online=str(folder), mode="act", keeps_running=True, port=0)
+    for _ in range(2):  # port, store and folder were given back
+        with pytest.raises(InputError, match="another loop writes this log"):
+            Service.of(load_cluster("four-hubs"), terms)
+    first.close()
+    with pytest.raises(InputError, match="made for another store, begun at 1.000 instead of"):
+        Service.of(load_cluster("four-hubs"), terms)
+    smaller = replace(site, pools=tuple(replace(each, nodes=2) for each in site.pools))
+    with pytest.raises(InputError, match="made for another site, zhangjiakou 8, wuhu 8"):
+        live_agents(smaller, OfferTable.none(), RULES, folder, epoch_s=1.0)
+    live_agents(site, OfferTable.none(), RULES, folder, epoch_s=1.0).close()
 
 
 @pytest.mark.parametrize(

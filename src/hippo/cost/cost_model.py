@@ -18,7 +18,14 @@ from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, moved_
 from hippo.cost.kernels import Kernels
 from hippo.cost.layers import LayerSetting, LayerTime, context_way, layer_time
 from hippo.cost.measured import MeasuredCosts
-from hippo.cost.memory import rank_parameters, stage_memory, state_shards, weight_bytes, workspace_bytes
+from hippo.cost.memory import (
+    held_parameters,
+    rank_parameters,
+    stage_memory,
+    state_shards,
+    weight_bytes,
+    workspace_bytes,
+)
 from hippo.cost.stage import Layout, StageCost, StageMemory
 from hippo.problem.model import Layer, LayerKind
 from hippo.problem.problem import Problem
@@ -105,7 +112,7 @@ class CostModel:
         found = stage_memory(layers, layout, workload, self.problem.cluster.gpu, self.calibration)
         if self.measured is None or not layers:
             return found
-        share = self._held(start, stop, layout) / sum(rank_parameters(layer, layout) for layer in layers)
+        share = self._held(start, stop, layout) / held_parameters(layers, layout)
         activation, workspace = found.activation_bytes, found.workspace_bytes
         if layers[-1].kind is LayerKind.HEAD:  # logits may be among what was measured: not twice
             kept = self.measured.activation_bytes(layout, stop - 1, stop, otherwise=0.0)

@@ -57,10 +57,8 @@ def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -
     backward pass has ended. An fp16 optimizer holds an fp32 copy of the gradients.
     """
     experts = sum(layer.expert_parameters for layer in layers) / (layout.expert_tp * layout.ep)
-    parameters = sum(rank_parameters(layer, layout) for layer in layers) - experts
+    parameters = held_parameters(layers, layout) - experts
     piped, software = layout.num_stages > 1, workload.software
-    if piped:
-        parameters += sum(layer.vocab * layer.hidden for layer in layers if layer.tied) / layout.tp
     weight, summed = weight_bytes(layout.precision), workload.gradient_bytes_per_parameter
     gradient = summed + (weight if software.late_sums and summed > weight else 0.0)
     optimizer = max(0.0, workload.state_bytes_per_parameter - weight - summed)
@@ -73,6 +71,12 @@ def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -
     )
     whole = parameters + experts if piped and layout.sharding in ("full", "hybrid") else 0.0
     return w * weight + whole * weight, g * gradient + whole * 4.0, o * optimizer
+
+
+def held_parameters(layers: tuple[Layer, ...], layout: Layout) -> float:
+    """Parameters on one rank, a tied head's copy of the embedding's matrix among them where there is a pipeline."""
+    copies = sum(layer.vocab * layer.hidden for layer in layers if layer.tied) if layout.num_stages > 1 else 0
+    return sum(rank_parameters(layer, layout) for layer in layers) + copies / layout.tp
 
 
 def activation_bytes(layer: Layer, layout: Layout, workload: Workload) -> float:

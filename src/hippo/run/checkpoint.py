@@ -120,9 +120,9 @@ def last(place: Path, model: Model, *, seed: int | None = None) -> RunCheckpoint
     if seed is not None and seed != meta.seed:
         remedy = f"give --seed {meta.seed}, or begin anew in another folder"
         raise InputError(f"is not the seed of {folder}, {meta.seed}", source="--seed", value=seed, remedy=remedy)
+    _check_files(folder, meta)
     if (layer := lacks(meta.files, model)) is not None:
         raise InputError(f"lacks layer {layer}", source=str(folder / META), remedy=INSTEAD)
-    _check_files(folder, meta)
     return RunCheckpoint(folder, step, meta.losses)
 
 

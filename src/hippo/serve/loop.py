@@ -157,6 +157,7 @@ class ServeLoop:
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
         self._open: dict[str, set[str]] = {}  # of each job, keys of orders that are not answered
         self._failures: dict[str, tuple[int, float]] = {}  # of each job, and when it last failed
+        self._refused: dict[str, float] = {}  # when a move of each job was last refused
         self._stopped: dict[str, tuple[float, int]] = {}  # who was stopped, when last, and how often again
         self._looked: dict[str, float] = {}  # when it was last written down how a job goes on
         self._times: dict[str, float] = {}  # measured over predicted step, of each job
@@ -404,7 +405,7 @@ class ServeLoop:
         left = self._open.pop(order.job, set()) - {order.key}
         self._open |= {order.job: left} if left else {}
         state = ANSWERED if receipt.ok else NOT_DONE
-        decision = int(order.key.split("-")[1])
+        decision = _decision(order.key)
 
         def write(at: Connection) -> None:
             at.execute(
@@ -431,21 +432,26 @@ class ServeLoop:
         elif order.job in self._jobs and order.act == r.BEGIN and not left:  # else one behind it says how it stands
             self._lost(order.job, receipt.told, now_s)
         elif order.job in self._jobs and order.act == r.RESIZE and not left:
-            self._stays(order.job, decision, receipt.told, now_s)
+            self._stays(order.job, receipt.told, now_s)
 
-    def _stays(self, name: str, decision: int, why: str, now_s: float) -> None:
-        """A move was refused: the job runs on where it was, which is no failure of its own. Where others have come
-        there meanwhile it waits, and is stopped."""
-        asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.number == decision)
-        refused = self.store.read(lambda at: decision_of_row(at.execute(asked).one()))
-        change = JobChange(name, r.RESIZE, refused.after, refused.before)
-        if name not in self.site.standing() or change.after is None:
+    def _stays(self, name: str, why: str, now_s: float) -> None:
+        """A move was refused: the job runs on where its last order that was carried out put it, which is no failure of
+        its own. Where others have come there meanwhile it waits, and is stopped."""
+        if name not in self.site.standing():
             return
-        self._looks = True
+        asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.number == _decision(self._keys.get(name, ("o-0", 0.0))[0]))
+        known = [decision_of_row(each) for each in self.store.read(lambda at: at.execute(asked).all())]
+        change = JobChange(name, r.RESIZE, None, known[0].after if known else None)
+        if change.after is None:  # what was to begin it was refused too
+            self._lost(name, why, now_s)
+            return
+        last_s, self._refused[name] = self._refused.get(name, -inf), now_s
+        self._looks |= now_s - last_s > FADED_S  # who wants it there still is not asked again before something happens
         self.site.live.pass_to(now_s - self.site.epoch_s)
         if self._stands(name, change.after) and self.site.carry_out(change):
             self._set(name, now_s, "job stays", place=self.site.places()[name], why=f"its move was refused: {why}")
         else:
+            self._looks = True
             if name in self.site.standing():
                 self.site.carry_out(replace(change, act=r.STOP))
             self._set(name, now_s, "job waits again", state=r.WAITING, why=f"its move was refused: {why}")
@@ -472,7 +478,8 @@ class ServeLoop:
 
     def _forget(self, name: str) -> None:
         """What was remembered of a job that is over."""
-        for each in (self._jobs, self._times, self._looked, self._keys, self._failures, self._measured):
+        known = (self._jobs, self._times, self._looked, self._keys, self._failures, self._refused, self._measured)
+        for each in known:
             each.pop(name, None)
 
     def _names(self) -> set[str]:
@@ -776,21 +783,23 @@ class ServeLoop:
         """Say what would be done; what is said already stands, what is said no more is superseded."""
         if self.state.holds:
             return
-        self._held.holds = False  # it is held where it breaks or is late, but asked
-        try:
-            said = {self._said(each): each for each in self.site.proposals(self._held)}  # type: ignore[arg-type]
-        finally:
-            self._held.holds = True
         found = self._proposals(t.DECISIONS.c.state == r.DENIED, t.DECISIONS.c.time_s > now_s - DENIED_S)
         of = {True: dict[str, StoredDecision](), False: dict[str, StoredDecision]()}
         for each in found:
             of[each.state == r.DENIED][self._said(JobChange(each.job, each.act, each.before, each.after))] = each
         stands, denied = of[False], of[True]
+
+        def no(key: str, change: JobChange) -> bool:
+            return key in denied and _place(denied[key].before) == _place(change.before)
+
+        said, waits = self._asked(()), set[str]()
+        while more := {each.job for key, each in said.items() if each.act == r.BEGIN and no(key, each)}:
+            waits |= more  # and keeps nobody from the devices that it may not have
+            said = self._asked(waits)
         self._supersede([each for key, each in stands.items() if key not in said])
         moment = self.site.live.moment
         for key, change in said.items():
-            no = key in denied and _place(denied[key].before) == _place(change.before)
-            if key in stands or no or change.job not in self._jobs or moment is None:
+            if key in stands or no(key, change) or change.job not in self._jobs or moment is None:
                 continue
             number, why = self._next_decision(), reasons(self.site, moment, change)
             job, policy = self._jobs[change.job], self._held.name
@@ -802,6 +811,15 @@ class ServeLoop:
                 note(at, now_s, "proposal", f"d{number}", job=change.job, act=change.act, after=change.after)
 
             self._unwritten.append(write)
+
+    def _asked(self, without: Collection[str]) -> dict[str, JobChange]:
+        """What the scheduler would do, were these not there: it is held where it breaks or is late, but asked."""
+        self._held.holds = False
+        try:
+            found = self.site.proposals(self._held, without)  # type: ignore[arg-type]
+        finally:
+            self._held.holds = True
+        return {self._said(each): each for each in found}
 
     def _proposals(self, *others: Any) -> list[StoredDecision]:
         """What is proposed; ``others``: and what all of these hold of."""
@@ -909,6 +927,11 @@ def _all(queue: SimpleQueue[T]) -> list[T]:
         while True:
             found.append(queue.get_nowait())
     return found
+
+
+def _decision(key: str) -> int:
+    """The decision of an order."""
+    return int(key.split("-")[1])
 
 
 def _place(place: Mapping[str, Any] | None) -> str:

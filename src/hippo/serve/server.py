@@ -136,9 +136,11 @@ class Service:
         Raises
         ------
         InputError
-            A store that cannot be opened, a port that is taken, no token where others may come.
+            A store that cannot be opened, a port that is taken, no token where others may come, a folder of agents that
+            another service uses or that is of another site or store.
         """
         listening = _listening(terms) if listening is None else listening
+        ends: list[Callable[[], None]] = []
         try:
             store = Store(terms.store)
         except BaseException:
@@ -159,7 +161,8 @@ class Service:
             rules = ReplayRules(restart_s=terms.restart_s, stops=not terms.keeps_running)
             if terms.online:
                 begin, folder = load(LIVE_SCHEDULERS, "policy", terms.policy), _folder(terms.online)
-                scheduler = begin(JobSite.of(cluster), OfferTable.none(), rules, folder, served=True)
+                scheduler = begin(JobSite.of(cluster), OfferTable.none(), rules, folder, epoch_s=epoch_s)
+                ends = [scheduler.close]
             site = ServedSite.of(cluster, scheduler, epoch_s, rules)
             made = [load(ACTUATORS, "actuator", name)() for name in terms.actuators] if actuators is None else actuators
             told = LoopTerms(mode=terms.mode, actuator=made[0].name, stale_s=terms.stale_s)
@@ -169,9 +172,10 @@ class Service:
             if terms.online:
                 scheduler.tell = loop.tell
             puller = None if terms.pull is None else Puller(loop, terms.pull)
-            ends = [scheduler.close] if terms.online else []
             return cls(terms, store, loop, Access(store), listening, token_file, puller, ends)
         except BaseException:
+            for end in ends:
+                end()
             store.close()
             listening.close()
             raise

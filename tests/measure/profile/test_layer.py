@@ -12,6 +12,7 @@ from hippo.measure.profile.layer import time_layer
 from hippo.measure.profile.rows import LayerTimes, TimedShape
 from hippo.problem.gpus import GPUS
 from hippo.problem.model import gpt_model
+from hippo.problem.workload import Software, Workload
 
 CPU = torch.device("cpu")
 LLAMA = gpt_model("small", layers=2, hidden=64, heads=4, kv_heads=2, vocab=300, seq=32, gated=True)
@@ -46,7 +47,8 @@ def test_a_layer(model, layer):
 @pytest.mark.parametrize("model", [LLAMA, GPT2], ids=["llama", "gpt2"])
 def test_what_a_block_keeps_is_near_the_formula(model):
     """More than Megatron's fused kernels keep, never less than what the products need."""
-    formula = activation_bytes(model.layers[BLOCK], Layout(1, 1, 2, precision="fp32"), 32)
+    eager = Workload(2, 32, "fp32", software=Software(attention="flash2"))
+    formula = activation_bytes(model.layers[BLOCK], Layout(1, 1, 2, precision="fp32"), eager)
     assert 0.9 * formula < timed(model, BLOCK).activation_bytes < 1.7 * formula
 
 

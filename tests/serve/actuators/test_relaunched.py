@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.serve.servers import until
 
+from hippo.serve.actuators import batch
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.actuators.batch import BatchActuator, _note_begun
 from hippo.serve.records import BEGIN, DONE, RESIZE, JobOrder
@@ -56,10 +57,28 @@ def test_a_job_that_ran_is_told_the_plan_that_it_ran_under(tmp_path: Path):
     actuator._launch(order(tmp_path, BEGIN, 8, TWO), runs / "j1")  # which its engine refused: nothing ran under it
     launch, _ = actuator._launch(order(tmp_path, BEGIN, 9, TWO), runs / "j1")
     assert json.loads(Path(launch.environment["HIPPO_PLAN_BEFORE"]).read_text()) == last
-    refused = replace(order(tmp_path, BEGIN, 9, ONE), spec={"run": {"command": ["a"], "runtime": "jax"}})
-    answer = actuator.carry_out(refused)
-    assert not answer.ok
-    assert "run.runtime" in answer.told
+    for wrong in ("jax", ["jax"]):
+        refused = replace(order(tmp_path, BEGIN, 9, ONE), spec={"run": {"command": ["a"], "runtime": wrong}})
+        answer = actuator.carry_out(refused)
+        assert not answer.ok
+        assert "run.runtime" in answer.told
+
+
+def test_a_plan_that_was_never_begun_is_none_that_a_job_ran_under(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its engine had no room for it in time, the first time of all and later."""
+    engine, runs = MemoryEngine(), tmp_path / "runs"
+    actuator = BatchActuator(engine, runs, cluster_file(tmp_path))
+    ran = runs / "j1" / "ran.json"
+    for number, place, begins in ((1, ONE, False), (2, TWO, True), (3, ONE, False)):
+        with monkeypatch.context() as patched:
+            if not begins:
+                patched.setattr(batch, "BEGINS_WITHIN_S", 0.0)
+                patched.setattr(engine, "jobs", lambda: ())
+            asked = order(tmp_path, BEGIN, number, place)
+            run = {"command": ["sleep", "100", "0"], "runtime": "torch"}
+            assert actuator.carry_out(replace(asked, spec={**asked.spec, "run": run})).ok is begins
+        assert ran.exists() is (number > 1)
+    assert json.loads(ran.read_text())["pipelines"] != json.loads((runs / "j1" / "plan.json").read_text())["pipelines"]
 
 
 @pytest.mark.slow

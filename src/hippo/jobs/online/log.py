@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -110,21 +110,33 @@ class Log:
         Length of every mask.
     durable
         ``full`` or ``normal``.
+    belongs
+        What else it is of, by name: kept with a new log, and held against a known one.
 
     Raises
     ------
     InputError
-        Another loop has it; it is damaged (it is put aside first); it belongs to observations of another shape; it is
-        a folder or an SQLite file of something else; it cannot be written. Reading: a decision is damaged.
+        Another loop has it; it is damaged (it is put aside first); it belongs to observations of another shape, or to
+        something else than ``belongs`` says; it is a folder or an SQLite file of something else; it cannot be written.
+        Reading: a decision is damaged.
     """
 
-    def __init__(self, path: str | Path, *, shape: Sequence[int], actions: int, durable: str = "full") -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        shape: Sequence[int],
+        actions: int,
+        durable: str = "full",
+        belongs: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.path, self.shape, self.actions = Path(path), tuple(shape), actions
         assert durable in DURABLE
         self._lock = _locked(self.path)
         try:
             self._base = _opened(self.path, DURABLE[durable])
-            self._check_about({"format": FORMAT, "shape": json.dumps(list(self.shape)), "actions": str(actions)})
+            sizes = {"shape": json.dumps(list(self.shape)), "actions": str(actions)}
+            self._check_about({"format": FORMAT, **belongs, **sizes})
         except BaseException:
             self._lock.close()
             raise
@@ -285,7 +297,7 @@ class Log:
                 raise InputError(
                     f"the log was made for another {key}, {known[key]} instead of {value}",
                     source=str(self.path),
-                    remedy="give another file, or the policy that the log belongs to",
+                    remedy="name another folder, or serve what the log belongs to",
                 )
 
 

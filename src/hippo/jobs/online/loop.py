@@ -100,6 +100,8 @@ class LoopSettings:
     by_replay: bool = False
     """Whether a policy serves only while replays of the last jobs say that it is no worse than the guard by more than
     the margin: the guard begins, and gives way again when they say so."""
+    belongs: Mapping[str, str] = field(default_factory=dict)
+    """What else the log is of, by name: another loop does not go on with it."""
 
     def __post_init__(self) -> None:
         if self.background not in WAYS:
@@ -202,6 +204,11 @@ class Loop(Generic[W]):
         """The log, open from the first moment on."""
         assert self._log is not None
         return self._log
+
+    @property
+    def opened(self) -> bool:
+        """Whether it has its log."""
+        return self._log is not None
 
     @property
     def version(self) -> int:
@@ -353,7 +360,8 @@ class Loop(Generic[W]):
         """Open the log (``decide`` does, where nobody has), for moments like this one: go on where the last loop ended,
         or begin. When the last decision was made, 0 in a new log: a source's clock must not lie before."""
         path, actions = self.settings.folder / "log.sqlite", len(like.mask)
-        self._log = Log(path, shape=like.observation.shape, actions=actions, durable=self.settings.durable)
+        asked = {"durable": self.settings.durable, "belongs": self.settings.belongs}
+        self._log = Log(path, shape=like.observation.shape, actions=actions, **asked)  # type: ignore[arg-type]
         self.time_s = self.log.last_s
         if not self.log.served:
             self._swap(self._weights, "the first policy")

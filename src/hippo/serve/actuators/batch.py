@@ -119,7 +119,7 @@ class BatchActuator:
             return "job: run.command: is no list of words. To fix: write what is to be started, word by word"
         if not isinstance(more, dict) or not all(NAME.fullmatch(name) and _is_word(more[name]) for name in more):
             return "job: run.environment: is no mapping of names to words. To fix: write NAME: text"
-        if (name := run.get("runtime", "auto")) not in RUNTIMES and name != "auto":
+        if (name := run.get("runtime", "auto")) not in ("auto", *RUNTIMES):
             return f"job: run.runtime: is no runtime (got {name!r:.60}). To fix: write {', '.join(RUNTIMES)}"
         if "image" in run and not _is_word(run["image"]):
             return "job: run.image: is no word. To fix: write the name of a container's image, or leave it out"
@@ -189,6 +189,7 @@ class BatchActuator:
             return Receipt(True, f"runs in {self.name} as {found[0].id}", document)
         why = found[0].told if found else "it has it no more"
         self._end(found, order.key)
+        _note_not_begun(self.folder / order.job)
         return Receipt(False, f"{self.name} has not begun it within {BEGINS_WITHIN_S:g} s: {why}")
 
     def _end(self, jobs: Sequence[BatchJob], key: str) -> None:
@@ -263,6 +264,14 @@ def _note_begun(home: Path, key: str) -> None:
     if (plan := _document(home / "plan.json")) is not None:
         write_whole(home / RAN, json_text(plan))
     _note(home, key)
+
+
+def _note_not_begun(home: Path) -> None:
+    """Nothing ran under its plan: what it left is of the one before."""
+    if (before := _document(home / "before.json")) is not None:
+        write_whole(home / RAN, json_text(before))
+    else:
+        (home / RAN).unlink(missing_ok=True)
 
 
 def _document(path: Path) -> dict[str, Any] | None:

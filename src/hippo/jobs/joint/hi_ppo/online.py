@@ -332,6 +332,13 @@ class OnlineScheduler:
         """Give up what is being learned, and give the log back."""
         self.loop.close()
 
+    def open(self) -> None:
+        """Take the folder, unless it is taken; ``InputError``: another loop has it, or its log is damaged or of another
+        site or store."""
+        if not self.loop.opened:
+            seen = np.zeros(_numbers(len(self._ground.site.domains)), np.float32)
+            self.loop.open(LiveMoment(0.0, seen, np.ones(JOBS + 1, np.bool_)))
+
     def finish(self) -> None:
         """Tell the loop what has come about since the last moment; wait for what it is learning."""
         if self._moment is not None:
@@ -371,10 +378,11 @@ class OnlineScheduler:
     def _begin(self, moment: Moment) -> None:
         """A play begins, or goes on."""
         self._forget()
+        self.open()
         self._moment = moment
         self._told = np.zeros(len(moment.workload), np.bool_)
         self._price = moment.offers.prices(moment.workload)
-        last_s = self.loop.open(LiveMoment(moment.now_s, *_seen(self._glance(moment), None)))
+        last_s = self.loop.log.last_s
         known = {each.job.name: each.finish_s is not None for each in self.loop.log.jobs()}
         arrived = range(int(moment.world.tally[c.ARRIVED]))
         if self._lives:
@@ -387,7 +395,7 @@ class OnlineScheduler:
             self._begins_s, self._run = last_s + 1.0, f"run at {last_s:.0f}, job "
             self.loop.log.happened(left=[Left(name, last_s) for name, gone in known.items() if not gone])
         gone = [known.get(self._name_of(moment, job)) for job in arrived]  # None: not told yet
-        self._told_came = sum(each is not None for each in gone)
+        self._told_came = [*gone, None].index(None)
         self._told[: len(gone)] = [each is True for each in gone]
         self._at_s = moment.now_s
 
@@ -396,7 +404,10 @@ class OnlineScheduler:
         before = self._moment
         assert before is not None
         self._told_rest(before)
-        told = {before.workload.name(job) for job in range(self._told_came)}
+        told = {before.workload.name(job): self._told[job] for job in range(self._told_came)}
+        there = {moment.workload.name(job) for job in range(len(moment.workload))}
+        lost = [Left(name, moment.now_s) for name, over in told.items() if not over and name not in there]
+        self.loop.log.happened(left=lost)  # in a world that nobody was asked in: it was held, or opened twice since
         self._moment, self._price = moment, moment.offers.prices(moment.workload)
         arrived = range(int(moment.world.tally[c.ARRIVED]))
         self._told_came = sum(moment.workload.name(job) in told for job in arrived)  # they come first
@@ -426,9 +437,10 @@ class OnlineScheduler:
         if not self._lives:
             return float(attained(world, job, moment.now_s))
         name, row = moment.workload.name(job), world.job[job]
-        runs = world.mark[job, c.STATUS] == c.RUNNING
-        had_s, at_s, rate = self._ran.get(name, (float(attained(world, job, moment.now_s)), moment.now_s, 0.0))
-        until_s = float(row[c.FINISH]) if world.mark[job, c.STATUS] == c.DONE else moment.now_s
+        runs, over = (world.mark[job, c.STATUS] == each for each in (c.RUNNING, c.DONE))
+        known_s = float(moment.workload.duration_s[job] if over else attained(world, job, moment.now_s))
+        had_s, at_s, rate = self._ran.get(name, (known_s, moment.now_s, 0.0))  # nobody measured: as it was told
+        until_s = float(row[c.FINISH]) if over else moment.now_s
         had_s += rate * max(0.0, until_s - at_s)
         begins_s = max(moment.now_s, float(row[c.READY])) if runs else moment.now_s
         self._ran[name] = had_s, begins_s, float(row[c.RATE]) if runs else 0.0
@@ -525,6 +537,12 @@ def answered(action: int) -> tuple[int, int, int]:
     return slot, place, shape - 1
 
 
+def _numbers(domains: int) -> int:
+    """How many ``_seen`` are."""
+    of_places = observe.PLACE_NUMBERS + observe.SHAPE_NUMBERS
+    return observe.SITE_NUMBERS + domains * observe.DOMAIN_NUMBERS + JOBS * observe.JOB_NUMBERS + of_places
+
+
 def _seen(seen: Sight, found: Answer | None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """What is logged of a moment, but its links, which ``SiteState`` has: site, domains and jobs, the place and the
     shape that were chosen (0: none); and who could be (J + 1,), nobody last."""
@@ -542,21 +560,29 @@ def live_agents(
     rules: ReplayRules,
     folder: Path,
     *,
-    served: bool = False,
+    epoch_s: float | None = None,
 ) -> OnlineScheduler:
     """The agents that ship, as they serve this site: the rule begins, log and policies lie in ``folder``.
 
-    Of a replay what is learned is there in the instant in which it is due; ``served``: reviews and updates go on in
-    processes of their own.
+    Of a replay what is learned is there in the instant in which it is due; ``epoch_s``: from when the clock of a site
+    that is served counts, whose reviews and updates go on in processes of their own.
 
-    ``MissingExtraError`` without torch; at the first decision ``InputError`` where another loop uses the folder, or the
-    log is damaged.
+    ``MissingExtraError`` without torch; ``InputError`` where another loop uses the folder, or the log is damaged, or of
+    another site or store.
     """
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "learn", source="--online")
     with as_file(files("hippo.jobs.joint.hi_ppo") / SHIPPED) as path:
         learner, first = AgentsLearner.read(path)
-    settings = LoopSettings(folder, REVIEW, MARGINS, background="process" if served else "none", by_replay=True)
+    served = epoch_s is not None
+    belongs = {
+        "site": ", ".join(f"{each.domain} {each.nodes}" for each in site.pools),
+        "store": f"begun at {epoch_s:.3f}" if served else "none, as of a replay",
+    }
+    beside = "process" if served else "none"
+    settings = LoopSettings(folder, REVIEW, MARGINS, background=beside, by_replay=True, belongs=belongs)
     ground = SiteGround(replace(site, history=None), offers, rules)
     name = "hi_ppo" if served else "hi_ppo_online"
-    return OnlineScheduler(ground, learner, first, SRPT, settings, name=name, lives=served)
+    found = OnlineScheduler(ground, learner, first, SRPT, settings, name=name, lives=served)
+    found.open()
+    return found
