@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -14,7 +15,7 @@ from hippo.planners.exact.search import Exact
 from hippo.problem.cluster import Cluster
 from hippo.problem.model import Experts, gpt_model
 from hippo.problem.problem import Problem
-from hippo.score.judge import Judged
+from hippo.score.judge import Judged, judge
 
 BOTH = cluster(domain("a", 1, 4), domain("b", 1, 4), gbps=10.0, latency_s=1e-3)
 
@@ -51,6 +52,14 @@ def test_bytes_by_hand():
     assert reason.link_s == pytest.approx((reason.link_bytes + game.timeline.link_bytes.max()) / rate)
     assert reason.expert_parallel == game.plan.expert_parallel > 1
     assert 0.0 < reason.inside_s < reason.step_time_s
+
+
+def test_weights_gathered_on_the_way_hide_no_exchange():
+    game = answered(mixture())
+    (reason,) = experts_inside(game)
+    whole = replace(game.problem, runtime="ideal")
+    (sharded,) = experts_inside(judge(whole, replace(game.plan, sharding="hybrid")))
+    assert sharded.inside_s == pytest.approx(reason.inside_s)
 
 
 def test_quicker_links_would_carry_it():

@@ -346,6 +346,14 @@ def test_interleaving_in_rounds() -> None:
     assert "interleaves in rounds: the micro-batches must be a multiple of 2" in texts(world, odd)[0]
 
 
+def test_chunks_of_a_single_stage_are_nothing_to_interleave() -> None:
+    alone = Plan((Pipeline((Stage("zhangjiakou", (0, 14), 1, 1, devices("zhangjiakou", 0, 1)),), 16),), micro_batch=1)
+    alone = replace(alone, interleave=2, schedule=ScheduleChoice("interleaved"))
+    assert "interleave: megatron interleaves chunks of several stages, not of one" in texts(
+        problem(runtime="megatron"), alone
+    )
+
+
 def test_key_value_heads_may_be_repeated_only_where_the_runtime_can() -> None:
     wide = Plan((Pipeline((Stage("zhangjiakou", (0, 34), 16, 1, devices("zhangjiakou", 0, 16)),), 16),), micro_batch=1)
     world = load_problem(model="llama-3-8b", cluster="four-hubs", global_batch=16)

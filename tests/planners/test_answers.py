@@ -59,6 +59,17 @@ def test_exact_finds_what_brute_finds_and_without_experts_apart_it_is_worse(wher
         assert seconds(together) > 1.05 * seconds(every)
 
 
+def test_a_domain_too_small_for_a_degree_leaves_the_others_an_answer_with_a_bound():
+    """Four lanes with experts apart have no room in b: nothing stands there, and nothing there is waited for."""
+    asked = mixture(cluster(domain("a", 1, 4), domain("b", 1, 2), gbps=1.0, latency_s=1e-3), runtime="ideal")
+    apart = replace(asked, expert_parallel=4)
+    every, found = Brute().propose(apart, LONG), Exact().propose(apart, LONG)
+    assert every.gap == 0.0
+    assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
+    assert found.lower_bound_s is not None
+    assert 0.0 < found.lower_bound_s <= seconds(every) * (1 + 1e-9)
+
+
 def test_the_answer_says_what_each_degree_takes():
     (experts,) = answer_of(Exact(), mixture(), LONG).degrees
     assert (experts.kind, experts.degree, [degree for degree, _ in experts.slower]) == ("expert", 4, [1, 2])

@@ -99,12 +99,13 @@ def _rate(problem: Problem, one: str, other: str) -> float:
 
 
 def _inside_s(game: Judged) -> float:
-    """Exposed seconds of the exchange in a step of the plan, on the stage that spends most."""
+    """Exposed seconds of the exchange in a step of the plan, on the stage that spends most; weights that are gathered
+    on the way do not count, of which lanes with fewer experts have less."""
     model, plan = cost_model(game.problem), game.plan
     found = [0.0]
     for pipeline in plan.pipelines:
         for stage in pipeline.stages:
-            laid = layout(plan, pipeline, stage)
+            laid = replace(layout(plan, pipeline, stage), sharding="none")
             apart, together = (
                 model.stage(stage.domain, *stage.layers, each).tp_s for each in (laid, replace(laid, ep=1))
             )

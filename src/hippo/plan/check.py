@@ -205,7 +205,7 @@ def _splits(problem: Problem, plan: Plan) -> Iterator[Violation]:
         message = f"{cp} does not split the sequence of {seq} tokens: each rank takes two pieces, early and late"
         yield Violation("context parallel", "context_parallel", message)
     if cp > 1 and problem.model.has_linear_attention:
-        message = f"{cp}, but how linear attention hands its state on between ranks is not modelled: take 1"
+        message = f"{cp}, but how linear attention hands its state on between ranks is not modelled"
         yield Violation("context parallel", "context_parallel", message)
     widest = max(stage.tp for _, _, stage in _stages(plan))
     if plan.sequence_parallel and widest > 1 and seq % (cp * widest):
@@ -442,10 +442,15 @@ def _runtime_shapes(problem: Problem, plan: Plan) -> Iterator[Violation]:
         if rules.equal_shares and pipeline.num_micro_batches != first.num_micro_batches:
             where = f"pipelines[{p}].num_micro_batches"
             yield Violation("runtime", where, f"{name} deals every replica equally many micro-batches")
-        if rules.interleave_in_rounds and plan.interleave > 1 and pipeline.num_micro_batches % len(pipeline.stages):
-            where = f"pipelines[{p}].num_micro_batches"
-            message = f"{name} interleaves in rounds: the micro-batches must be a multiple of {len(pipeline.stages)}"
-            yield Violation("runtime", where, message)
+        if rules.interleave_in_rounds and plan.interleave > 1:
+            if len(pipeline.stages) == 1:
+                yield Violation("runtime", "interleave", f"{name} interleaves chunks of several stages, not of one")
+            if pipeline.num_micro_batches % len(pipeline.stages):
+                where = f"pipelines[{p}].num_micro_batches"
+                message = (
+                    f"{name} interleaves in rounds: the micro-batches must be a multiple of {len(pipeline.stages)}"
+                )
+                yield Violation("runtime", where, message)
 
 
 _SHAPE: tuple[Rule, ...] = (_degrees, _layers, _devices)
@@ -468,9 +473,9 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "order": "with schedule best write one text of letters F, B and W per stage; with any other leave it out",
         "warm-up": "with schedule cross-domain write one number per stage, never rising, at most num_micro_batches",
         "tensor parallel": "use a tp that divides heads and widths",
-        "context parallel": "use a degree that divides the sequence twice",
+        "context parallel": "use a degree that divides the sequence twice, or 1",
         "sequence parallel": "use degrees that divide the sequence, or switch sequence_parallel off",
-        "expert parallel": "use a degree that divides the experts and dp x cp of every stage",
+        "expert parallel": "use a degree that divides the experts and dp x cp of every stage, or 1",
         "precision": "use a precision that the GPU has",
         "local SGD": "allow it, or write sync: {method: allreduce}",
         "not allowed": "allow it, or write compression: []",

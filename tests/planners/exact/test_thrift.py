@@ -38,3 +38,11 @@ def test_gpus_that_gain_next_to_nothing_are_left_out() -> None:
 
 def test_nothing_is_known_where_nobody_searched() -> None:
     assert cheapest(random_problem(0), STOP) is None
+
+
+def test_nothing_is_cheaper_where_all_that_was_played_is_slower_than_what_is_known() -> None:
+    asked = random_problem(1)
+    quick = Exact().propose(asked, STOP).score
+    assert quick is not None
+    Exact().propose(asked, Stop(600.0, below=0.97 * quick.step_time_s))
+    assert cheapest(asked, STOP) is None

@@ -176,11 +176,11 @@ def least_of(field: Field, kind: int, way: DomainWay, found: Entries, ceiling: f
 
 
 def _worth(field: Field) -> Iterator[tuple[int, DomainWay]]:
-    """Ideal ways with the kind of their domains; none where the runtime has no chunks."""
+    """Ideal ways with the kind of their domains; none where the runtime has no chunks, or such domains no layout."""
     if not field.rules.interleave or field.sync.method != "allreduce":
         return
-    for kind in range(len(field.tables.examples)):
-        yield from ((kind, way) for way in field.ideal_ways(kind))
+    for kind, layouts in enumerate(field.layouts):
+        yield from ((kind, way) for way in (field.ideal_ways(kind) if layouts else ()))
 
 
 def _likeliest_first(field: Field, kind: int, ways: list[DomainWay]) -> Iterator[tuple[float, Candidate]]:

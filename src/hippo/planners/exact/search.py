@@ -313,22 +313,21 @@ def _with_chunks(problem: Problem, tried: Tried, plain: float) -> str:
 
 
 def _least_of_unlike(field: Field) -> float:
-    """Least step time of replicas over domains of different kinds (inf: all are of one kind).
+    """Least step time of replicas over domains of different kinds (inf: all that take a stage are of one kind).
 
     G groups over n domains agree on J <= n - G + 1 sets of layers, each over one link of every domain; a domain does
     its share of the layers no quicker than the best layout would (docs/theory.md, bound 8).
     """
-    kinds, batch = np.array(field.tables.kinds), field.problem.workload.global_batch
-    if len(field.tables.examples) < 2:
+    batch = field.problem.workload.global_batch
+    rows = {kind: field.layout_rows(kind) for kind, layouts in enumerate(field.layouts) if layouts}
+    if len(rows) < 2:
         return np.inf
-    rows = [field.layout_rows(kind) for kind in range(len(field.tables.examples))]
-    if any(len(row.wave) == 0 for row in rows):
-        return 0.0
-    seconds = np.array([(row.blocks / (row.wave * row.stages)).min() for row in rows])[kinds]
+    best = {kind: (row.blocks / (row.wave * row.stages)).min() for kind, row in rows.items()}
+    seconds = np.array([best[kind] for kind in field.tables.kinds if kind in best])
     speed = np.cumsum(np.sort(1.0 / seconds)[::-1])
     pace, least = field.routes(None).seconds_per_byte, np.inf
     either = np.minimum(pace, pace.T)
-    for n in range(2, len(kinds) + 1):
+    for n in range(2, len(seconds) + 1):
         for groups in range(2, n + 1):
             share = 2 * (groups - 1) / groups * slowest_border(either, groups, 1)
             agree = field.tables.gradient_bytes * field.tables.blocks_share * share * field.awaited / (n - groups + 1)

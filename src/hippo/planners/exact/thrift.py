@@ -25,9 +25,9 @@ PATIENCE = 8  # shapes of one way to join in a row that are not about as quick
 
 def cheapest(problem: Problem, stop: Stop) -> Judged | None:
     """The cheapest plan within ``EQUAL`` of the quickest, after ``Exact`` has searched this very problem; None: it has
-    not, or found none."""
+    not, or found none, or none about as quick as what was known (``Stop.below``)."""
     field = remembered(problem)
-    if field is None or field.tried.winner is None:
+    if field is None or field.tried.least > (1.0 + EQUAL) * field.tried.value or field.tried.winner is None:
         return None
     tried = field.tried
     tried.effort, tried.share = Effort(SHARE * stop.time_limit_s), 1.0
