@@ -138,7 +138,7 @@ def cases(path: Path) -> tuple[MemoryRun, ...]:
     if DRY_PEAK in rows[0]:
         return tuple(_dry_run(row, index) for index, row in enumerate(rows))
     worlds = {row["test_case"]: row["gpus"] for row in rows if row.get("gpus")}
-    return tuple(_Row(row, worlds).case(index) for index, row in enumerate(rows))
+    return tuple(_MemoryRow(row, worlds).case(index) for index, row in enumerate(rows))
 
 
 def _dry_run(row: Mapping[str, str], index: int) -> MemoryRun:
@@ -164,7 +164,7 @@ def _dry_run(row: Mapping[str, str], index: int) -> MemoryRun:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _MemoryRow:
     """One of Megatron-LM's rows being read; ``worlds``: GPUs of the test cases that say theirs."""
 
     values: Mapping[str, str]

@@ -14,7 +14,7 @@ from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Stop
 from hippo.planners.brute.brute import PLAIN, Brute
 from hippo.planners.exact.candidates import Tried
-from hippo.planners.exact.interleaved import Entries, balanced_cuts, least_of, shapes_of
+from hippo.planners.exact.interleaved import InterleavedShapes, balanced_cuts, least_of, shapes_of
 from hippo.planners.exact.layouts import Mode
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.uniform import candidate, shape_of
@@ -139,7 +139,7 @@ def bound_of(field: Field, plan: Plan, ceiling: float) -> float | None:
     found, _ = shapes_of(field, 0, way, ceiling)
     mine = (found.layout == layouts.index(wanted)) & (found.ranks == len(line.stages))
     mine &= found.chunks == plan.interleave
-    return least_of(field, 0, way, Entries(*(column[mine] for column in found)), ceiling)
+    return least_of(field, 0, way, InterleavedShapes(*(column[mine] for column in found)), ceiling)
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.slow)])

@@ -50,7 +50,7 @@ def _numbers(field: Field, kind: int) -> Floats:
     return field.tables.shared(("chunk numbers", kind), made)
 
 
-class Entries(NamedTuple):
+class InterleavedShapes(NamedTuple):
     """Shapes of one way with so many chunks, S of them."""
 
     rough: Floats  # (S,) in the unit of the objective
@@ -166,10 +166,10 @@ def least_interleaved(field: Field) -> float:
     return least if least < field.tried.value else inf
 
 
-def least_of(field: Field, kind: int, way: DomainWay, found: Entries, ceiling: float) -> float:
+def least_of(field: Field, kind: int, way: DomainWay, found: InterleavedShapes, ceiling: float) -> float:
     """Least worth of these shapes of a way over all ways to deal the layers; the ceiling where none is below it."""
     order = np.argsort(found.rough, kind="stable")
-    entries = Entries(*(column[order] for column in found))  # type: ignore[arg-type]
+    entries = InterleavedShapes(*(column[order] for column in found))  # type: ignore[arg-type]
     borders = np.array([way.before_s, way.before_pace, way.down_s, way.down_pace])
     model = field.problem.model.num_layers - 2, _egress_usd(field, way)
     return float(least_dealt(entries, _numbers(field, kind), sorts(field, kind).hop_s, borders, model, ceiling))
@@ -231,7 +231,7 @@ def warm_ups(ranks: int, chunks: int) -> Floats:
     return np.asarray(2 * (ranks - 1 - np.arange(ranks)) + (chunks - 1) * ranks + 1, np.float64)
 
 
-def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[Entries, Floats]:
+def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[InterleavedShapes, Floats]:
     """Shapes on a way with chunks that may be worth less than the ceiling, and what each is worth, (S,), if every chunk
     takes as long as the longest."""
     own, packed, numbers = Range.known(field, kind, way), sorts(field, kind), _numbers(field, kind)
@@ -281,7 +281,7 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
     near = np.flatnonzero(bound < ceiling)
     field.tried.effort.spend(SHAPE_S * (1 + len(near)))
     columns = bound, usd[r], at, p, own.stages[r], v, m, own.wave_bytes[r], back[r], waits, ring
-    return Entries(*(np.asarray(each)[near] for each in columns)), np.asarray(likely)[near]
+    return InterleavedShapes(*(np.asarray(each)[near] for each in columns)), np.asarray(likely)[near]
 
 
 def _egress_usd(field: Field, way: DomainWay) -> float:
