@@ -26,6 +26,7 @@ from hippo.serve.jobs import let_go
 from hippo.serve.records import DONE, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import Service, ServiceTerms
 
+from .servers import until
 from .worlds import KIND, Clock, Served, offers, url
 
 RULES = ReplayRules(stops=False)
@@ -142,10 +143,12 @@ class Slow:
 def test_work_is_what_jobs_were_measured_to_take(tmp_path: Path):
     clock = Clock()
     scheduler = online(tmp_path, LAZY, script(0.0))
-    served = begun(tmp_path, clock, scheduler, Slow(clock), actuator="slow")
+    slow = Slow(clock)
+    served = begun(tmp_path, clock, scheduler, slow, actuator="slow")
     name = served.submit(tokens=1e8)  # a thousand seconds, as planned
     worker = served.loop.workers["slow"]
     served.turn()
+    until(lambda: name in slow.runs)  # its order is carried out beside the turns
     while served.jobs()[name].state != "done":
         clock.now_s += 10.0
         worker._look()
