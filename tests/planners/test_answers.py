@@ -4,7 +4,7 @@ agrees."""
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 from tests.planners.worlds import cluster, domain, gpt, problem
@@ -14,12 +14,14 @@ from hippo.plan.check import check
 from hippo.planners.answers import answer_of, context_degrees, expert_degrees, pairs
 from hippo.planners.base import Planner, Proposal, Status, Stop
 from hippo.planners.brute.brute import Brute
+from hippo.planners.brute.space import Space
 from hippo.planners.by_hand import Degrees, one_layout, site
 from hippo.planners.exact.search import Exact
+from hippo.planners.recipe import recompute_choices
 from hippo.problem.catalogue.models import model
 from hippo.problem.model import Experts, gpt_model
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import RECOMPUTE
+from hippo.problem.runtimes import MODULES, RECOMPUTE
 from hippo.problem.workload import Workload
 from hippo.registry import PLANNERS, planner
 from hippo.score.judge import evaluate, fits, judge
@@ -198,7 +200,7 @@ def test_no_legal_layout_lies_below_the_bound():
     found, tried = answer_of(Exact(), asked, Stop(60.0)), 0
     assert found.lower_bound_s is not None
     for tp, pp, ep, size, again in product(
-        (1, 2, 4, 8), (1, 2, 4), (1, 2, 4, 8), (1, 2), ("none", "selective", "full")
+        (1, 2, 4, 8), (1, 2, 4), (1, 2, 4, 8), (1, 2), (*RECOMPUTE, "moe_act", "layernorm+moe")
     ):
         degrees = Degrees(tp, 64 // tp // pp, pp, 1, ep, size, recompute=again, sharding="optimizer")
         try:
@@ -219,3 +221,51 @@ def test_the_judge_needs_no_degree_of_the_problem():
     assert found.plan is not None
     assert judge(asked, found.plan).step_time_s == seconds(found)
     assert judge(replace(asked, expert_parallel=2), found.plan).step_time_s == seconds(found)
+
+
+def crowded(runtime: str, experts: Experts | None = None) -> Problem:
+    """Four blocks on two sequences of 16,384 tokens, and two GPUs that cannot hold all that they leave."""
+    small = gpt_model(
+        "small", layers=4, hidden=512, heads=8, vocab=2048, seq=16_384, gated=True, ffn=2048, experts=experts
+    )
+    where = cluster(domain("a", 1, 2), memory_gb=2.0)
+    return problem(where, small, batch=2, seq=16_384, runtime=runtime)
+
+
+@pytest.mark.parametrize(
+    ("experts", "list_"), [(None, "layernorm+mlp"), (Experts(4, 2, 1024), "layernorm+moe")], ids=["dense", "mixture"]
+)
+def test_a_list_of_modules_computed_again_is_best_and_without_it_it_is_worse(experts: Experts | None, list_: str):
+    asked = crowded("megatron", experts)
+    every, found = Brute().propose(asked, LONG), Exact().propose(asked, LONG)
+    assert found.plan is not None
+    assert found.plan.recompute == list_
+    assert every.gap == 0.0
+    assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
+    assert found.lower_bound_s is not None
+    assert found.lower_bound_s <= seconds(every) * (1 + 1e-9)
+    assert seconds(Brute(space=Space(recompute=RECOMPUTE)).propose(asked, LONG)) > 1.1 * seconds(every)
+
+
+def test_no_other_list_of_modules_is_better_than_those_that_are_looked_at():
+    asked = crowded("megatron", Experts(4, 2, 1024))
+    named = [each for each in MODULES if each not in ("core_attn", "mla_up_proj", "mlp")]  # nothing of this model
+    every = ["+".join(some) for size in range(1, len(named) + 1) for some in combinations(named, size)]
+    of_all = Brute(space=Space(recompute=(*RECOMPUTE, *every))).propose(asked, LONG)
+    assert seconds(Exact().propose(asked, LONG)) == pytest.approx(seconds(of_all), rel=1e-9)
+
+
+def test_which_recomputations_are_looked_at():
+    mixed = Problem(model("deepseek-v3"), site("H100", 8), Workload(global_batch=8), runtime="megatron")
+    assert recompute_choices(mixed) == (
+        *("none", "selective", "layernorm+moe_act", "mla_up_proj", "layernorm+mlp+moe"),
+        *("layernorm+mla_up_proj+mlp+moe", "full"),
+    )
+    assert recompute_choices(crowded("megatron")) == ("none", "selective", "layernorm+mlp", "full")
+    assert recompute_choices(crowded("hippo")) == ("none", "selective", "full")
+    assert recompute_choices(crowded("deepspeed")) == ("none", "full")
+    old = replace(mixed.workload, software=replace(mixed.workload.software, attention="unfused"))
+    assert set(recompute_choices(replace(mixed, workload=old))[2:-1]) == {
+        *("core_attn+layernorm+moe_act", "core_attn+mla_up_proj", "core_attn+layernorm+mla_up_proj+moe_act"),
+        *("core_attn+layernorm+mlp+moe", "core_attn+layernorm+mla_up_proj+mlp+moe"),
+    }

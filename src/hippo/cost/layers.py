@@ -22,7 +22,7 @@ from hippo.cost.kernels import WIDE, Kernels
 from hippo.cost.memory import rank_parameters, state_shards
 from hippo.cost.stage import Layout
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, LinearAttention
-from hippo.problem.runtimes import CONTEXT_WAYS, recomputed_modules
+from hippo.problem.runtimes import CONTEXT_WAYS, SELECTIVE, recomputed_modules
 from hippo.problem.workload import Software
 
 Product = tuple[float, float, float, float]  # rows m, columns n, inner dimension k, how many
@@ -381,7 +381,8 @@ def _activation_width(ff: FeedForward | None) -> float:
 def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, float, float, float]) -> float:
     """Seconds of forward work (products, core, elementwise, sorting) repeated before the backward pass; see ``memory``.
 
-    Tokens are sorted again with whole blocks alone.
+    Tokens are sorted again with whole blocks and whole mixtures alone. Elementwise work counts whole, whichever of it a
+    module repeats.
     """
     products, core, elementwise, sorting = forward
     if layer.kind is not LayerKind.BLOCK or setting.layout.recompute == "none":
@@ -390,11 +391,11 @@ def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, flo
         return products + core + elementwise + sorting
     if modules := recomputed_modules(setting.layout.recompute):
         again = products * _share_of(layer, modules) + (core if "core_attn" in modules else 0.0)
-        again += elementwise if modules & {"layernorm", "moe_act"} else 0.0
+        again += elementwise if modules & {"layernorm", "mlp", "moe", "moe_act", "shared_experts"} else 0.0
         return again + (sorting + expert_exchange_s(layer, setting) if "moe" in modules else 0.0)
     if setting.unfused:
         return core
-    return elementwise + (0.5 * products if setting.software.attention == "flash2" else 0.0)
+    return elementwise + products * (0.5 if setting.software.attention == "flash2" else _share_of(layer, SELECTIVE))
 
 
 def _share_of(layer: Layer, modules: frozenset[str]) -> float:

@@ -238,9 +238,13 @@ class Field:
             )
         return self._cache[key]  # type: ignore[return-value]
 
+    @cached_property
+    def capped(self) -> bool:
+        """Whether links cap each node."""
+        return any(link.per_node_bytes_per_s is not None for link in self.problem.cluster.links)
+
     def _senders(self, kind: int) -> list[int]:
-        capped = any(link.per_node_bytes_per_s is not None for link in self.problem.cluster.links)
-        return sorted(set(self.layout_rows(kind).nodes.tolist())) if capped else [0]
+        return sorted(set(self.layout_rows(kind).nodes.tolist())) if self.capped else [0]
 
     def _lines(self, kind: int, senders: int) -> Lines:
         key = ("lines", kind, senders)
