@@ -11,7 +11,7 @@ from tests.planners.worlds import cluster, domain, gpt, problem
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
-from hippo.planners.answers import answer_of, context_degrees, expert_degrees, pairs
+from hippo.planners.answers import answer_of, context_degrees, expert_degrees, pairs, whole_degrees
 from hippo.planners.base import Planner, Proposal, Status, Stop
 from hippo.planners.brute.brute import Brute
 from hippo.planners.brute.space import Space
@@ -43,7 +43,7 @@ def seconds(found: Proposal) -> float:
     return found.score.step_time_s
 
 
-@pytest.mark.parametrize("where", [ONE_SITE, TWO_SITES])
+@pytest.mark.parametrize("where", [ONE_SITE, pytest.param(TWO_SITES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("experts", [4, 8])
 def test_exact_finds_what_brute_finds_and_without_experts_apart_it_is_worse(where: object, experts: int):
     asked = mixture(where, experts=experts)
@@ -104,7 +104,7 @@ class Scripted:
 
 
 def test_the_least_bound_holds_for_all_degrees():
-    asked = mixture()
+    asked = mixture(runtime="torch")
     plans = {each: Exact().propose(replace(asked, expert_parallel=each), LONG) for each in (1, 2)}
     gaps = {1: 0.2, 2: 0.0}
     told = {each: replace(found, gap=gaps[each], work_s=3.0) for each, found in plans.items()}
@@ -146,7 +146,7 @@ def test_exact_finds_what_brute_finds_of_both_degrees_together(runtime: str, whe
     sizes = Experts(4, 1, 2048)
     small = gpt_model("moe", layers=2, hidden=512, heads=4, vocab=2048, seq=16_384, gated=True, ffn=2048, experts=sizes)
     asked = problem(where, small, batch=2, runtime=runtime, seq=16_384)  # type: ignore[arg-type]
-    assert {(1, 1), (1, 2), (2, 1), (2, 2)} <= set(pairs(asked))
+    assert {(1, 1, None), (1, 2, None), (2, 1, None), (2, 2, None)} <= set(pairs(asked))
     every, found = answer_of(Brute(), asked, LONG), answer_of(Exact(), asked, LONG)
     assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
     assert found.lower_bound_s is not None
@@ -171,7 +171,8 @@ def test_no_layout_with_split_sequences_lies_below_the_bound():
     assert found.plan is not None
     for tp, cp, pp, size, again in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2, 4), (1, 2), RECOMPUTE):
         try:
-            degrees = Degrees(tp, 32 // (tp * cp * pp), pp, cp, 1, size, recompute=again, sharding="optimizer")
+            dp = 32 // (tp * cp * pp)
+            degrees = Degrees(tp, dp, pp, cp, micro_batch=size, recompute=again, sharding="optimizer")
             plan = one_layout(asked, degrees)
         except InputError:
             continue
@@ -199,19 +200,48 @@ def test_no_legal_layout_lies_below_the_bound():
     asked = Problem(model("mixtral-8x7b"), site("H100", 64), Workload(global_batch=256), runtime="megatron")
     found, tried = answer_of(Exact(), asked, Stop(60.0)), 0
     assert found.lower_bound_s is not None
-    for tp, pp, ep, size, again in product(
-        (1, 2, 4, 8), (1, 2, 4), (1, 2, 4, 8), (1, 2), (*RECOMPUTE, "moe_act", "layernorm+moe")
+    for tp, pp, ep, etp, size, again in product(
+        (1, 2, 4, 8), (1, 2, 4), (1, 2, 4, 8), (None, 1), (1, 2), (*RECOMPUTE, "moe_act", "layernorm+moe")
     ):
-        degrees = Degrees(tp, 64 // tp // pp, pp, 1, ep, size, recompute=again, sharding="optimizer")
+        degrees = Degrees(tp, 64 // tp // pp, pp, 1, ep, etp, size, recompute=again, sharding="optimizer")
         try:
             plan = one_layout(asked, degrees)
         except InputError:
             continue
-        if degrees.dp % ep or check(asked, plan) or not fits(asked, plan):
+        if check(asked, plan) or not fits(asked, plan):
             continue
         tried += 1
         assert evaluate(asked, plan).step_time_s >= found.lower_bound_s * (1 - 1e-9)
     assert tried > 60
+
+
+def whole_experts(experts: Experts) -> Problem:
+    """One sequence for four GPUs: no lanes to share out experts, but the ranks of a tensor-parallel group."""
+    small = gpt_model(
+        "moe", layers=2, hidden=1024, heads=8, vocab=2048, seq=2048, gated=True, ffn=4096, experts=experts
+    )
+    return problem(ONE_SITE, small, batch=1, seq=2048, runtime="megatron")
+
+
+@pytest.mark.parametrize("experts", [Experts(8, 1, 4096), Experts(16, 4, 512)])
+def test_experts_that_are_whole_beside_tensor_parallelism_are_best_and_cut_they_are_worse(experts: Experts):
+    asked = whole_experts(experts)
+    every, found = answer_of(Brute(), asked, LONG), answer_of(Exact(), asked, LONG)
+    assert found.plan is not None
+    assert (found.plan.expert_parallel, found.plan.expert_tensor_parallel) == (4, 1)
+    assert every.gap == found.gap == 0.0
+    assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
+    cut = [Brute().propose(replace(asked, expert_parallel=ep), LONG) for ep in expert_degrees(asked)]
+    assert min(map(seconds, cut)) > 1.05 * seconds(every)
+    (tensor,) = [each for each in found.degrees if each.kind == "expert tensor"]
+    assert (tensor.degree, [degree for degree, _ in tensor.slower]) == (1, [4])
+
+
+def test_which_degrees_of_whole_experts_are_tried():
+    assert whole_degrees(whole_experts(Experts(8, 1, 4096))) == (2, 4)
+    assert whole_degrees(mixture(runtime="torch")) == ()
+    assert whole_degrees(problem(ONE_SITE, gpt())) == ()
+    assert pairs(replace(whole_experts(Experts(8, 1, 4096)), runtime="torch")) == ((1, 1, None),)
 
 
 def test_the_judge_needs_no_degree_of_the_problem():

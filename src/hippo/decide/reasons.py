@@ -476,7 +476,7 @@ class IdleDomain(Reason):
 
 @dataclass(frozen=True)
 class Degree(Reason):
-    """Why this degree of context or expert parallelism: what the best plans with others give."""
+    """Why this degree of context, expert or expert-tensor parallelism: what the best plans with others give."""
 
     kind: ClassVar[str] = "degree"
     degree: int
@@ -486,7 +486,7 @@ class Degree(Reason):
     def _said(self) -> str:
         told = []
         for degree, share in self.slower:
-            name = "without it" if degree == 1 else f"with {degree}"
+            name = "without it" if degree == 1 and self.degree > 1 else f"with {degree}"
             told.append(f"{name} {f'nothing within {percent(FAR)}' if share is None else f'{percent(share)} worse'}")
         return f"{capital(self.subject)} {self.degree} in all stages: {listed(told)}."
 

@@ -28,6 +28,7 @@ class Degrees:
     pp: int = 1
     cp: int = 1
     ep: int = 1
+    etp: int | None = None  # None: tp
     micro_batch: int = 1
     interleave: int = 1
     schedule: str | None = None  # None: 1f1b, or interleaved where ``interleave`` is above 1
@@ -36,8 +37,8 @@ class Degrees:
     sequence_parallel: bool = True
 
     def __post_init__(self) -> None:
-        for key in ("tp", "dp", "pp", "cp", "ep", "micro_batch", "interleave"):
-            value = getattr(self, key)
+        for key in ("tp", "dp", "pp", "cp", "ep", "etp", "micro_batch", "interleave"):
+            value = 1 if key == "etp" and self.etp is None else getattr(self, key)
             if not 1 <= value <= 1_000_000:
                 raise _refusal(key, "must be from 1 to 1000000", value, "give a positive whole number")
         for key, known in (("recompute", (*RECOMPUTE, *MODULES)), ("sharding", SHARDING)):
@@ -89,6 +90,7 @@ def one_layout(problem: Problem, degrees: Degrees) -> Plan:
         sequence_parallel=degrees.sequence_parallel,
         context_parallel=degrees.cp,
         expert_parallel=degrees.ep,
+        expert_tensor_parallel=degrees.etp,
     )
 
 

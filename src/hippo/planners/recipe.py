@@ -55,6 +55,7 @@ class Recipe:
             replicas=dp if replicas is None else replicas,
             cp=problem.context_parallel,
             ep=problem.expert_parallel,
+            etp=problem.expert_tensor_parallel,
         )
 
     def plan(self, problem: Problem, pipelines: Sequence[Pipeline]) -> Plan:
@@ -71,6 +72,7 @@ class Recipe:
             sync=agreed(problem, self.sync, self.sharding, len(pipelines)),
             context_parallel=problem.context_parallel,
             expert_parallel=problem.expert_parallel,
+            expert_tensor_parallel=problem.expert_tensor_parallel,
         )
 
 
@@ -149,16 +151,14 @@ def recomputations(costs: CostModel) -> tuple[str, ...]:
         return tuple(mode for mode in modes if mode in measured)
     layouts = {mode: Recipe(1, mode).layout(problem, tp=1, dp=1) for mode in modes}
     if len(modes) > len(RECOMPUTE):
-        modes.sort(key=lambda mode: float(costs.layer_seconds(domain, layouts[mode]).sum()))
+        modes.sort(key=lambda mode: float(f"{costs.layer_seconds(domain, layouts[mode]).sum():.9g}"))
     first = np.unique(costs.distinct[1], return_index=True)[1].tolist()  # of each sort of layer
     kept = {
         mode: [costs.memory(domain, at, at + 1, layout, live=1.0).activation_bytes for at in first]
         for mode, layout in layouts.items()
     }
     return tuple(
-        mode
-        for index, mode in enumerate(modes)
-        if all(any(map(lt, kept[mode], kept[less])) for less in modes[:index])
+        mode for index, mode in enumerate(modes) if all(any(map(lt, kept[mode], kept[less])) for less in modes[:index])
     )
 
 

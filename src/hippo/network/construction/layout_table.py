@@ -262,7 +262,7 @@ class _Rows:
             room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
             for dp in divisors(choice.wave):
                 size = choice.wave // dp
-                if dp * problem.context_parallel % problem.expert_parallel:
+                if not problem.spreads_experts(tp, dp):
                     continue
                 if (
                     choice.lanes not in (None, (tp, dp))
@@ -323,6 +323,7 @@ class _Rows:
             mode.micro_batch,
             cp=problem.context_parallel,
             ep=problem.expert_parallel,
+            etp=problem.expert_tensor_parallel,
             recompute=mode.recompute,
             sharding=mode.sharding,
             precision=problem.workload.precision,

@@ -236,7 +236,7 @@ class Sketches:
             widest = gpus if self.tp_across_nodes else min(gpus, self.problem.cluster.domains[at].gpus_per_node)
             for tp in (width for width in self.widths if width <= widest):
                 for dp in range(1, gpus // (tp * cp) + 1):
-                    if cp * dp % self.problem.expert_parallel:
+                    if not self.problem.spreads_experts(tp, dp):
                         continue
                     fits_wave = dp <= most_dp if first_dp is None else self.common.micro_batch * first_dp % dp == 0
                     if fits_wave and self._measured(tp, self.common.micro_batch * (first_dp or dp) // dp):
@@ -274,6 +274,7 @@ class Sketches:
             replicas=self.problem.workload.global_batch // size,
             cp=self.problem.context_parallel,
             ep=self.problem.expert_parallel,
+            etp=self.problem.expert_tensor_parallel,
         )
 
 

@@ -326,6 +326,8 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
     batch, layers = problem.workload.global_batch, problem.model.num_layers
     allowed = tables.model.allowed_layouts()
     for tp in tensor_widths(problem, domain):
+        if tp == 1 and problem.expert_tensor_parallel and problem.rules.uniform_tp_dp:
+            continue  # they are whole there anyway
         room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
         for micro_batch in divisors(batch):
             if allowed is not None and (tp, micro_batch) not in allowed:
@@ -334,7 +336,7 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
             for dp in divisors(batch // micro_batch):
                 if dp > room:
                     break
-                if dp * problem.context_parallel % problem.expert_parallel:
+                if not problem.spreads_experts(tp, dp):
                     continue
                 for mode in modes:
                     for sharding in shardings(problem, dp):
