@@ -66,10 +66,11 @@ def one_layout(problem: Problem, degrees: Degrees) -> Plan:
     chunks = degrees.pp * degrees.interleave
     blocks = problem.model.num_blocks
     if chunks > max(blocks, 1):
-        remedy = f"give at most {max(blocks, 1)}"
-        raise _refusal(
-            "pp", f"times --interleave exceeds the {blocks} blocks of {problem.model.name}", degrees.pp, remedy
-        )
+        if degrees.pp > max(blocks, 1):
+            told = f"exceeds the {blocks} blocks of {problem.model.name}"
+            raise _refusal("pp", told, degrees.pp, f"give at most {max(blocks, 1)}")
+        told = f"makes {chunks} chunks on --pp {degrees.pp}, more than the {blocks} blocks of {problem.model.name}"
+        raise _refusal("interleave", told, degrees.interleave, f"give at most {blocks // degrees.pp}, or fewer stages")
     cuts = even_cuts(problem.model.num_layers, degrees.pp)
     stages = tuple(
         StageSketch(problem.cluster.domains[0].name, (start, stop), degrees.tp, degrees.dp)
