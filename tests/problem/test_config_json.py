@@ -289,7 +289,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {**HYBRID, "model_type": "nemotron_h", "num_hidden_layers": 8, "hybrid_override_pattern": "ME*"},
-        "c: hybrid_override_pattern: names 3 blocks, but num_hidden_layers is 8 (got 'ME*'). To fix: write one for each",
+        "c: hybrid_override_pattern: names 3 blocks, but num_hidden_layers is 8 (got 'ME*')",
     ),
     ({**LLAMA4, "model_type": "llama4_text", "no_rope_layers": [1, 0]}, "holds 2 entries for 5 blocks"),
     ({**LLAMA4, "model_type": "llama4_text", "no_rope_layers": ["a"] * 5}, "must be a list of 0 and 1"),

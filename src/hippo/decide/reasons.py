@@ -238,7 +238,7 @@ class ExpertsInside(Reason):
         head = f"With experts spread over {where} tokens and results would be {gb(self.crossing_bytes)} a step"
         alone = f"{self.subject} alone would send {gb(self.link_bytes)}"
         own = (
-            f"spread over {self.expert_parallel} lanes inside a domain they exchange for {seconds(self.inside_s)} of it"
+            f"spread over {self.expert_parallel} ranks inside a domain they exchange for {seconds(self.inside_s)} of it"
         )
         if self.expert_parallel == 1:
             own = "kept together they exchange nothing"
