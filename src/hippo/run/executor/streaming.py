@@ -347,9 +347,7 @@ class Streaming:
         for other, layers in sorted(give.items()):
             pieces = [piece for each in layers.values() for piece in each]
             connection = connected(own / _file(other), process, patience_s, lambda: self.closed)
-            with suppress(
-                OSError
-            ):  # cubic leaves slow start where training's messages delay it: it takes long then
+            with suppress(OSError):  # cubic leaves slow start where training's messages delay it: it takes long then
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
             spare = None
             if domains[process] != domains[other]:
