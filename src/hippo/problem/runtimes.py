@@ -142,7 +142,6 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             expert_parallel=False,
             whole_experts=False,
             recompute_modules=False,
-            relays=False,
             prices=RELAUNCHED,
             transport=HIPPO,
         ),
