@@ -271,15 +271,19 @@ def early_share(forward: Floats, total: Floats) -> float:
 
 
 _LAST: list[Field] = []
+_ASKED: set[tuple[int, int, int | None]] = set()
+"""Degrees with which the question of ``_LAST`` was searched."""
 KEPT = 1.01  # times the worth of the best plan up to which a search is remembered beside the last
 
 
 def remember(field: Field) -> None:
     """Keeps the field of the problem searched last, for those who plan the same problem anew; beside it those of other
     degrees of the same question that found plans about as good as the best."""
-    others = searched(field.problem)
-    if any(degrees_of(each.problem) == degrees_of(field.problem) for each in others):
-        others = []  # the question is asked anew
+    others, degrees = searched(field.problem), degrees_of(field.problem)
+    if not others or degrees in _ASKED:  # another question, or it is asked anew
+        others = []
+        _ASKED.clear()
+    _ASKED.add(degrees)
     best = min((each.tried.least for each in others), default=np.inf)
     _LAST[:] = [field, *(each for each in others if each.tried.least <= KEPT * best < np.inf)]
 
