@@ -26,6 +26,7 @@ from hippo.serve.server import ServiceClock
 from hippo.serve.site import JobChange
 from hippo.serve.store import OWNER, Store, StoreError, keep
 from hippo.serve.telemetry import checked, rolled
+from hippo.serve.watching import metrics_text
 
 from .worlds import Clock, Served, url
 
@@ -338,6 +339,59 @@ def test_a_policy_that_breaks_is_held_while_it_only_proposes(tmp_path: Path):
     (decision,) = served.decisions()
     assert (decision.state, decision.policy) == ("proposed", "srpt")
     assert served.loop._held.broken
+    served.close()
+
+
+class Hangs:
+    """Does not answer before it is let go, and then begins all who wait."""
+
+    name = "hangs"
+
+    def __init__(self) -> None:
+        self.asked, self.watched, self.goes_on, self.answered = 0, 0, Event(), Event()
+
+    def decide(self, moment: Any) -> None:
+        self.asked += 1
+        self.goes_on.wait()
+        for job in moment.waiting.tolist():
+            moment.start(job)
+        self.answered.set()
+
+    def watch(self, moment: Any) -> None:
+        self.watched += 1
+
+
+@pytest.mark.parametrize("mode", ["act", "observe"])
+def test_a_policy_that_hangs_does_not_stop_the_loop(tmp_path: Path, mode: str):
+    hangs = Hangs()
+    scheduler: Any = hangs
+    served = Served.of(url(tmp_path), Clock(), scheduler=scheduler, mode=mode)
+    served.loop._held.limit_s = 0.0
+    names = [served.submit(**{**GANG, "devices": 32}) for _ in range(9)]  # one more than there is room for
+    for _ in range(3):
+        served.turn(1.0)
+    assert hangs.asked == 1  # and not again before it has answered
+    assert {each.policy for each in served.decisions()} == {"srpt"}
+    assert [each.job for each in served.decisions()] == names[:8]
+    assert served.loop.degraded == "hangs has not answered within 0 s and hangs; srpt decides until it answers"
+    assert "hippo_policy_up 0.0" in metrics_text(served.store, served.loop)
+    stands = served.loop.site.standing()
+    hangs.goes_on.set()
+    assert hangs.answered.wait(60.0)
+    assert served.loop.site.standing() == stands  # its answer is dropped
+    assert "hangs was late" in served.loop.degraded
+    served.loop._held.limit_s = None
+    rest = served.loop._held.rests
+    for _ in range(rest):
+        assert served.loop.degraded
+        served.loop._looks = mode == "act"
+        served.turn(1.0)
+    assert (hangs.asked, hangs.watched) == (1, rest)  # it hears of what the rule decides meanwhile
+    assert not served.loop.degraded
+    served.loop._looks = mode == "act"
+    served.turn(1.0)
+    assert hangs.asked == 2
+    assert "hippo_policy_up 1.0" in metrics_text(served.store, served.loop)
     served.close()
 
 

@@ -45,7 +45,6 @@ def online(folder: Path, guard: Any, *scripts: Any) -> OnlineScheduler:
 def begun(tmp_path: Path, clock: Clock, scheduler: OnlineScheduler, *actuators: Any, **terms: Any) -> Served:
     served = Served.of(url(tmp_path), clock, *actuators, scheduler=scheduler, rules=RULES, **terms)
     scheduler.tell = served.loop.tell
-    served.loop._held.limit_s = np.inf  # no test asks a clock
     return served
 
 

@@ -405,7 +405,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
 
     @app.get("/readyz", response_class=PlainTextResponse, responses=_told(503))
     async def readyz() -> Response:
-        """The store answers, what was decided is written, and the loop goes round."""
+        """The store answers, what was decided is written, and the loop goes round; whether a rule decides, and why."""
         late_s = loop.age_s()
         why = loop.state.unwritten or ("" if late_s < 30.0 else f"the loop has not gone round for {late_s:.0f} s")
         if not why:
@@ -415,7 +415,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
                 why = str(error)
         if why:
             raise Refusal(503, "not ready", why, remedy="see the runbook in docs/service.md")
-        return PlainTextResponse("ready\n")
+        return PlainTextResponse(f"ready; {loop.degraded}\n" if loop.degraded else "ready\n")
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -632,7 +632,7 @@ def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, A
         "policy": loop.policy,
         "holds": loop.state.holds,
         "unwritten": loop.state.unwritten,
-        "notice": loop.state.notice,
+        "notice": "; ".join(filter(None, (loop.state.notice, loop.degraded))),
         "now_s": loop.now_s(),
         "cluster": site.name,
         "domains": domains,

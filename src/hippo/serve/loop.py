@@ -254,6 +254,11 @@ class ServeLoop:
         """Who decides now."""
         return self._held.name
 
+    @property
+    def degraded(self) -> str:
+        """Why a rule decides in place of the policy, in a sentence; empty: it does not."""
+        return self._held.why
+
     # ----------------------------------------------------------------------------------------------------- the start
     def _begin(self) -> None:
         """Stand as the store says."""

@@ -349,12 +349,20 @@ class OnlineScheduler:
         news = self._news(moment)
         self.loop.told(News(news.time_s, news.reward, news.came, news.ended, news.left, news.state))
 
-    def decide(self, moment: Moment) -> None:
-        """Whoever serves decides; if that breaks, the guard does, from now on."""
+    def watch(self, moment: Moment) -> None:
+        """Another decides at this moment; what has come about is told."""
+        self._stands_at(moment)
+        self._told_rest(moment)
+
+    def _stands_at(self, moment: Moment) -> None:
         if self._moment is None:
             self._begin(moment)
         elif self._moment is not moment:
             self._opened_anew(moment)
+
+    def decide(self, moment: Moment) -> None:
+        """Whoever serves decides; if that breaks, the guard does, from now on."""
+        self._stands_at(moment)
         self.loop.look(self._news(moment))
         self._tell_served()
         self._decide(moment)
