@@ -15,6 +15,7 @@ from hippo.jobs.job import TrainingKind
 from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import ReplayRules
+from hippo.problem.cluster import Cluster
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
 from hippo.serve import tables as t
@@ -83,12 +84,13 @@ class Served:
         rules: ReplayRules | None = None,
         without: str = "",
         renamed: tuple[str, str] = ("", ""),
+        cluster: str | Cluster = "four-hubs",
         **terms: Any,
     ) -> Served:
         store = Store(url)
         rule = load(JOB_SCHEDULERS, "policy", "srpt")
         decides = load(JOB_SCHEDULERS, "policy", scheduler) if isinstance(scheduler, str) else scheduler
-        cluster = load_cluster("four-hubs")
+        cluster = load_cluster(cluster)
         domains = tuple(each for each in cluster.domains if each.name != without)
         links = tuple(each for each in cluster.links if without not in (each.source, each.destination))
 

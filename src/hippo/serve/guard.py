@@ -1,4 +1,5 @@
-"""A scheduler that is held: where it breaks, is late or hangs a rule decides in its place, and it says so.
+"""A scheduler that is held: where it breaks, is late or hangs a rule decides in its place, and it says so. Where its log
+cannot be written (a full disk) that is for a while.
 
 It decides in a thread of its own, on a copy of the moment that is taken over when it answers in time. What comes late is
 dropped with the copy; who has not answered at all is not asked again before it has.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from sqlite3 import Error as SqliteError
 from threading import Event, Thread
 from typing import Self
 
@@ -18,7 +20,8 @@ from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.moment import Moment, Scheduler
 
 REST_MOMENTS = 20
-"""For so many moments the rule decides after a decision that came late."""
+"""For so many moments the rule decides after a decision that came late, or a disk that could not be written."""
+PASSING = (OSError, SqliteError)
 
 
 @dataclass(eq=False)
@@ -96,7 +99,7 @@ class HeldScheduler:
             return f"{name} broke; {rule} decides"
         if self._hangs is not None and not self._hangs.is_set():
             return f"{name} has not answered within {self.limit_s:g} s and hangs; {rule} decides until it answers"
-        return f"{name} was late; {rule} decides for {self.rests} moments" if self.rests else ""
+        return f"{name} was late or could not write; {rule} decides for {self.rests} moments" if self.rests else ""
 
     def decide(self, moment: Moment) -> None:
         """At a moment."""
@@ -132,7 +135,8 @@ class HeldScheduler:
             self.tell(f"{name} took more than {self.limit_s:g} s; {self.rule.name} decides")
             return None
         if (error := copied.error) is not None:
-            self._copied, self.broken = None, True
+            self._copied, passes = None, isinstance(error, PASSING)
+            self.rests, self.broken = (REST_MOMENTS, False) if passes else (0, True)
             self.tell(f"{name} broke ({type(error).__name__}: {error}); {self.rule.name} decides")
             return None
         return copied

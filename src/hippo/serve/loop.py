@@ -396,6 +396,11 @@ class ServeLoop:
         if why != self.state.holds:
             self.tell(f"holds: {why}" if why else "goes on: telemetry is back")
         self.state.holds = why
+        # Whoever runs where nobody can stop it holds its devices: until it is served again nobody who runs is stopped.
+        self.site.live.let_stop(
+            self.site.rules.stops
+            and not any(each.state == r.RUNNING and self._unserved(each) for each in self._jobs.values())
+        )
         self._held.holds = bool(why) or self.mode != r.ACT
 
     def _take_answers(self, now_s: float) -> None:
@@ -437,7 +442,10 @@ class ServeLoop:
         elif order.job in self._jobs and order.act == r.BEGIN and not left:  # else one behind it says how it stands
             self._lost(order.job, receipt.told, now_s)
         elif order.job in self._jobs and order.act == r.RESIZE and not left:
-            self._stays(order.job, receipt.told, now_s)
+            if receipt.ended:
+                self._lost(order.job, f"its move was refused: {receipt.told}", now_s, fails=False)
+            else:
+                self._stays(order.job, receipt.told, now_s)
 
     def _stays(self, name: str, why: str, now_s: float) -> None:
         """A move was refused: the job runs on where its last order that was carried out put it, which is no failure of
@@ -461,11 +469,12 @@ class ServeLoop:
                 self.site.carry_out(replace(change, act=r.STOP))
             self._set(name, now_s, "job waits again", state=r.WAITING, why=f"its move was refused: {why}")
 
-    def _lost(self, name: str, why: str, now_s: float) -> None:
-        """A job does not run as it was thought to: it waits again, or is given up."""
+    def _lost(self, name: str, why: str, now_s: float, *, fails: bool = True) -> None:
+        """A job does not run as it was thought to: it waits again, or is given up. ``fails``: by itself."""
         count, last_s = self._failures.get(name, (0, now_s))
-        count = count + 1 if now_s - last_s <= FADED_S else 1
-        self._failures[name], self._looks = (count, now_s), True
+        count, self._looks = (count if now_s - last_s <= FADED_S else 0) + fails, True
+        if fails:
+            self._failures[name] = count, now_s
         if name not in self._names():
             return  # the queue was begun anew, and it comes to it again
         self.site.live.fail(name, now_s - self.site.epoch_s)
