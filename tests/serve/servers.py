@@ -198,7 +198,13 @@ def _answers(port: int) -> bool:
 
 def _nodes(port: int) -> int:
     with suppress(OSError, ValueError, KeyError):
-        return len([each for each in _asked(port, "/nodes?view=summary")["data"]["summary"] if each["raylet"].get("state") == "ALIVE"])
+        return len(
+            [
+                each
+                for each in _asked(port, "/nodes?view=summary")["data"]["summary"]
+                if each["raylet"].get("state") == "ALIVE"
+            ]
+        )
     return 0
 
 

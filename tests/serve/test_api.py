@@ -213,6 +213,10 @@ def test_what_watches_it(asked: Asked):
     asked.served.turn()
     assert asked.http.get("/healthz").text == "ok\n"
     assert asked.http.get("/readyz").text == "ready\n"
+    asked.served.loop._held.broken = True
+    found = asked.http.get("/readyz")
+    assert (found.status_code, found.text) == (200, "ready; srpt broke; srpt decides\n")
+    assert asked.http.get("/v1/state").json()["notice"] == "srpt broke; srpt decides"
     asked.served.clock.now_s += 60.0
     assert asked.http.get("/readyz").status_code == 503
     text = asked.http.get("/metrics").text

@@ -147,7 +147,9 @@ def test_many_domains_are_served_and_their_probes_heard(tmp_path: Path, count: i
     served = Served.of(url(tmp_path), Clock(), cluster=cluster)
     jobs = [served.submit(), served.submit(**{**GANG, "devices": 8})]
     site = served.loop.site.live.site
-    points = [checked(site, LinkPoint(served.clock(), *each, 1e9, 0.02, "me"), "links", served.clock()) for each in ends]
+    points = [
+        checked(site, LinkPoint(served.clock(), *each, 1e9, 0.02, "me"), "links", served.clock()) for each in ends
+    ]
     served.store.write(telemetry.written(points)).result()
     served.loop.points(points)
     served.turn(1.0)
@@ -674,6 +676,7 @@ def test_a_look_that_takes_long_says_nothing_of_what_came_since(tmp_path: Path):
 
 def test_who_runs_where_nobody_can_stop_it_is_not_preempted(tmp_path: Path):
     """The whole site is held, half of it by an actuator that is not served now, and who comes is far more urgent."""
+
     class Real(Told):
         name = "real"
 
@@ -719,7 +722,8 @@ def test_a_move_that_is_refused_when_the_job_has_ended_is_no_failure_of_the_job(
     assert served.loop.site.carry_out(change)
     served.loop._order(change, served.clock(), {"cause": "a test's"})
     served.loop._written()
-    until(served, lambda: ends.acts == ["begin", "resize", "begin"] and not served.loop._open)
+    until(served, lambda: len(ends.acts) > 2 and not served.loop._open)
+    assert ends.acts == ["begin", "resize", "begin"]
     assert served.jobs()[name].state == "running"
     assert not served.loop._failures
     served.close()

@@ -434,7 +434,7 @@ class ServeLoop:
             name, plan = plan_kept(receipt.plan, now_s)
             self._unwritten.append(plan)
             self._set(order.job, now_s, place={**(self._jobs[order.job].place or {}), "plan": name})
-        if order.act == r.STOP:
+        if order.act == r.STOP or receipt.ended:  # a look from before says nothing of now
             self._stopped[order.job] = monotonic(), self._stopped.get(order.job, (0.0, 0))[1]
         if receipt.ok and order.job in self._jobs:
             self._keys[order.job] = order.key, monotonic()
