@@ -325,7 +325,7 @@ def test_a_restart_does_not_forget_that_somebody_measured(tmp_path: Path, monkey
 
 def test_a_measurement_of_long_ago_says_nothing_of_now(served: Served):
     served.loop.points([LinkPoint(0.0, "wuhu", "guian", 1e6, None, "me")])
-    assert not served.loop.measured
+    assert not served.loop.measured.last_s
     assert served.loop._heard_s is None
     assert served.loop.state.points == 1
 

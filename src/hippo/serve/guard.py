@@ -1,8 +1,8 @@
-"""A scheduler that is held: where it breaks, is late or hangs a rule decides in its place, and it says so. Where its log
-cannot be written (a full disk) that is for a while.
+"""A scheduler that is held: where it breaks, is late or hangs a rule decides in its place, and it says so. Where its
+log cannot be written (a full disk) that is for a while.
 
-It decides in a thread of its own, on a copy of the moment that is taken over when it answers in time. What comes late is
-dropped with the copy; who has not answered at all is not asked again before it has.
+It decides in a thread of its own, on a copy of the moment that is taken over when it answers in time. What comes late
+is dropped with the copy; who has not answered at all is not asked again before it has.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from math import exp, inf
+from math import inf
 from queue import Empty, SimpleQueue
 from threading import Event, RLock, Thread
 from time import monotonic, sleep
@@ -33,6 +33,7 @@ from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.serve import records as r
 from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
+from hippo.serve.expected import LinkMinutes
 from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob, StoredDecision, StoredJob
 from hippo.serve.site import LAYOUT, JobChange, ServedSite, job_of
@@ -76,16 +77,6 @@ LONGEST_REST_S = 0.25
 """After a turn that was as long or longer: who asks the service gets half of the process."""
 SETTLED = 3
 """Steps after a decision that tell what it brought; the one before them goes through the change itself."""
-FORECAST_S = 900.0
-"""Over so long a time the mean of what a link carried fades; links swing around it, so it is what to expect."""
-
-
-@dataclass(frozen=True)
-class LinkForecast:
-    """Of a link: when it was last measured, and what to expect of it, bytes/s."""
-
-    time_s: float
-    forecast: float
 
 
 @dataclass(frozen=True)
@@ -149,7 +140,7 @@ class ServeLoop:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._planning: dict[TrainingKind, Future[Any]] = {}
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
-        self.measured: dict[tuple[str, str], LinkForecast] = {}
+        self.measured = LinkMinutes(site.cluster)
         self._heard_s: float | None = None  # monotonic time of the last points
         self._looks = False  # the queue was restored, or somebody lost what it ran on, and nobody has looked since
         self._moved = False
@@ -202,14 +193,9 @@ class ServeLoop:
             return
         for each in young:
             pair = each.source, each.destination
-            known = self.measured.get(pair)
-            if known is None or each.time_s >= known.time_s:
+            if each.time_s >= self.measured.last_s.get(pair, -inf):
                 self._links[pair] = each
-                forecast = each.bytes_per_s
-                if known is not None:
-                    kept = exp((known.time_s - each.time_s) / FORECAST_S)
-                    forecast += kept * (known.forecast - forecast)
-                self.measured[pair] = LinkForecast(each.time_s, forecast)
+        self.measured.add(young)
         self._heard_s, self._moved = monotonic(), True
         self.wake()
 
@@ -267,14 +253,14 @@ class ServeLoop:
             most = sql.select(sql.func.max(t.DECISIONS.c.number))
             known = self.store.read(lambda at: (at.execute(most).scalar(), kept(at, BEYOND)))
             self._last_decision = max(int(each or 0) for each in known)
-            since_s = self._clock() - FORECAST_S
-            for each in self.store.read(lambda at: lately(at, since_s)):
-                self.measured[each.source, each.destination] = LinkForecast(each.time_s, each.bytes_per_s)
+            since_s, domains = self._clock() - 60.0 * self.measured.minutes, set(self.site.live.site.domains)
+            found = self.store.read(lambda at: lately(at, since_s))
+            self.measured.add(each for each in found if {each.source, each.destination} <= domains)
             content = self.store.read(lambda at: kept(at, QUEUE))
             if content is not None:
                 self._restore(content)
             self._looks = self.site.live.moment is not None
-            if self.measured or self.site.live.told_links is not None:
+            if self.measured.last_s or self.site.live.told_links is not None:
                 self._heard_s = monotonic()  # who measured before is expected to go on
 
     def _stored(self) -> list[StoredJob]:
