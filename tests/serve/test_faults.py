@@ -257,6 +257,35 @@ def test_a_site_that_has_lost_a_domain_begins_its_jobs_elsewhere(tmp_path: Path)
     again.close()
 
 
+@pytest.mark.parametrize("mode", ["act", "advise"])
+def test_who_runs_in_domains_that_are_left_runs_on_without_an_order(tmp_path: Path, mode: str):
+    """Six fill three domains of four; one domain is gone. Their actuator is asked to begin none of the four again."""
+    stubborn = Stubborn(0)
+    served = Served.of(url(tmp_path), Clock(), stubborn, actuator="stubborn")
+    names = [served.submit(**{**GANG, "devices": 32, "duration_s": 1e6}) for _ in range(5)] + [
+        served.submit(tokens=1e12)
+    ]
+    until(served, lambda: len(stubborn.jobs) == 6 and not served.loop._open)
+    places = {name: job.place or {} for name, job in served.jobs().items()}
+    lost = places[names[0]]["domains"][0]
+    stay = {name for name, place in places.items() if lost not in place["domains"]}
+    assert len(stay) == 4
+    keys = {name: stubborn.jobs[name].key for name in stay}
+    served.close()
+    again = Served.of(url(tmp_path), served.clock, stubborn, actuator="stubborn", mode=mode, without=lost)
+    for _ in range(20):
+        again.turn(1.0)
+        time.sleep(0.02)
+    assert {name: stubborn.jobs[name].key for name in stay} == keys
+    for name in stay:
+        assert again.jobs()[name].state == "running"
+        assert again.jobs()[name].place == places[name]
+    rest = [each for each in again.decisions() if each.job not in stay][2:]
+    assert {each.job for each in rest} == set(names) - stay
+    assert {lost in (each.after or {"domains": ()})["domains"] for each in rest} == {False}
+    again.close()
+
+
 @pytest.mark.parametrize("measured", [False, True])
 def test_a_site_whose_domains_have_other_names_is_another_site(tmp_path: Path, measured: bool):
     """Of equal shape: the packed queue would fit, and lead to places that are not there."""

@@ -513,6 +513,8 @@ def _problems(app: FastAPI) -> None:
         document: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": str(error)}
         if isinstance(error, InputError):
             document |= {"source": error.source, "key": error.key, "remedy": error.remedy}
+        elif isinstance(error, StoreError):
+            document["remedy"] = "nothing was taken: ask again once there is room" if status == 507 else "ask again"
         return problem_response(status, document)
 
     @app.exception_handler(RequestValidationError)

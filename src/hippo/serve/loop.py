@@ -146,6 +146,7 @@ class ServeLoop:
         self._moved = False
         self._jobs: dict[str, StoredJob] = {}  # who is not over
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
+        self._ran: dict[str, Mapping[str, Any]] = {}  # who ran when the queue was begun anew, and where
         self._open: dict[str, set[str]] = {}  # of each job, keys of orders that are not answered
         self._failures: dict[str, tuple[int, float]] = {}  # of each job, and when it last failed
         self._refused: dict[str, float] = {}  # when a move of each job was last refused
@@ -275,7 +276,7 @@ class ServeLoop:
         return found
 
     def _restore(self, content: bytes) -> None:
-        """The queue as it was packed; where it cannot be, all who were in it come anew."""
+        """The queue as it was packed; where it cannot be, all who were in it come anew, and who ran is put back."""
         try:
             names = LiveWorld.names_in(content)
             stored = {each.name: each for each in self._stored_as(names)}
@@ -287,6 +288,7 @@ class ServeLoop:
             self.tell(f"the queue is begun anew: {error}")
             self.site.live.clear()
             back = {name: job for name, job in self._jobs.items() if job.state in (r.WAITING, r.RUNNING)}
+            self._ran = {name: job.place for name, job in back.items() if job.state == r.RUNNING and job.place}
             self._jobs |= {name: replace(job, state=r.QUEUED) for name, job in back.items()}
 
     def _stored_as(self, names: Sequence[str]) -> list[StoredJob]:
@@ -301,7 +303,7 @@ class ServeLoop:
 
     def _again(self) -> None:
         """Tell every order that has not been answered again, and know which were."""
-        runs = [name for name, each in self._jobs.items() if each.state == r.RUNNING]
+        runs = [name for name, each in self._jobs.items() if each.state == r.RUNNING or name in self._ran]
         some = [runs[at : at + MOST_NAMES] for at in range(0, len(runs), MOST_NAMES)]
         asked = [t.ORDERS.c.state == OPEN, *(t.ORDERS.c.job.in_(each) for each in some)]
         rows = {row.key: row for which in asked for row in self._orders(which)}
@@ -349,6 +351,7 @@ class ServeLoop:
             self._take_answers(now_s)
             gone = _all(self._cancels)  # before the jobs, which came before them
             self._take_jobs(now_s)
+            self._put_back(now_s)
             self._take_cancels(gone, now_s)
             looks = self._take_truth(now_s)
             looks |= self._take_links(now_s)
@@ -536,6 +539,22 @@ class ServeLoop:
                     self._forget(job.name)
                 else:
                     self._set(job.name, now_s, "job waits", state=r.WAITING)
+
+    def _put_back(self, now_s: float) -> None:
+        """Who ran when the queue was begun anew runs on, without an order, where its place is still and has room."""
+        come = [name for name in self._ran if name in self._jobs and self._jobs[name].state == r.WAITING]
+        if not come:
+            return
+        held, self._held.holds = self._held.holds, True
+        for _ in self.site.until(now_s):  # they arrive, and nobody is begun before they are there
+            pass
+        self._held.holds, self._looks = held, True
+        for name in come:
+            change = JobChange(name, r.BEGIN, None, self._ran.pop(name))
+            if self._stands(name, change.after) and self.site.carry_out(change):
+                left = max(1e-6, 1.0 - self._jobs[name].share_done)
+                self.site.live.progress(name, left, now_s - self.site.epoch_s)
+                self._set(name, now_s, "job runs on", state=r.RUNNING, place=self._jobs[name].place, why="")
 
     def _submitted(self, come: list[Job]) -> list[tuple[Job, str]]:
         """Hands jobs to the queue; those that it refuses, with the reason. One that breaks it is refused alone."""
