@@ -234,7 +234,7 @@ def play(fault: Fault, folder: Path, *, again: bool) -> None:
         desk.missed(step, why)
 
     error, stretches = "", tuple[RunStretch, ...]()
-    with listening(control, desk):
+    with listening(control, lambda: desk):
         try:
             saving = Saving(saved, EVERY, before, miss)
             stretches = run(

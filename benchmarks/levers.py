@@ -38,6 +38,8 @@ from hippo.run.run import Emulated, RunStep, run
 
 STEPS, TAIL = 10, 8  # under each plan before the next order; of these at last, whole rounds of local SGD
 WORLD = Scenario("levers", "ab", (2, 2), (2, 2), hidden=128, message_mb=0.25, block_s=0.02)
+THREE = replace(WORLD, name="relays", stages="acb", before=(2, 1, 1), after=(2, 1, 1))
+SLOWER = 5.0
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,13 @@ class LeverJob:
     name: str
     plan: Plan
     orders: tuple[tuple[str, Mapping[str, Any]], ...]
+    world: Scenario = WORLD
+    slow: str = ""  # two domains whose links carry a fifth
 
     @property
     def problem(self) -> Problem:
-        """Blocks whose micro-batches of two take twice as long, between two domains."""
-        found = WORLD.problem
+        """Blocks whose micro-batches of two take twice as long, between the domains of the world."""
+        found = self.world.problem
         assert found.profile is not None
         rows = found.profile.rows
         twice = tuple(
@@ -67,8 +71,15 @@ class LeverJob:
             for one in rows
         )
         local = self.plan.sync.method == "local_sgd"
+        links = (
+            replace(link, bandwidth_bytes_per_s=link.rate_bytes_per_s(1) / SLOWER)
+            if {link.source, link.destination} == {*self.slow}
+            else link
+            for link in found.cluster.links
+        )
         return replace(
             found,
+            cluster=replace(found.cluster, links=tuple(links)),
             profile=Profile(found.profile.precision, found.profile.state_bytes_per_parameter, (*rows, *twice)),
             allow_compression=True,
             allow_local_sgd=local,
@@ -101,6 +112,16 @@ JOBS = (
             ("compress", {"source": "a", "destination": "b", "kind": "none"}),
             ("schedule", {"name": "1f1b"}),
         ),
+    ),
+    LeverJob(
+        "a pipeline over three domains",
+        Plan((_pipeline((("a", 0, 3), ("c", 3, 4), ("b", 4, 6)), WAVES),), 1),
+        (
+            ("relay", {"source": "a", "destination": "c", "via": "b"}),
+            ("relay", {"source": "a", "destination": "c", "via": "none"}),
+        ),
+        THREE,
+        slow="ac",
     ),
     LeverJob(
         "replicas in two domains",

@@ -37,7 +37,7 @@ def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     save_plan(world, MOVED, tmp_path / "moved.json")
     desk = Desk(RunJob(world, PLANS["stages"][1], RunOptions(steps=8)), Journal(tmp_path / "journal"))
     desk.made(RunStep(1, 0.5, 4.0))
-    with listening(tmp_path / "run", desk):
+    with listening(tmp_path / "run", lambda: desk):
         yield tmp_path / "run"
 
 

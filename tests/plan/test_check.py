@@ -83,9 +83,9 @@ def test_sums_go_as_they_were_asked_for() -> None:
 
 
 def test_a_runtime_that_sends_nothing_on_says_so() -> None:
-    world = problem(runtime="hippo")
     relayed = replace(plan(), relays=(Relay("zhangjiakou", "zhongwei", "wuhu"),))
-    assert texts(world, relayed) == ["relays: hippo sends nothing through a third domain"]
+    assert "relays: torch sends nothing through a third domain" in texts(problem(runtime="torch"), relayed)
+    assert not texts(problem(runtime="hippo"), relayed)
 
 
 def stage(plan: Plan, index: int, **changes: Any) -> Plan:

@@ -28,7 +28,7 @@ from hippo.run.seat import Seat
 from hippo.run.version import Version
 
 from ..judges.local_sgd_replicas import local_losses
-from .worlds import GPT2, PLANS, pipelines, problem
+from .worlds import GPT2, PLANS, SPREAD, pipelines, problem, relaying
 
 Tensor = torch.Tensor
 
@@ -98,10 +98,11 @@ CHANGES = {
     "tensor parallel": (STAGES, PLANS["tensor parallel"][1], STAGES),
     "a replica joins and leaves": (ALONE, TWICE, ALONE),
     "a domain leaves": (UNLIKE, ALONE, UNLIKE),
+    "relays": (SPREAD, relaying(SPREAD, "acb", "cab", "bac"), relaying(SPREAD, "acb"), SPREAD),
 }
 
 
-QUICK = ("shares", "layers move", "a replica joins and leaves")
+QUICK = ("relays", "shares", "layers move", "a replica joins and leaves")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,8 @@ QUICK = ("shares", "layers move", "a replica joins and leaves")
 )
 def test_the_loss_through_changes_is_that_of_one_process(name: str, tmp_path: Path):
     options = RunOptions(precision="fp64", timeout_s=20.0)
-    first = RunJob(problem(GPT2), CHANGES[name][0], options)
+    names = "abc" if name == "relays" else "ab"
+    first = RunJob(problem(GPT2, names=names), CHANGES[name][0], options)
     jobs = [first, *(under(first, plan) for plan in CHANGES[name][1:])]
     expected = list(losses(first.problem, settings_of(first), steps=2 * len(jobs), micro_batch=2))
     assert in_threads(jobs, tmp_path, 2) == pytest.approx(expected, rel=1e-9)
@@ -215,6 +217,27 @@ def test_another_batch_may_be_ordered_where_the_batch_follows():
     assert change_of(order, first, done=1).plan == MORE
     with pytest.raises(InputError, match="makes another batch than the 8 sequences that run.*--batch-rule follow"):
         change_of(order, replace(first, options=RunOptions()), done=1)
+
+
+def test_a_relay_is_ordered_both_ways_and_back_and_goes_with_its_domain():
+    job = RunJob(replace(problem(GPT2, names="abc"), runtime="hippo"), SPREAD, RunOptions())
+
+    def ordered(job: RunJob, one: str, two: str, via: str) -> RunJob:
+        document = {"order": "relay", "source": one, "destination": two, "via": via}
+        return under(job, change_of(order_of_document(document), job, done=0).plan)
+
+    through = ordered(job, "a", "c", "b")
+    assert through.plan == relaying(SPREAD, "acb", "cab")
+    assert ordered(through, "c", "a", "none").plan == SPREAD
+    lost = {worker.rank for worker in through.work.workers if worker.domain == "b"}
+    left = without(through, lost)
+    assert left is not None
+    assert (len(left.pipelines), left.relays) == (1, ())
+    for way, told in (("acd", "unknown domain 'd'"), ("aca", "three domains"), ("axb", "unknown domain 'x'")):
+        with pytest.raises(InputError, match=told):
+            ordered(job, *way)
+    with pytest.raises(InputError, match="changes nothing"):
+        ordered(job, "a", "c", "none")
 
 
 def test_where_links_are_dead_the_side_with_most_of_the_batch_goes_on():

@@ -17,7 +17,7 @@ from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan, Sync
 from hippo.run.change import Changed, under, without
-from hippo.run.control import PROTOCOL, Desk, RunClient, listening
+from hippo.run.control import MOST_UNREAD, PROTOCOL, Desk, RunClient, listening
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal, read_journal
 from hippo.run.model.reference import losses
@@ -285,7 +285,7 @@ def test_where_the_disk_is_full_orders_are_refused_and_training_goes_on(
 # ------------------------------------------------------------------------------------------------------------- socket
 def test_a_client_asks_over_the_socket(desk: Desk, tmp_path: Path):
     path = tmp_path / "run"
-    with listening(path, desk):
+    with listening(path, lambda: desk):
         with RunClient(path) as client:
             assert client.ask(asked("schedule", name="gpipe")) == {"accepted": 1}
             with pytest.raises(InputError, match="unknown order 'dance'"):
@@ -312,7 +312,7 @@ def test_another_protocol_a_wrong_token_and_a_client_that_leaves_are_told_apart(
             mine.sendall("".join(lines).encode())
             return mine.makefile().readline()
 
-    with listening(path, desk):
+    with listening(path, lambda: desk):
         token = (tmp_path / "run.token").read_text()
         assert (tmp_path / "run.token").stat().st_mode & 0o777 == 0o600
         assert "speaks protocol 0" in greeted(json.dumps({"hello": 0, "token": token}) + "\n")
@@ -341,19 +341,31 @@ def test_a_run_that_hangs_and_one_that_was_killed_are_told_apart(tmp_path: Path)
             RunClient(path, timeout_s=20.0)
 
 
-def test_a_socket_that_cannot_be_made_is_refused(desk: Desk, tmp_path: Path):
+def test_a_socket_that_cannot_be_made_is_refused_before_a_journal_is_begun(tmp_path: Path):
+    def never() -> Desk:
+        raise AssertionError("nobody can be heard")
+
     for path in (tmp_path, tmp_path / ("x" * 200), tmp_path / "no" / "run"):
-        with pytest.raises(InputError, match="--control: no socket can be made"), listening(path, desk):
+        with pytest.raises(InputError, match="--control: no socket can be made"), listening(path, never):
             pass
+
+
+def test_who_watches_without_reading_misses_the_oldest_steps_and_hears_the_end(desk: Desk):
+    with desk.watching() as unread:
+        for number in range(1, MOST_UNREAD + 11):
+            desk.made(RunStep(number, 0.5, 4.0))
+        desk.close()
+        found = [unread.get_nowait() for _ in range(unread.qsize())]
+    assert [None if each is None else each[0].number for each in found] == [*range(12, MOST_UNREAD + 11), None]
 
 
 def test_the_socket_of_a_run_that_was_killed_is_in_nobody_s_way(desk: Desk, tmp_path: Path):
     path = tmp_path / "run"
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(path))
-    with listening(path, desk), RunClient(path) as client:
+    with listening(path, lambda: desk), RunClient(path) as client:
         assert client.ask({"ask": "status"})["orders"] == []
-        with pytest.raises(InputError, match="no socket can be made"), listening(path, desk):
+        with pytest.raises(InputError, match="no socket can be made"), listening(path, lambda: desk):
             pass
         assert client.ask({"ask": "status"})["orders"] == [], "one that is listened to stays"
 

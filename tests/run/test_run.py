@@ -242,9 +242,10 @@ def test_what_cannot_be_run_is_refused_before_anything_starts():
     asked = replace(job(), options=RunOptions())
     mixed = gpt_model("moe", layers=4, hidden=32, heads=4, vocab=61, seq=SEQ, experts=Experts(4, 2, 16))
     plan = asked.plan
+    spread = replace(plan, relays=(Relay("a", "b", "c"),))
     for broken, key in (
         (replace(asked, problem=problem(mixed)), "problem.model"),
-        (replace(asked, plan=replace(plan, relays=(Relay("a", "b", "c"),))), "relays"),
+        (replace(asked, plan=spread), r"relays\[0\].via: has no stage to hand messages on \(got 'c'\)"),
         (replace(asked, plan=replace(plan, compression=(Compression("a", "b", "fp4"),))), "compression"),
         (replace(asked, plan=replace(plan, context_parallel=2)), "context_parallel"),
     ):

@@ -18,17 +18,17 @@ from hippo.run.run import RunStep, run
 from hippo.run.telemetry import links_used, step_record
 
 from .test_run import _none_left  # noqa: F401
-from .worlds import GPT2, PLANS, problem
+from .worlds import GPT2, PLANS, SPREAD, problem, relaying
 
 STAGES = RunJob(problem(GPT2), PLANS["stages"][1], RunOptions(steps=2, timeout_s=20.0))
 
 
-@pytest.mark.parametrize("name", ["stages", "two lanes a domain", "unlike shares", "everything"])
+@pytest.mark.parametrize("name", ["stages", "two lanes a domain", "unlike shares", "everything", "relays"])
 def test_what_was_sent_is_what_the_plan_says(name: str):
     """Two ways: messages as processes sent them, and the simulator's bytes of each link. Sums of one pair of processes
     cut their vectors into whole elements, so those may differ by some bytes."""
-    model, plan = PLANS[name]
-    job = RunJob(problem(model), plan, RunOptions(steps=2, timeout_s=20.0))
+    model, plan = PLANS.get(name, (GPT2, relaying(SPREAD, "acb", "cab", "bac")))
+    job = RunJob(problem(model, names="abc" if name == "relays" else "ab"), plan, RunOptions(steps=2, timeout_s=20.0))
     second = run(job).steps[1]
     told = {pair: used["bytes"] for pair, used in links_used(second.messages, job.work.workers).items()}
     assert told == pytest.approx(trained_bytes(job), rel=1e-3)

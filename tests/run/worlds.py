@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count
+from dataclasses import replace
+from itertools import count, permutations
 
-from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage
+from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice, Stage
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.gpus import gpu
 from hippo.problem.model import Model, gpt_model
@@ -17,17 +18,17 @@ GPT2 = gpt_model("tiny-gpt2", layers=4, hidden=32, heads=4, vocab=61, seq=SEQ)
 LLAMA = gpt_model("tiny-llama", layers=4, hidden=32, heads=4, kv_heads=2, vocab=61, seq=SEQ, gated=True)
 
 
-def problem(model: Model = GPT2, *, batch: int = 8, latency_s: float = 0.0) -> Problem:
-    """Two domains of 16 devices."""
-    domains = tuple(Domain(name, 2, 8, 1e11, 1e11, 1e-6) for name in "ab")
-    links = tuple(Link(one, two, 1e8, latency_s, 0.0) for one, two in ("ab", "ba"))
+def problem(model: Model = GPT2, *, batch: int = 8, latency_s: float = 0.0, names: str = "ab") -> Problem:
+    """Two domains, or as many as have names, of 16 devices."""
+    domains = tuple(Domain(name, 2, 8, 1e11, 1e11, 1e-6) for name in names)
+    links = tuple(Link(one, two, 1e8, latency_s, 0.0) for one, two in permutations(names, 2))
     cluster = Cluster("two", gpu("A100-SXM-80GB"), domains, links)
     return Problem(model, cluster, Workload(batch, SEQ, "bf16"))
 
 
 def pipelines(*given: tuple[int, list[tuple[str, int, int, int, int]]]) -> tuple[Pipeline, ...]:
     """Pipelines of (waves, stages), a stage as (domain, first layer, last layer + 1, tp, dp); devices in turn."""
-    free = {name: count() for name in "ab"}
+    free = {name: count() for name in "abc"}
     return tuple(
         Pipeline(
             tuple(
@@ -42,6 +43,15 @@ def pipelines(*given: tuple[int, list[tuple[str, int, int, int, int]]]) -> tuple
 
 def _device(domain: str, index: int) -> str:
     return f"{domain}/{index // 8}/{index % 8}"
+
+
+SPREAD = Plan(pipelines((2, [("a", 0, 3, 1, 1), ("c", 3, 6, 1, 1)]), (2, [("c", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)
+"""Over three domains."""
+
+
+def relaying(plan: Plan, *ways: str) -> Plan:
+    """What goes from the first domain of a way to the second goes through the third."""
+    return replace(plan, relays=tuple(Relay(*way) for way in ways))
 
 
 ONE_HEAD = gpt_model("tiny", layers=2, hidden=32, heads=4, kv_heads=1, vocab=61, seq=SEQ, gated=True)

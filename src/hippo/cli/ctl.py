@@ -19,6 +19,7 @@ ORDERS = (
     "micro-batch SIZE",
     "shares WAVES WAVES ..",
     "compress DOMAIN DOMAIN none|bf16|fp8|int8",
+    "relay DOMAIN DOMAIN DOMAIN|none",
     "all-reduce two-level|ring",
     "every STEPS",
     "plan PLAN.json stop|background",
@@ -30,6 +31,16 @@ ORDERS = (
 )
 ASKS = ("status", "watch", "metrics")
 EVERY_S = 0.1
+NAMED = {
+    "schedule": ("name", "live_limit"),
+    "micro-batch": ("size",),
+    "compress": ("source", "destination", "kind"),
+    "relay": ("source", "destination", "via"),
+    "all-reduce": ("way",),
+    "every": ("steps",),
+    "give-up": ("number",),
+}
+"""Values of orders in the order in which they are typed."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +68,9 @@ def ctl(choice: Choice) -> None:
     """Orders to a running job: levers, other plans, what it measures.
 
     They are carried out at the border of a step, without a restart. ORDER is one of: schedule NAME,
-    micro-batch SIZE, shares WAVES WAVES .., compress DOMAIN DOMAIN KIND, all-reduce two-level|ring, every STEPS,
-    plan PLAN.json [stop|background], give-up [ORDER], status, watch, metrics (Prometheus' text); and, of an emulated
-    WAN, link DOMAIN DOMAIN GBPS LATENCY_MS.
+    micro-batch SIZE, shares WAVES WAVES .., compress DOMAIN DOMAIN KIND, relay DOMAIN DOMAIN THROUGH|none,
+    all-reduce two-level|ring, every STEPS, plan PLAN.json [stop|background], give-up [ORDER], status, watch, metrics
+    (Prometheus' text); and, of an emulated WAN, link DOMAIN DOMAIN GBPS LATENCY_MS.
     """
     from hippo.files import json_line
     from hippo.run.control import RunClient
@@ -126,8 +137,7 @@ def _values(word: str, rest: list[str]) -> dict[str, Any]:
         return {**told, **({"way": way[0]} if way else {})}
     if word == "shares":
         return {"waves": [_number(each) for each in rest]}
-    names = {"schedule": ("name", "live_limit"), "compress": ("source", "destination", "kind"), "all-reduce": ("way",)}
-    named = names.get(word, {"micro-batch": ("size",), "every": ("steps",), "give-up": ("number",)}.get(word, ()))
+    named = NAMED.get(word, ())
     if len(rest) > len(named):
         raise InputError("is one word too many", source=word, value=rest[len(named)][:60], remedy="leave it out")
     return {

@@ -16,7 +16,7 @@ from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth
 from hippo.report.terminal import question_view
 from hippo.report.text import assumed_text
-from hippo.report.watch_terminal import compression_line, decision_view, status_view
+from hippo.report.watch_terminal import compression_line, decision_view, prices_line, status_view
 
 LEAST_SHOWN_S = 0.08
 """Between two pictures of a terminal: more often nobody sees."""
@@ -55,7 +55,8 @@ class Screen:
         if moment.epoch.view.epoch == 0:
             problem = self.world.problem
             self._console.print(question_view(problem))
-            for note in (assumed_text(problem, domains=len(problem.cluster.domains)), compression_line(problem)):
+            assumed = assumed_text(problem, domains=len(problem.cluster.domains))
+            for note in (assumed, prices_line(problem), compression_line(problem)):
                 self._console.print(note, highlight=False, markup=False, style="dim", end="\n" if note else "")
             self._console.print()
         if moment.told is not None:

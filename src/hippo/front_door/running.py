@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -146,6 +147,9 @@ def checked_then(job: RunJob, problem: Problem, plan: Plan, step: int, *, source
     if problem.cluster.links != job.problem.cluster.links:
         remedy = "make both plans for the same cluster"
         raise InputError("is for other links", source=source, value=problem.cluster.name, remedy=remedy)
+    if plan == job.plan:
+        remedy = "leave it out, or give another plan"
+        raise InputError("is the plan that runs before it", source=source, value="--then", remedy=remedy)
     check_job(replace(job, plan=plan), source=source)
     then = PlanChange(plan, step)
     check_change(job, then, source="--then")
@@ -167,31 +171,33 @@ def trained(
     begun, emulated = job.options.first_step - 1, isinstance(place, Emulated)
 
     planned = () if then is None else (then,)
-    desk = None if control is None else Desk(job, Journal(journal_of(control)), *planned)
-    job = job if desk is None else desk.job
-
-    def told(step: RunStep) -> None:
-        if desk is not None:
-            desk.made(step)
-        if progress is not None:
-            progress(f"step {step.number}: {step.seconds:.3f} s", (step.number - begun) / job.options.steps)
-
-    unsaved: list[dict[str, Any]] = []
-
-    def missed(step: int, why: str) -> None:
-        unsaved.append({"step": step, "why": why})
-        if desk is not None:
-            desk.missed(step, why)
-
     follows = job.options.batch_rule == FOLLOW
     if reference and follows:
         remedy = "leave out one of them"
         raise InputError("one process keeps its batch", source="--batch-rule", value=FOLLOW, remedy=remedy)
-    saving = None
-    if checkpoints is not None:
-        before = last(checkpoints.folder, job.problem.model).losses if checkpoints.resume else ()
-        saving = Saving(checkpoints.folder, checkpoints.every, before, missed)
-    with nullcontext() if desk is None or control is None else listening(control, desk):
+    before: tuple[float, ...] = ()
+    if checkpoints is not None and checkpoints.resume:
+        before = last(checkpoints.folder, job.problem.model).losses
+    unsaved: list[dict[str, Any]] = []
+
+    def opened(asked: RunJob, socket: Path) -> Desk:
+        return Desk(asked, Journal(journal_of(socket)), *planned)
+
+    with nullcontext() if control is None else listening(control, partial(opened, job, control)) as desk:
+        job = job if desk is None else desk.job
+
+        def told(step: RunStep) -> None:
+            if desk is not None:
+                desk.made(step)
+            if progress is not None:
+                progress(f"step {step.number}: {step.seconds:.3f} s", (step.number - begun) / job.options.steps)
+
+        def missed(step: int, why: str) -> None:
+            unsaved.append({"step": step, "why": why})
+            if desk is not None:
+                desk.missed(step, why)
+
+        saving = None if checkpoints is None else Saving(checkpoints.folder, checkpoints.every, before, missed)
         result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
     again = not job.options.stand_in and (is_small(job) and not follows if reference is None else reference)
     measured = [step.seconds for step in result.steps]

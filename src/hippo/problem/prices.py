@@ -42,6 +42,7 @@ LIVE = ChangePrices(
     0.4,  # by which stop and copy took longer than its bytes at the link's rate, the worst of nine scenarios
     MappingProxyType(
         {
+            "relay": LeverPrice(0.0001, 0.308),
             "order": LeverPrice(0.0001, 0.001),
             "micro-batch": LeverPrice(0.0002, 0.001),
             "fp8": LeverPrice(0.0001, 0.001),

@@ -140,7 +140,6 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             context_ways=(),
             expert_parallel=False,
             recompute_modules=False,
-            relays=False,
             prices=RELAUNCHED,
             transport=HIPPO,
         ),

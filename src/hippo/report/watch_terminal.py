@@ -143,6 +143,14 @@ def compression_line(problem: Problem) -> str:
     )
 
 
+def prices_line(problem: Problem) -> str:
+    """What a change of plan costs beside its bytes, and where that is from."""
+    prices = problem.rules.prices
+    live = sorted(problem.rules.live_levers)
+    levers = f"; {listed(live)} while it trains" if live else ""
+    return f"A change of plan stops training for {prices.stop_s:g} s at least ({prices.told}){levers}."
+
+
 def compression_words(story: Story) -> str:
     """For how much of the run links carried something compressed; empty: for none."""
     shares, kinds = [], []

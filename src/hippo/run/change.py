@@ -155,6 +155,8 @@ def without(job: RunJob, lost: Collection[int]) -> Plan | None:
     if not broken:
         return plan
     left = [line for number, line in enumerate(plan.pipelines) if number not in broken]
+    there = {domain for line in left for domain in line.domains}  # nobody else can hand messages on
+    plan = replace(plan, relays=tuple(each for each in plan.relays if each.via in there))
     if not left or plan.sync.method == "local_sgd" or job.options.runtime == "torch":
         return None
     if job.options.batch_rule == FOLLOW:

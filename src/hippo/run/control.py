@@ -16,12 +16,12 @@ import socket
 import socketserver
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from statistics import mean
 from threading import Lock, Thread
 from typing import Any
@@ -45,6 +45,8 @@ PROTOCOL = 1
 MOST_BYTES = 64_000_000  # of one line: a plan is some kB a stage
 ACCEPTED, DONE, GIVEN_UP = "accepted", "done", "given up"
 GONE = object()
+MOST_UNREAD = 100
+"""Steps that are kept for somebody who watches and does not read."""
 
 
 class Desk:
@@ -67,7 +69,7 @@ class Desk:
         self._under: deque[RunStep] = deque(maxlen=LATE)  # steps of late under that plan
         self._expected: tuple[Any, float | None] = None, None  # of what a step was predicted, and the seconds
         self._made, self._sent = 0, Counter[Pair]()  # steps; payload between domains, bytes
-        self._watchers: list[SimpleQueue[tuple[RunStep, RunJob] | None]] = []
+        self._watchers: list[Queue[tuple[RunStep, RunJob] | None]] = []
         before = standing(journal.lines) if job.options.resume_from is not None else []
         journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
         for order in before:
@@ -230,9 +232,9 @@ class Desk:
         return self._first.options.first_step - 1 if self._last is None else self._last.number
 
     @contextmanager
-    def watching(self) -> Iterator[SimpleQueue[tuple[RunStep, RunJob] | None]]:
-        """Steps as they are made, and under what; None: the run is over."""
-        mine: SimpleQueue[tuple[RunStep, RunJob] | None] = SimpleQueue()
+    def watching(self) -> Iterator[Queue[tuple[RunStep, RunJob] | None]]:
+        """Steps as they are made, and under what; None: the run is over. Who reads too slowly misses the oldest."""
+        mine: Queue[tuple[RunStep, RunJob] | None] = Queue(MOST_UNREAD)
         with self._lock:
             self._watchers.append(mine)
         try:
@@ -330,7 +332,7 @@ class Desk:
                 self._late.clear()  # the first step, on cold connections
             self._late.append(step.seconds)
             for each in self._watchers:
-                each.put((step, self._now))
+                _put(each, (step, self._now))
 
     def missed(self, step: int, why: str) -> None:
         """A checkpoint of a step could not be written."""
@@ -340,8 +342,16 @@ class Desk:
         """The run is over."""
         with self._lock:
             for each in self._watchers:
-                each.put(None)
+                _put(each, None)
         self._journal.close()
+
+
+def _put(steps: Queue[tuple[RunStep, RunJob] | None], new: tuple[RunStep, RunJob] | None) -> None:
+    """One more for somebody who watches; where that is too many, in place of the oldest. Nobody else adds any."""
+    if steps.full():
+        with suppress(Empty):
+            steps.get_nowait()
+    steps.put_nowait(new)
 
 
 def _link_moved(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -460,8 +470,10 @@ class _Connection(socketserver.StreamRequestHandler):
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
-    def __init__(self, path: Path, desk: Desk, token: str) -> None:
-        self.desk, self.token = desk, token
+    desk: Desk
+
+    def __init__(self, path: Path, token: str) -> None:
+        self.token = token
         super().__init__(str(path), _Connection)
 
 
@@ -478,8 +490,8 @@ def _listens(path: Path) -> bool:
 
 
 @contextmanager
-def listening(path: Path, desk: Desk) -> Iterator[None]:
-    """The socket of a run, while it lasts; then the desk is closed.
+def listening(path: Path, opened: Callable[[], Desk]) -> Iterator[Desk]:
+    """The socket of a run, while it lasts; then its desk is closed, which is opened when there is a socket.
 
     ``InputError`` where there is one already, or none can be made.
     """
@@ -487,24 +499,24 @@ def listening(path: Path, desk: Desk) -> Iterator[None]:
     try:
         if path.is_socket() and not _listens(path):
             path.unlink()  # of a run that was killed
-        server = _Server(path, desk, token)
+        server = _Server(path, token)
         path.chmod(0o600)
     except OSError as error:
         remedy = "name a path of at most 100 letters in a folder you may write to, where nothing is yet"
         raise InputError(
             f"no socket can be made: {error.strerror or error}", source="--control", value=str(path), remedy=remedy
         ) from None
-    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
+    with ExitStack() as ends:
+        ends.callback(path.unlink, missing_ok=True)
+        ends.callback(server.server_close)
+        server.desk = opened()
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        ends.callback(server.shutdown)
+        ends.callback(server.desk.close)
+        ends.callback(beside.unlink, missing_ok=True)
         write_whole(beside, token)
         beside.chmod(0o600)
-        yield
-    finally:
-        desk.close()
-        server.shutdown()
-        server.server_close()
-        for each in (path, beside):
-            each.unlink(missing_ok=True)
+        yield server.desk
 
 
 # -------------------------------------------------------------------------------------------------------------- client

@@ -166,7 +166,6 @@ def _check_plan(job: RunJob, source: str) -> None:
     """What a plan may ask for and the executor cannot do (yet)."""
     plan, stand_in = job.plan, job.options.stand_in
     limits: list[tuple[bool, str, object, str]] = [
-        (bool(plan.relays), "relays", len(plan.relays), "plan without relays"),
         (plan.sync.fragments > 1, "sync.fragments", plan.sync.fragments, "take one fragment"),
         (plan.sync.delay > 0, "sync.delay", plan.sync.delay, "take 0, and run it with --outer-late"),
         (plan.sync.bits > 0, "sync.bits", plan.sync.bits, "leave it out"),
@@ -174,6 +173,7 @@ def _check_plan(job: RunJob, source: str) -> None:
     if plan.sync.method == "local_sgd" and job.options.outer_late >= plan.sync.every:
         remedy = f"give fewer than the {plan.sync.every} steps between two sums"
         raise InputError("is too many", source="--outer-late", value=job.options.outer_late, remedy=remedy)
+    _check_relays(job, source)
     packed = {one.kind for one in plan.compression} - set(PACKED)
     if not stand_in:
         limits += [
@@ -187,6 +187,18 @@ def _check_plan(job: RunJob, source: str) -> None:
     if not stand_in:
         refuse_model(job.problem.model, seq=job.problem.workload.seq, source=source)
         _check_seq(job, source)
+
+
+def _check_relays(job: RunJob, source: str) -> None:
+    """Somebody must be there to hand on what is relayed; gloo's messages alone are."""
+    for number, relay in enumerate(job.plan.relays):
+        key = f"relays[{number}].via"
+        if relay.via not in job.plan.domains:
+            remedy = f"relay through {' or '.join(job.plan.domains)}, or give that domain a stage"
+            raise InputError("has no stage to hand messages on", source=source, key=key, value=relay.via, remedy=remedy)
+        if job.options.talks_on != "cpu":
+            remedy = "run it with --device cpu or shared, or plan without relays"
+            raise InputError("cannot be handed on by NCCL", source=source, key=key, value=relay.via, remedy=remedy)
 
 
 def _check_seq(job: RunJob, source: str) -> None:

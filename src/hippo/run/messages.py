@@ -9,7 +9,9 @@ from typing import Any
 from hippo.engine.program import BACKWARD, FORWARD
 
 WAYS = {f"pair-{FORWARD}": "activations", f"pair-{BACKWARD}": "gradients", "note": "announcement"}
-"""What goes over a channel, by how its name begins; every other one carries sums."""
+"""What goes over a channel, by what is in its name; every other one carries sums."""
+VIA = "via-"
+"""How names of ways through a third domain begin; the number of the process there follows."""
 
 MOST_KEPT = 100_000  # messages of which only one side is known: of a step that was given up
 
@@ -25,6 +27,7 @@ class RunMessage:
     size_bytes: int
     sent_s: float  # when it was handed to the network
     came_s: float  # when all of it was there
+    through: int | None = None  # the rank of a third domain that handed it on
 
 
 class MessageJoin:
@@ -46,11 +49,12 @@ class MessageJoin:
                 *_, source, destination = way.split("-")
                 if int(source) in ranks and int(destination) in ranks:
                     ends = ranks[int(source)], ranks[int(destination)]
-                    found.append(RunMessage(_what(way), *ends, tag, sent[0], sent[1], came_s))
+                    middle = ranks.get(int(way.split("-")[1])) if way.startswith(VIA) else None
+                    found.append(RunMessage(_what(way), *ends, tag, sent[0], sent[1], came_s, middle))
         if len(self._sent) > MOST_KEPT:
             self._sent.clear()
         return tuple(sorted(found, key=lambda one: one.sent_s))
 
 
 def _what(way: str) -> str:
-    return next((what for name, what in WAYS.items() if way.startswith(name)), "sum")
+    return next((what for name, what in WAYS.items() if name in way), "sum")

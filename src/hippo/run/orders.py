@@ -14,7 +14,7 @@ from typing import Any
 from hippo.errors import InputError, UnknownNameError
 from hippo.plan.check import check
 from hippo.plan.codec import plan_from_document, plan_to_document
-from hippo.plan.plan import WITH_ORDER, Compression, Plan, ScheduleChoice
+from hippo.plan.plan import WITH_ORDER, Compression, Plan, Relay, ScheduleChoice
 from hippo.run.change import PlanChange, again, check_change, dealt, under
 from hippo.run.fits import PACKED, check_job
 from hippo.run.job import FOLLOW, RunJob
@@ -24,6 +24,7 @@ from hippo.score.judge import fits
 SOURCE = "order"
 GIVE_UP = "give-up"  # the order that another one is given up: no change of a plan
 WAYS = ("two-level", "ring")
+DIRECT = "none"  # through no third domain
 BACKGROUND = "background"
 MOVES = ("stop", BACKGROUND)
 """How layers move: while training stands still, or beside it."""
@@ -163,6 +164,19 @@ def _compress(job: RunJob, values: Mapping[str, Any]) -> Plan:
     return replace(job.plan, compression=(*rest, *added))
 
 
+def _relay(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """What crosses from one domain to another goes through a third, or directly again; both ways."""
+    one, two, via = values["source"], values["destination"], values["via"]
+    for key, name in (("source", one), ("destination", two), ("via", via)):
+        if name not in job.plan.domains and (key, name) != ("via", DIRECT):
+            known = (*job.plan.domains, DIRECT) if key == "via" else job.plan.domains
+            raise UnknownNameError("domain", name[:60], known, source=SOURCE, key=key)
+    pairs = ((one, two), (two, one))
+    rest = tuple(each for each in job.plan.relays if (each.source, each.destination) not in pairs)
+    added = () if via == DIRECT else tuple(Relay(*pair, via) for pair in pairs)
+    return replace(job.plan, relays=(*rest, *added))
+
+
 def _all_reduce(job: RunJob, values: Mapping[str, Any]) -> Plan:
     """Sums on two levels, or over one flat ring."""
     if values["way"] not in WAYS:
@@ -216,6 +230,9 @@ KINDS: Mapping[str, OrderKind] = MappingProxyType(
         "shares": OrderKind(_shares, {"waves": list}, "micro-batches of each pipeline"),
         "compress": OrderKind(
             _compress, {"source": str, "destination": str, "kind": str}, "what crosses two domains in fewer bits"
+        ),
+        "relay": OrderKind(
+            _relay, {"source": str, "destination": str, "via": str}, "what crosses two domains goes through a third"
         ),
         "all-reduce": OrderKind(_all_reduce, {"way": str}, "two-level, or ring"),
         "every": OrderKind(_every, {"steps": int}, "local SGD: steps between two sums"),

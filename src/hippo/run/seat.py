@@ -7,7 +7,7 @@ the channels on them, are made once and used by every version: when a step has e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from hippo.run.executor.step import Habits, Runner, Ties
 from hippo.run.executor.streaming import Streaming
 from hippo.run.handover import stays
 from hippo.run.job import RunOptions
+from hippo.run.messages import VIA
 from hippo.run.model.stage import ALONE, Part, settings_of
 from hippo.run.model.store import Snapshot, load
 from hippo.run.model.weights import TensorSplit
@@ -302,9 +303,8 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
     wanted: dict[str, tuple[int, ...]] = {}
     mine = [one for one in work.transfers if worker.rank in (one.source, one.destination)]
     for one in mine:
-        wanted[_way(who, one)] = (who[one.source], who[one.destination])
-        if version.job.notes:
-            wanted[_way(who, one, "note")] = (who[one.source], who[one.destination])
+        for what in _told_by(version):
+            wanted |= _way(version, one, what)
     members = work.tensor_group(worker)
     team_name = _name("team", who, members)
     if len(members) > 1:
@@ -316,13 +316,19 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
     said = {name: messages(each, worker.rank) for name, each in sums.items() if own}
     for name, each in said.items():
         for message in each:
-            ends = message.ends(worker.rank)
-            wanted[_name(names[name], who, ends)] = (who[ends[0]], who[ends[1]])
+            wanted |= _joined(version, names[name], message.ends(worker.rank))
+    if own and work.plan.relays:
+        wanted |= _handed_on(version, worker)
     if not own:
         wanted |= {names[name]: tuple(who[rank] for ranks in each for rank in ranks) for name, each in sums.items()}
     made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
-    channels = {one: meeting.channel(_way(who, one), failed=inbox.failed, codec=codec_of(work, one)) for one in mine}
-    notes = {one: meeting.channel(_way(who, one, "note"), failed=inbox.failed) for one in mine if version.job.notes}
+
+    def channel(way: Mapping[str, Sequence[int]], **terms: Any) -> Channel:
+        (name,) = way
+        return meeting.channel(name, failed=inbox.failed, **terms)
+
+    channels = {one: channel(_way(version, one), codec=codec_of(work, one)) for one in mine}
+    notes = {one: channel(_way(version, one, "note")) for one in mine if version.job.notes}
     team = None
     if len(members) > 1:
         team = GroupTeam(made[team_name], len(members), worker.tp_index, version.job.options.computes_on)
@@ -333,9 +339,8 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
     for name, each in said.items():
         every = []
         for at, message in enumerate(each):  # what is heard has a channel for each message, what is sent shares one
-            way = _name(names[name], who, message.ends(worker.rank))
             use = "" if message.how == "send" else f"{number} {at}"
-            every.append(meeting.channel(way, failed=inbox.failed, use=use))
+            every.append(channel(_joined(version, names[name], message.ends(worker.rank)), use=use))
         groups[name] = AllReduce(each, every, inbox.check, short, first_tag=number * MOST_SUMS)
     return Met(
         _to(worker, channels),
@@ -354,8 +359,37 @@ def _from(worker: Worker, channels: dict[Transfer, Channel]) -> dict[Transfer, C
     return {one: channel for one, channel in channels.items() if one.source == worker.rank}
 
 
-def _way(who: Sequence[int], one: Transfer, what: str = "pair") -> str:
-    return f"{what}-{one.kind}-{who[one.source]}-{who[one.destination]}"
+def _told_by(version: Version) -> tuple[str, ...]:
+    """What goes over the ways between stages."""
+    return ("pair", "note") if version.job.notes else ("pair",)
+
+
+def _way(version: Version, one: Transfer, what: str = "pair") -> dict[str, tuple[int, ...]]:
+    return _joined(version, f"{what}-{one.kind}", (one.source, one.destination))
+
+
+def _joined(version: Version, kind: str, ends: tuple[int, int]) -> dict[str, tuple[int, ...]]:
+    """Name and processes of a way from one rank to another, directly or through a third domain."""
+    who, middle = version.members, version.job.work.through(*ends)
+    name, (source, destination) = _name(kind, who, ends), (who[end] for end in ends)
+    if middle is None:
+        return {name: (source, destination)}
+    return {f"{VIA}{who[middle]}-{name}": (source, who[middle], destination)}
+
+
+def _handed_on(version: Version, worker: Worker) -> dict[str, tuple[int, ...]]:
+    """Ways of others that go through this worker."""
+    work, who = version.job.work, version.members
+    found: dict[str, tuple[int, ...]] = {}
+    for one in work.transfers:
+        for what in _told_by(version):
+            found |= _way(version, one, what)
+    for other in work.workers:
+        for bucket in {*buckets(work, other), *buckets(inner_work(work, other), other)}:
+            kind = _name("agree", who, bucket.ranks)
+            for message in messages(levels(version.job.problem, work, bucket.ranks), other.rank):
+                found |= _joined(version, kind, message.ends(other.rank))
+    return {name: ends for name, ends in found.items() if len(ends) > 2 and ends[1] == who[worker.rank]}
 
 
 def _name(kind: str, who: Sequence[int], ranks: Sequence[int]) -> str:

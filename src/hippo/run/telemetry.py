@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
@@ -44,6 +45,7 @@ def step_record(step: RunStep, job: RunJob) -> dict[str, Any]:
                 "what": one.what,
                 "from": one.source,
                 "to": one.destination,
+                "through": one.through,
                 "tag": one.tag,
                 "bytes": one.size_bytes,
                 "sent_s": one.sent_s,
@@ -76,10 +78,11 @@ def links_used(messages: Iterable[RunMessage], workers: Sequence[Worker]) -> dic
     sizes: Counter[Pair] = Counter()
     spans: dict[Pair, list[tuple[float, float]]] = {}
     for one in messages:
-        pair = workers[one.source].domain, workers[one.destination].domain
-        if pair[0] != pair[1]:
-            sizes[pair] += one.size_bytes
-            spans.setdefault(pair, []).append((one.sent_s, one.came_s))
+        places = [workers[end].domain for end in (one.source, one.through, one.destination) if end is not None]
+        for pair in pairwise(places):
+            if pair[0] != pair[1]:
+                sizes[pair] += one.size_bytes
+                spans.setdefault(pair, []).append((one.sent_s, one.came_s))
     found = {}
     for pair, size in sizes.items():
         seconds = _covered_s(spans[pair])

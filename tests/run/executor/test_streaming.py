@@ -146,5 +146,5 @@ def test_a_connection_that_breaks_is_told_and_ends_nothing_else(both: tuple[sock
     one, two = socket.socketpair()
     taking = Taking(streaming.Bytes([100]), one)
     two.close()
-    with pytest.raises(RuntimeError, match="layers did not come: the giver left"):
+    with pytest.raises(RuntimeError, match="layers did not come: the other side left"):
         taking.end()

@@ -21,6 +21,8 @@ from typing import Any
 import torch
 import torch.distributed
 
+from hippo.run.executor.relaying import relayed
+from hippo.run.messages import VIA
 from hippo.run.work import Transfer, Work
 
 # --------------------------------------------------------------------------------------------------------------- codec
@@ -258,6 +260,9 @@ PATIENCE = timedelta(days=365)
 It ends every process when nothing does (``Crew.gather``)."""
 
 
+PATIENCE_TO_MEET_S = 60.0
+
+
 class Meeting:
     """Where the processes of a run meet. A group that was made once is there for as long as the run lasts.
 
@@ -282,7 +287,8 @@ class Meeting:
         return Meeting(self._folder, self.process, talks_on=self.talks_on, era=era, log=self.log)
 
     def group(self, name: str, processes: Sequence[int]) -> Any:
-        """The group of that name, of these processes, of which this is one; comes back when all are there.
+        """The group of that name, of these processes, of which this is one; comes back when all are there. Three whose
+        name begins with ``VIA``: a way from the first to the last through the second.
 
         Every process must ask for its groups in one order that holds for all (sorted names), else they wait for ever.
         """
@@ -302,8 +308,13 @@ class Meeting:
         """Threads of all channels end, but those that wait for what never comes."""
         for channel in self._channels.values():
             channel.close()
+        for name, group in self._made.items():
+            if name.startswith(VIA):
+                group.close()
 
     def _new(self, name: str, processes: Sequence[int]) -> Any:
+        if name.startswith(VIA):
+            return relayed(self._folder / f"{self.era}-{name}", processes, self.process, PATIENCE_TO_MEET_S)
         store, place = dist.PrefixStore(f"{self.era}-{name}", self._store), list(processes).index(self.process)
         if self.talks_on == "cpu":
             return dist.ProcessGroupGloo(store, place, len(processes), self._gloo_options())

@@ -12,13 +12,8 @@ Whatever breaks it breaks the move alone: the process goes on.
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import secrets
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,9 +23,9 @@ from typing import Any, Protocol
 
 import torch
 
-from hippo.files import json_text, write_whole
 from hippo.run.executor.channels import settle
 from hippo.run.executor.handing import LayerExchange, Piece, PieceViews, views
+from hippo.run.executor.sockets import Listening, connected, receive_into
 from hippo.run.executor.spare import Spare
 from hippo.run.handover import GRADIENT, STATE
 from hippo.run.model.optimizer import AdamRates, AdamState, advance
@@ -41,8 +36,6 @@ Tensor = torch.Tensor
 
 SLICE_NUMBERS = 1 << 18
 """Most numbers of a slice: it is copied while no step can end."""
-POLL_S = 0.01
-SLOW_START_S = 60.0  # of a process that is to give or to take: more patience
 WHOLE, STEP, END = 1, 2, 3  # kinds of messages
 HEAD = struct.Struct("!BIQQQQ")  # kind, piece, first row, last row + 1, step, bytes that follow
 PLACED = b"."
@@ -327,12 +320,7 @@ class Taking:
 
     def _receive(self, size: int) -> Tensor:
         found = torch.empty(size, dtype=torch.uint8)
-        view = found.numpy().data
-        while view:
-            count = self._connection.recv_into(view)
-            if not count:
-                raise OSError("the giver left")
-            view = view[count:]
+        receive_into(self._connection, found.numpy().data)
         return found
 
 
@@ -349,35 +337,25 @@ class Streaming:
     ) -> None:
         self._exchange, (self._before, self._after) = LayerExchange.of(old, new, process), parts
         self.number, self._device = new.number, new.job.options.computes_on
-        self.closed, self._process = False, process
+        self.closed = False
         own, patience_s = place(folder, new.number), new.job.options.timeout_s
         give, take = self._exchange.give, self._exchange.take
         self.giving: list[Giving] = []
         self.taking: list[Taking] = []
-        listener = token = None
-        if take:
-            listener, token = _listening(own, process, len(take)), secrets.token_bytes(16)
-            address, port = listener.getsockname()
-            listener.settimeout(patience_s + SLOW_START_S)
-            told = {"address": address, "port": port, "token": token.hex()}
-            write_whole(own / _file(process), json_text(told))
+        listener = Listening(own / _file(process), len(take), patience_s) if take else None
         domains = {**_domains(old), **_domains(new)}
         for other, layers in sorted(give.items()):
             pieces = [piece for each in layers.values() for piece in each]
-            connection = self._connected(own / _file(other), patience_s)
+            connection = connected(own / _file(other), process, patience_s, lambda: self.closed)
+            with suppress(OSError):  # cubic leaves slow start where training's messages delay it: it takes long then
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
             spare = None
             if domains[process] != domains[other]:
                 spare = Spare(connection, _rate(new, domains[process], domains[other]))
             self.giving.append(Giving(self._holding(self._before, pieces), len(pieces), connection, spare))
         while listener is not None and len(self.taking) < len(take):
-            connection, _ = listener.accept()
-            connection.settimeout(None)
-            hello = _read(connection, 20)
-            if hello[:16] != token:
-                connection.close()
-                continue
-            layers = take[int.from_bytes(hello[16:], "big")]
-            pieces = [piece for each in layers.values() for piece in each]
+            connection, other = listener.accept()
+            pieces = [piece for each in take[other].values() for piece in each]
             self.taking.append(Taking(self._holding(self._after, pieces), connection))
         if listener is not None:
             listener.close()
@@ -387,21 +365,6 @@ class Streaming:
             return StreamedLayers(part, pieces)
         layers = self._exchange.both.new.model.layers
         return Bytes([round(layers[piece.layer].parameters) for piece in pieces])
-
-    def _connected(self, path: Path, patience_s: float) -> socket.socket:
-        until_s = time.monotonic() + patience_s + SLOW_START_S
-        while not path.exists():
-            if self.closed or time.monotonic() > until_s:
-                raise RuntimeError(f"nobody takes layers: {path.name} is missing")
-            time.sleep(POLL_S)
-        told: dict[str, Any] = json.loads(path.read_text())
-        connection = socket.create_connection((told["address"], told["port"]), timeout=patience_s)
-        connection.settimeout(None)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with suppress(OSError):  # cubic leaves its slow start where training's messages delay it, and takes long then
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
-        connection.sendall(bytes.fromhex(told["token"]) + self._process.to_bytes(4, "big"))
-        return connection
 
     def begin(self) -> None:
         """Layers stream from now on: no weight may change meanwhile but by ``made``."""
@@ -468,22 +431,3 @@ def _rate(version: Version, source: str, destination: str) -> float:
     """Bytes/s that a link should carry."""
     cluster = version.job.problem.cluster
     return cluster.links[cluster.link_index[source, destination]].rate_bytes_per_s(1)
-
-
-def _listening(folder: Path, process: int, count: int) -> socket.socket:
-    """A socket on the interface that this process talks through."""
-    interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asked = struct.pack("256s", interface.encode()[:15])
-        address = socket.inet_ntoa(fcntl.ioctl(asking.fileno(), 0x8915, asked)[20:24])  # SIOCGIFADDR
-    return socket.create_server((address, 0), backlog=count)
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        got = connection.recv(size - len(found))
-        if not got:
-            return b""
-        found += got
-    return found
