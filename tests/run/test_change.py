@@ -52,10 +52,10 @@ def in_threads(jobs: list[RunJob], folder: Path, steps: int) -> list[float]:
     """The losses of a run of ``steps`` under each job in turn, its processes as threads."""
     versions = [Version.first(jobs[0])]
     for job in jobs[1:]:
-        versions.append(versions[-1].following(job, fresh=1 + max(max(each.members) for each in versions)))
+        versions.append(versions[-1].following(job, fresh=1 + max(max(each.everybody) for each in versions)))
     for version in versions:
         version.write(folder)
-    everybody = sorted({process for version in versions for process in version.members})
+    everybody = sorted({process for version in versions for process in version.everybody})
     border, losses_of = Barrier(len(everybody)), {}
 
     def process(me: int) -> None:
@@ -63,7 +63,7 @@ def in_threads(jobs: list[RunJob], folder: Path, steps: int) -> list[float]:
         for number, version in enumerate(versions):
             before = versions[max(0, number - 1)]
             here, was = me in version.members, me in before.members
-            if here or was:
+            if here or was or me in version.everybody:
                 seat.prepare(number, number - 1 if number else None)
             border.wait(60.0)
             old, new = before.job.work, version.job.work
@@ -99,10 +99,11 @@ CHANGES = {
     "a replica joins and leaves": (ALONE, TWICE, ALONE),
     "a domain leaves": (UNLIKE, ALONE, UNLIKE),
     "relays": (SPREAD, relaying(SPREAD, "acb", "cab", "bac"), relaying(SPREAD, "acb"), SPREAD),
+    "relays through who has no stage": (STAGES, relaying(STAGES, "abc", "bac"), STAGES),
 }
 
 
-QUICK = ("relays", "shares", "layers move", "a replica joins and leaves")
+QUICK = ("relays", "relays through who has no stage", "shares", "layers move", "a replica joins and leaves")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ QUICK = ("relays", "shares", "layers move", "a replica joins and leaves")
 )
 def test_the_loss_through_changes_is_that_of_one_process(name: str, tmp_path: Path):
     options = RunOptions(precision="fp64", timeout_s=20.0)
-    names = "abc" if name == "relays" else "ab"
+    names = "abc" if "relays" in name else "ab"
     first = RunJob(problem(GPT2, names=names), CHANGES[name][0], options)
     jobs = [first, *(under(first, plan) for plan in CHANGES[name][1:])]
     expected = list(losses(first.problem, settings_of(first), steps=2 * len(jobs), micro_batch=2))
@@ -233,6 +234,9 @@ def test_a_relay_is_ordered_both_ways_and_back_and_goes_with_its_domain():
     left = without(through, lost)
     assert left is not None
     assert (len(left.pipelines), left.relays) == (1, ())
+    assert Version.first(through).porters == {}
+    empty = ordered(replace(job, plan=STAGES), "a", "b", "c")
+    assert Version.first(empty).porters == {"c": len(empty.work.workers)}
     for way, told in (("acd", "unknown domain 'd'"), ("aca", "three domains"), ("axb", "unknown domain 'x'")):
         with pytest.raises(InputError, match=told):
             ordered(job, *way)

@@ -245,7 +245,7 @@ def test_what_cannot_be_run_is_refused_before_anything_starts():
     spread = replace(plan, relays=(Relay("a", "b", "c"),))
     for broken, key in (
         (replace(asked, problem=problem(mixed)), "problem.model"),
-        (replace(asked, plan=spread), r"relays\[0\].via: has no stage to hand messages on \(got 'c'\)"),
+        (replace(asked, plan=spread), r"relays\[0\].via: unknown domain 'c'"),
         (replace(asked, plan=replace(plan, compression=(Compression("a", "b", "fp4"),))), "compression"),
         (replace(asked, plan=replace(plan, context_parallel=2)), "context_parallel"),
     ):

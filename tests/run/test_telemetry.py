@@ -20,15 +20,19 @@ from hippo.run.telemetry import links_used, step_record
 from .test_run import _none_left  # noqa: F401
 from .worlds import GPT2, PLANS, SPREAD, problem, relaying
 
+RELAYED = {
+    "relays": (GPT2, relaying(SPREAD, "acb", "cab", "bac")),
+    "a porter": (GPT2, relaying(PLANS["stages"][1], "abc", "bac")),
+}
 STAGES = RunJob(problem(GPT2), PLANS["stages"][1], RunOptions(steps=2, timeout_s=20.0))
 
 
-@pytest.mark.parametrize("name", ["stages", "two lanes a domain", "unlike shares", "everything", "relays"])
+@pytest.mark.parametrize("name", ["stages", "two lanes a domain", "unlike shares", "everything", *RELAYED])
 def test_what_was_sent_is_what_the_plan_says(name: str):
     """Two ways: messages as processes sent them, and the simulator's bytes of each link. Sums of one pair of processes
     cut their vectors into whole elements, so those may differ by some bytes."""
-    model, plan = PLANS.get(name, (GPT2, relaying(SPREAD, "acb", "cab", "bac")))
-    job = RunJob(problem(model, names="abc" if name == "relays" else "ab"), plan, RunOptions(steps=2, timeout_s=20.0))
+    model, plan = (PLANS | RELAYED)[name]
+    job = RunJob(problem(model, names="abc" if name in RELAYED else "ab"), plan, RunOptions(steps=2, timeout_s=20.0))
     second = run(job).steps[1]
     told = {pair: used["bytes"] for pair, used in links_used(second.messages, job.work.workers).items()}
     assert told == pytest.approx(trained_bytes(job), rel=1e-3)
@@ -66,8 +70,8 @@ def test_a_message_whose_other_side_is_told_later_is_told_then():
     join = MessageJoin()
     first = [{"sent": [["agree-1-7-4", 0, 64, 0.5]], "came": []}, {"sent": [], "came": []}]
     second = [{"sent": [], "came": []}, {"sent": [], "came": [["agree-1-7-4", 0, 0.75], ["pair-0-7-4", 3, 0.1]]}]
-    assert join(first, (7, 4)) == ()
-    assert join(second, (7, 4)) == (RunMessage("sum", 0, 1, 0, 64, 0.5, 0.75),)
+    assert join(first, (7, 4), {}) == ()
+    assert join(second, (7, 4), {}) == (RunMessage("sum", 0, 1, 0, 64, 0.5, 0.75),)
 
 
 def test_prometheus_reads_what_a_run_tells(tmp_path: Path):

@@ -155,8 +155,9 @@ def without(job: RunJob, lost: Collection[int]) -> Plan | None:
     if not broken:
         return plan
     left = [line for number, line in enumerate(plan.pipelines) if number not in broken]
-    there = {domain for line in left for domain in line.domains}  # nobody else can hand messages on
-    plan = replace(plan, relays=tuple(each for each in plan.relays if each.via in there))
+    there = {domain for line in left for domain in line.domains}
+    gone = {work.workers[rank].domain for rank in lost} - there  # where a process ended, no other one is begun
+    plan = replace(plan, relays=tuple(each for each in plan.relays if each.via not in gone))
     if not left or plan.sync.method == "local_sgd" or job.options.runtime == "torch":
         return None
     if job.options.batch_rule == FOLLOW:

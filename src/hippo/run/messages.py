@@ -27,7 +27,7 @@ class RunMessage:
     size_bytes: int
     sent_s: float  # when it was handed to the network
     came_s: float  # when all of it was there
-    through: int | None = None  # the rank of a third domain that handed it on
+    through: str | None = None  # a third domain that handed it on
 
 
 class MessageJoin:
@@ -36,8 +36,10 @@ class MessageJoin:
     def __init__(self) -> None:
         self._sent: dict[tuple[str, int], tuple[int, float]] = {}
 
-    def __call__(self, told: Sequence[Mapping[str, Any]], members: Sequence[int]) -> tuple[RunMessage, ...]:
-        """Messages that came, of what every process of ``members`` told of a step."""
+    def __call__(
+        self, told: Sequence[Mapping[str, Any]], members: Sequence[int], domains: Mapping[int, str]
+    ) -> tuple[RunMessage, ...]:
+        """Messages that came, of what every process of ``members`` told of a step; ``domains``: of all processes."""
         ranks = {process: rank for rank, process in enumerate(members)}
         for one in told:
             self._sent |= {(way, tag): (size, at_s) for way, tag, size, at_s in one["sent"]}
@@ -49,7 +51,7 @@ class MessageJoin:
                 *_, source, destination = way.split("-")
                 if int(source) in ranks and int(destination) in ranks:
                     ends = ranks[int(source)], ranks[int(destination)]
-                    middle = ranks.get(int(way.split("-")[1])) if way.startswith(VIA) else None
+                    middle = domains.get(int(way.split("-")[1])) if way.startswith(VIA) else None
                     found.append(RunMessage(_what(way), *ends, tag, sent[0], sent[1], came_s, middle))
         if len(self._sent) > MOST_KEPT:
             self._sent.clear()

@@ -167,9 +167,9 @@ def _compress(job: RunJob, values: Mapping[str, Any]) -> Plan:
 def _relay(job: RunJob, values: Mapping[str, Any]) -> Plan:
     """What crosses from one domain to another goes through a third, or directly again; both ways."""
     one, two, via = values["source"], values["destination"], values["via"]
-    for key, name in (("source", one), ("destination", two), ("via", via)):
-        if name not in job.plan.domains and (key, name) != ("via", DIRECT):
-            known = (*job.plan.domains, DIRECT) if key == "via" else job.plan.domains
+    used, there = job.plan.domains, [domain.name for domain in job.problem.cluster.domains]
+    for key, name, known in (("source", one, used), ("destination", two, used), ("via", via, (*there, DIRECT))):
+        if name not in known:
             raise UnknownNameError("domain", name[:60], known, source=SOURCE, key=key)
     pairs = ((one, two), (two, one))
     rest = tuple(each for each in job.plan.relays if (each.source, each.destination) not in pairs)

@@ -90,6 +90,11 @@ class Emulated:
     def check(self, plan: Plan, *, source: str) -> None:
         """``InputError`` for a plan that names a domain which the emulation does not have."""
         known = self.emulation.domains
+        for number, relay in enumerate(plan.relays):
+            if relay.via not in known:
+                key = f"relays[{number}].via"
+                told, remedy = "is no domain of the emulation around", f"its domains are {', '.join(known)}"
+                raise InputError(told, source=source, key=key, value=relay.via, remedy=remedy)
         for index, pipeline in enumerate(plan.pipelines):
             for place, stage in enumerate(pipeline.stages):
                 if stage.domain not in known:
@@ -198,8 +203,12 @@ class _Coming:
     flows: bool = False  # all have made ready, and the forecast is as of then
 
     def crew(self, now: Version) -> tuple[int, ...]:
-        """Who takes part: those who are there, and those who come."""
+        """Who hands over or gets layers: those who are there, and those who come."""
         return tuple(dict.fromkeys((*now.members, *self.version.members)))
+
+    def preparing(self, now: Version) -> tuple[int, ...]:
+        """Who makes ready: the same, and porters of what comes."""
+        return tuple(dict.fromkeys((*self.crew(now), *self.version.everybody)))
 
 
 class Conductor:
@@ -209,13 +218,13 @@ class Conductor:
         self.crew, self.version, self._changes, self._saver = crew, Version.first(job), changes, saver
         self._stretches: list[tuple[Version, Changed | None, list[RunStep]]] = [(self.version, None, [])]
         self._coming: _Coming | None = None
-        self._fresh, self._numbered = len(self.version.members), 0
+        self._fresh, self._numbered = 1 + max(self.version.everybody), 0
         self._lost: LostError | None = None  # in the step just made, after all had agreed
         self._stale = False  # messages of what was given up may be under way
         self._step_s = inf  # of the last step
         self._beside = 0  # steps trained while layers stream
-        self._ask(self.version, self.version.members)
-        crew.gather("prepared", self.version.members, number=0)
+        self._ask(self.version, self.version.everybody)
+        crew.gather("prepared", self.version.everybody, number=0)
 
     @property
     def result(self) -> Result:
@@ -247,12 +256,12 @@ class Conductor:
         while True:
             self._leave(lost)
             plan = self._plan_without(now, lost, error)
-            version, tries = now.following(under(now.job, plan), fresh=self._fresh), tries + 1
+            version, tries = now.without(lost).following(under(now.job, plan), fresh=self._fresh), tries + 1
             version = replace(version, number=self._numbered + 1, era=now.era + tries)
             left = [each for each in now.members if each not in lost]
-            self._ask(version, [each for each in left if each in version.members])
+            self._ask(version, version.everybody)
             try:
-                self.crew.gather("prepared", version.members, number=version.number)
+                self.crew.gather("prepared", version.everybody, number=version.number)
                 if self._moves(version):  # nobody else has what they need, but they may need it cut otherwise
                     self.crew.say(version.members, hand=version.number)
                     self.crew.gather("handed", version.members, number=version.number)
@@ -263,8 +272,9 @@ class Conductor:
                     raise
                 lost |= gone
                 self.crew.forget(gone)
-                self.crew.say([each for each in version.members if each not in lost], forget=version.number)
-        self._dismiss([each for each in left if each not in version.members])
+                self.crew.say([each for each in version.everybody if each not in lost], forget=version.number)
+        there = [*left, *now.without(lost).porters.values()]
+        self._dismiss([each for each in there if each not in version.everybody])
         seconds = time.monotonic() - began_s
         found = Changed(0, number - 1, {}, 0.0, 0.0, seconds, 0, seconds, str(error))
         self._went_over(version, found)
@@ -276,6 +286,9 @@ class Conductor:
 
     def _plan_without(self, now: Version, lost: Collection[int], error: LostError) -> Plan:
         plan = without(now.job, [now.members.index(each) for each in lost if each in now.members])
+        gone = {domain for domain, process in now.porters.items() if process in lost}
+        if plan is not None and gone:
+            plan = replace(plan, relays=tuple(each for each in plan.relays if each.via not in gone))
         if plan is None:
             if self._saver is not None:
                 self._saver.salvage(lost)
@@ -289,7 +302,7 @@ class Conductor:
         self.crew.forget(lost)
         if (coming := self._coming) is None:
             return
-        self.crew.forget({*coming.version.members} - {*now.members})
+        self.crew.forget({*coming.version.everybody} - {*now.everybody})
         self._coming = None
         if {*lost} & {*now.members}:
             self._changes.again(coming.change)
@@ -351,7 +364,7 @@ class Conductor:
         coming = self._coming
         if coming is None:
             return
-        after, crew = coming.change.after_step, coming.crew(self.version)
+        after, crew = coming.change.after_step, coming.preparing(self.version)
         ready = self.crew.said("prepared", crew, number=coming.version.number)
         if ready and coming.streams and not coming.flows:
             since_s = self.crew.last_said_s("prepared", crew)
@@ -391,20 +404,20 @@ class Conductor:
     def _give_up(self, coming: _Coming, why: str) -> None:
         """The run goes on as it is; who was to come leaves."""
         now = self.version
-        self.crew.say(now.members, forget=coming.version.number)
-        self.crew.dismiss([process for process in coming.version.members if process not in now.members])
+        self.crew.say(now.everybody, forget=coming.version.number)
+        self.crew.dismiss([process for process in coming.version.everybody if process not in now.everybody])
         self._coming, self._stale = None, True
         self._changes.gave_up(coming.change, why)
 
     def _prepare(self, change: PlanChange) -> None:
         version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh, broken=self._stale)
         version, self._stale = replace(version, number=self._numbered + 1), False
-        self._fresh = max(self._fresh, 1 + max(version.members))
+        self._fresh = max(self._fresh, 1 + max(version.everybody))
         moves = self._moves(version)
         streams, forecast = change.background and moves, self._forecast(version, change) if moves else None
         self._beside = 0
         self._coming = _Coming(version, change, time.monotonic(), streams, forecast)
-        self._ask(version, self._coming.crew(self.version), background=streams)
+        self._ask(version, self._coming.preparing(self.version), background=streams)
 
     def _moves(self, new: Version) -> bool:
         """Whether layers have to go from one process to another."""
@@ -427,15 +440,16 @@ class Conductor:
         """Lets processes make ready for a version; those that are new start."""
         self._numbered = version.number
         version.write(self.crew.folder)
-        for rank, process in enumerate(version.members):
+        for process, domain in version.domains.items():
             if process not in self.crew.processes:
-                self.crew.start(process, version.job.work.workers[rank])
+                rank = version.rank(process)
+                self.crew.start(process, domain, None if rank is None else version.job.work.workers[rank])
         after = None if version.number == 0 else self.version.number
         self.crew.say(crew, prepare=version.number, after=after, background=background)
 
     def _go_over(self, coming: _Coming, done: int, ended_s: float) -> None:
         crew, new = coming.crew(self.version), coming.version
-        told = self.crew.gather("prepared", crew, number=new.number)
+        told = self.crew.gather("prepared", coming.preparing(self.version), number=new.number)
         ready_s = max(each["heard_s"] for each in told)
         sent, began_s = 0, ready_s if coming.streams else time.monotonic()
         forecast = coming.forecast
@@ -443,7 +457,7 @@ class Conductor:
             self.crew.say(crew, hand=new.number)
             sent = sum(each["sent"] for each in self.crew.gather("handed", crew, number=new.number))
         measured_s = time.monotonic() - began_s
-        self._dismiss([process for process in self.version.members if process not in new.members])
+        self._dismiss([process for process in self.version.everybody if process not in new.everybody])
         found = Changed(
             coming.change.order,
             done,
@@ -473,6 +487,7 @@ class Crew:
         self.folder, self._place, self._timeout_s = folder, place, timeout_s
         self.processes: dict[int, subprocess.Popen[str]] = {}
         self._workers: dict[int, Worker] = {}  # what each was when it started, for messages
+        self._domains: dict[int, str] = {}
         self._heard: SimpleQueue[tuple[int, dict[str, Any] | None]] = SimpleQueue()
         self._told: dict[str, dict[int, dict[str, Any]]] = {}
         self._waits: dict[int, tuple[str, float]] = {}  # for what (empty: it works), and when that was told
@@ -480,20 +495,22 @@ class Crew:
         self._loss, self._began_s = 0.0, 0.0
         self._joined = MessageJoin()
 
-    def start(self, number: int, worker: Worker) -> None:
-        """Starts a process, in the domain of a worker."""
+    def start(self, number: int, domain: str, worker: Worker | None) -> None:
+        """Starts a process in a domain; ``worker``: what it is, for messages; None: a porter."""
         argv = [sys.executable, "-m", PROGRAM, str(self.folder), str(number)]
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": self._place.interface(worker.domain), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": self._place.interface(domain), "OMP_NUM_THREADS": "1"}
         with open(self.folder / f"log-{number}", "w") as log:
             process = subprocess.Popen(
-                self._place.command(worker.domain, argv),
+                self._place.command(domain, argv),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 env=environment,
             )
-        self.processes[number], self._workers[number] = process, worker
+        self.processes[number], self._domains[number] = process, domain
+        if worker is not None:
+            self._workers[number] = worker
         assert process.stdout is not None
         Thread(target=self._listen, args=(number, process.stdout), daemon=True).start()
 
@@ -593,7 +610,8 @@ class Crew:
         rows = tuple(tuple((int(k), int(c), int(w), s, e) for k, c, w, s, e in one["operations"]) for one in told)
         seconds = max((row[-1] for each in rows for row in each), default=0.0)
         asked = tuple((int(one["asked"][0]), float(one["asked"][1])) for one in told if one["asked"])
-        messages, memory = self._joined(told, version.members), tuple(one["memory_bytes"] for one in told)
+        messages = self._joined(told, version.members, self._domains)
+        memory = tuple(one["memory_bytes"] for one in told)
         return RunStep(number, seconds, self._loss, rows, asked, messages, memory, self._began_s), lost
 
     def abort(self, number: int, whom: Sequence[int]) -> set[int]:
@@ -655,7 +673,9 @@ class Crew:
                     stream.close()
 
     def _worker(self, number: int) -> str:
-        worker = self._workers[number]
+        worker = self._workers.get(number)
+        if worker is None:
+            return f"who hands messages on in {self._domains[number]}"
         several = len({each.pipeline for each in self._workers.values()}) > 1
         pipeline = f"pipeline {worker.pipeline}, " if several else ""
         return f"rank {worker.rank} ({pipeline}stage {worker.stage}, {worker.domain})"

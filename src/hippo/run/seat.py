@@ -110,6 +110,10 @@ class Seat:
         rank = new.rank(self.process)
         worker = None if rank is None else new.job.work.workers[rank]
         met, part, runner = Met(), None, None
+        if self.process in new.porters.values():
+            for name, ends in sorted(_handed_on(new, self.process).items()):
+                meeting.group(name, ends)
+            old = None
         if worker is not None and new.job.options.runtime == "torch":
             from hippo.run.torch_runtime import prepare
 
@@ -133,7 +137,7 @@ class Seat:
                     self.streaming.begin()
             elif handing is not None:  # it was given up meanwhile
                 handing.close()
-        if after is None:  # what follows may be prepared before the first step
+        if after is None and worker is not None:  # what follows may be prepared before the first step
             self.enter()
 
     def hand(self) -> int:
@@ -318,7 +322,7 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> M
         for message in each:
             wanted |= _joined(version, names[name], message.ends(worker.rank))
     if own and work.plan.relays:
-        wanted |= _handed_on(version, worker)
+        wanted |= _handed_on(version, who[worker.rank])
     if not own:
         wanted |= {names[name]: tuple(who[rank] for ranks in each for rank in ranks) for name, each in sums.items()}
     made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
@@ -370,15 +374,15 @@ def _way(version: Version, one: Transfer, what: str = "pair") -> dict[str, tuple
 
 def _joined(version: Version, kind: str, ends: tuple[int, int]) -> dict[str, tuple[int, ...]]:
     """Name and processes of a way from one rank to another, directly or through a third domain."""
-    who, middle = version.members, version.job.work.through(*ends)
+    who, middle = version.members, version.through(*ends)
     name, (source, destination) = _name(kind, who, ends), (who[end] for end in ends)
     if middle is None:
         return {name: (source, destination)}
-    return {f"{VIA}{who[middle]}-{name}": (source, who[middle], destination)}
+    return {f"{VIA}{middle}-{name}": (source, middle, destination)}
 
 
-def _handed_on(version: Version, worker: Worker) -> dict[str, tuple[int, ...]]:
-    """Ways of others that go through this worker."""
+def _handed_on(version: Version, process: int) -> dict[str, tuple[int, ...]]:
+    """Ways of others that go through this process."""
     work, who = version.job.work, version.members
     found: dict[str, tuple[int, ...]] = {}
     for one in work.transfers:
@@ -389,7 +393,7 @@ def _handed_on(version: Version, worker: Worker) -> dict[str, tuple[int, ...]]:
             kind = _name("agree", who, bucket.ranks)
             for message in messages(levels(version.job.problem, work, bucket.ranks), other.rank):
                 found |= _joined(version, kind, message.ends(other.rank))
-    return {name: ends for name, ends in found.items() if len(ends) > 2 and ends[1] == who[worker.rank]}
+    return {name: ends for name, ends in found.items() if len(ends) > 2 and ends[1] == process}
 
 
 def _name(kind: str, who: Sequence[int], ranks: Sequence[int]) -> str:

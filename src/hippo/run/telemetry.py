@@ -78,8 +78,8 @@ def links_used(messages: Iterable[RunMessage], workers: Sequence[Worker]) -> dic
     sizes: Counter[Pair] = Counter()
     spans: dict[Pair, list[tuple[float, float]]] = {}
     for one in messages:
-        places = [workers[end].domain for end in (one.source, one.through, one.destination) if end is not None]
-        for pair in pairwise(places):
+        ends = workers[one.source].domain, workers[one.destination].domain
+        for pair in pairwise(ends if one.through is None else (ends[0], one.through, ends[1])):
             if pair[0] != pair[1]:
                 sizes[pair] += one.size_bytes
                 spans.setdefault(pair, []).append((one.sent_s, one.came_s))

@@ -1,14 +1,16 @@
 """Versions of a run: its plans one after another, and which process takes which rank of each. No torch.
 
 A process is a device of a domain for as long as plans use it: where a plan follows another, whoever sits on a device
-that both use goes on, with the layers that both give it; others start or leave.
+that both use goes on, with the layers that both give it; others start or leave. A domain through which messages are
+relayed and that has no stage has a *porter*, a process that does nothing but hand them on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from hippo.files import json_text, write_whole
@@ -27,11 +29,14 @@ class Version:
     members: tuple[int, ...]  # the process of each rank
     era: int = 0
     """Steps that were given up before it: messages of theirs may still be under way, so groups are made anew."""
+    porters: Mapping[str, int] = field(default_factory=dict)
+    """The process of each domain that only hands messages on."""
 
     @classmethod
     def first(cls, job: RunJob) -> Version:
         """Processes are numbered as the ranks of the first plan."""
-        return cls(0, job, tuple(range(len(job.work.workers))))
+        count = len(job.work.workers)
+        return cls(0, job, tuple(range(count)), porters=_porters(job, {}, fresh=count))
 
     def following(self, job: RunJob, *, fresh: int, broken: bool = False) -> Version:
         """The next one; ``fresh``: a number above those of all processes so far; ``broken``: a step was given up."""
@@ -42,7 +47,34 @@ class Version:
             if process is None:
                 process, fresh = fresh, fresh + 1
             members.append(process)
-        return Version(self.number + 1, job, tuple(members), self.era + broken)
+        porters = _porters(job, self.porters, fresh=fresh)
+        return Version(self.number + 1, job, tuple(members), self.era + broken, porters)
+
+    @property
+    def everybody(self) -> tuple[int, ...]:
+        """All processes: those that have a rank, and porters."""
+        return (*self.members, *self.porters.values())
+
+    @property
+    def domains(self) -> Mapping[int, str]:
+        """Of all processes."""
+        own = zip(self.members, self.job.work.workers, strict=True)
+        return {process: worker.domain for process, worker in own} | {one: at for at, one in self.porters.items()}
+
+    def without(self, lost: Collection[int]) -> Version:
+        """As it is, with no porter that was lost."""
+        left = {domain: process for domain, process in self.porters.items() if process not in lost}
+        return replace(self, porters=left)
+
+    def through(self, source: int, destination: int) -> int | None:
+        """The process that hands on what a rank sends another through a third domain, whose ranks share the pairs;
+        None: it goes directly."""
+        work = self.job.work
+        via = work.relays.get((work.workers[source].domain, work.workers[destination].domain))
+        if via is None:
+            return None
+        ranks = [each.rank for each in work.workers if each.domain == via]
+        return self.members[ranks[(source + destination) % len(ranks)]] if ranks else self.porters[via]
 
     def rank(self, process: int) -> int | None:
         """The rank that a process takes; None: it has none here."""
@@ -62,19 +94,27 @@ class Version:
         own = place(folder, self.number)
         own.mkdir(exist_ok=True)
         self.job.write(own)
-        write_whole(own / MEMBERS, json_text({"members": list(self.members), "era": self.era}))
+        told = {"members": list(self.members), "era": self.era, "porters": dict(self.porters)}
+        write_whole(own / MEMBERS, json_text(told))
 
     @classmethod
     def read(cls, folder: Path, number: int) -> Version:
         """The way back."""
         own = place(folder, number)
         told = json.loads((own / MEMBERS).read_text())
-        return cls(number, RunJob.read(own), tuple(told["members"]), told["era"])
+        return cls(number, RunJob.read(own), tuple(told["members"]), told["era"], told["porters"])
 
 
 def place(folder: Path, number: int) -> Path:
     """Where a version lies in the folder of a run."""
     return folder / f"version-{number}"
+
+
+def _porters(job: RunJob, there: Mapping[str, int], *, fresh: int) -> Mapping[str, int]:
+    """Of a job, those that are there going on."""
+    missing = dict.fromkeys(each.via for each in job.plan.relays if each.via not in job.plan.domains)
+    numbers = count(fresh)
+    return {domain: there[domain] if domain in there else next(numbers) for domain in missing}
 
 
 def _seat(worker: Worker) -> tuple[str, str]:

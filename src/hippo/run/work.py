@@ -193,18 +193,9 @@ class Work:
         return self.workers[transfer.source].domain != self.workers[transfer.destination].domain
 
     @cached_property
-    def _relays(self) -> dict[tuple[str, str], list[int]]:
-        """Of a pair of domains that is relayed: the ranks of the domain in the middle."""
-        return {
-            (relay.source, relay.destination): [each.rank for each in self.workers if each.domain == relay.via]
-            for relay in self.plan.relays
-        }
-
-    def through(self, source: int, destination: int) -> int | None:
-        """The rank that hands on what a rank sends another through a third domain, whose ranks share the pairs; None:
-        it goes directly."""
-        middle = self._relays.get((self.workers[source].domain, self.workers[destination].domain))
-        return middle[(source + destination) % len(middle)] if middle else None
+    def relays(self) -> dict[tuple[str, str], str]:
+        """Of a pair of domains that is relayed: the domain in the middle."""
+        return {(relay.source, relay.destination): relay.via for relay in self.plan.relays}
 
     def tensor_group(self, worker: Worker) -> tuple[int, ...]:
         """Ranks that share the matrices of the worker's lane, itself among them."""
