@@ -22,6 +22,8 @@ STATES = {
     "ServedSite",
     "LoopState",
     "HeldScheduler",
+    "CopiedMoment",
+    "LinkMinutes",
     "ServiceClock",
     "Service",
     "Puller",

@@ -127,18 +127,21 @@ def long_sequences(where: object = None, *, seq: int = 131_072, gpus: int = 8, n
     return Problem(model(name), place, Workload(global_batch=1, seq=seq), runtime="megatron")  # type: ignore[arg-type]
 
 
-def test_exact_finds_what_brute_finds_and_without_split_sequences_it_is_worse():
-    """Llama 3.2 1B on one sequence of 131,072 tokens and eight H100."""
-    asked = long_sequences()
+@pytest.mark.parametrize(
+    ("seq", "gpus", "worse"), [(65_536, 4, 1.03), pytest.param(131_072, 8, 1.05, marks=pytest.mark.slow)]
+)
+def test_exact_finds_what_brute_finds_and_without_split_sequences_it_is_worse(seq: int, gpus: int, worse: float):
+    """Llama 3.2 1B on one sequence and as many H100."""
+    asked = long_sequences(seq=seq, gpus=gpus)
     every, found = answer_of(Brute(), asked, LONG), answer_of(Exact(), asked, LONG)
     assert found.plan is not None
-    assert found.plan.context_parallel == 8
+    assert found.plan.context_parallel == gpus
     assert every.gap == found.gap == 0.0
     assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
     whole = Brute().propose(asked, LONG)  # the degree of the problem alone, 1
     assert whole.plan is not None
     assert whole.plan.context_parallel == 1
-    assert seconds(whole) > 1.05 * seconds(every)
+    assert seconds(whole) > worse * seconds(every)
 
 
 @pytest.mark.parametrize(("runtime", "where"), [("megatron", ONE_SITE), ("megatron", TWO_SITES), ("torch", ONE_SITE)])

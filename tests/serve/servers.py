@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 ORDINARY = "nobody"
 
@@ -173,12 +177,50 @@ def ray_cluster() -> Iterator[str]:
         head += [f"--dashboard-agent-listen-port={more[0]}", "--min-worker-port=0", "--max-worker-port=0"]
         other = [program, "start", f"--address=127.0.0.1:{port}", "--num-cpus=2", '--resources={"lyon": 4}']
         other += [f"--dashboard-agent-listen-port={more[1]}", "--min-worker-port=0", "--max-worker-port=0"]
-        try:
+        with ExitStack() as stack:
             for words in (head, other):
-                subprocess.run(words, env=environment, check=True, capture_output=True, timeout=120)
+                log = stack.enter_context(open(f"{folder}/{words[2].strip('-')[:4]}.log", "wb"))
+                node = subprocess.Popen(
+                    [*words, "--block"], env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+                stack.callback(_end_node, node)
+                if words is head:
+                    until(lambda: _answers(dashboard))
+            until(lambda: _nodes(dashboard) == 2)
             yield f"http://127.0.0.1:{dashboard}"
-        finally:
-            subprocess.run([program, "stop", "--force"], env=environment, capture_output=True, check=False, timeout=60)
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError, ValueError):
+        return bool(_asked(port, "/api/version"))
+    return False
+
+
+def _nodes(port: int) -> int:
+    with suppress(OSError, ValueError, KeyError):
+        return len(
+            [
+                each
+                for each in _asked(port, "/nodes?view=summary")["data"]["summary"]
+                if each["raylet"].get("state") == "ALIVE"
+            ]
+        )
+    return 0
+
+
+def _asked(port: int, path: str) -> Any:
+    with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5.0) as answer:
+        return json.load(answer)
+
+
+def _end_node(node: subprocess.Popen[bytes]) -> None:
+    """A node of Ray with all its processes, and no other."""
+    node.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        node.wait(30.0)
+    with suppress(ProcessLookupError):
+        os.killpg(node.pid, signal.SIGKILL)
+    node.wait(10.0)
 
 
 def until(what: Callable[[], object], seconds: float = 120.0) -> None:
@@ -186,4 +228,4 @@ def until(what: Callable[[], object], seconds: float = 120.0) -> None:
     end_s = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end_s, "it never came about"
-        time.sleep(0.1)
+        time.sleep(0.02)

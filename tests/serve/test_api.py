@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sql
@@ -21,7 +23,7 @@ from hippo.serve.access import AGENT, OPERATOR, VIEWER, Access, made
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
 from hippo.serve.jobs import AnotherBodyError, take_in
-from hippo.serve.store import Store
+from hippo.serve.store import Store, StoreError, written_beside
 
 from .actuators.sites import in_memory
 from .worlds import JOB, Clock, Served, url
@@ -38,7 +40,7 @@ class Asked:
 def asked(tmp_path: Path) -> Iterator[Asked]:
     clock = Clock()
     served = Served.of(url(tmp_path), clock)
-    tokens = {role: made(served.store, role, role, clock()) for role in ("viewer", "agent", "operator")}
+    tokens = {role: served.store.write(made(role, role, clock())).result() for role in ("viewer", "agent", "operator")}
     app = application(served.store, served.loop, Access(served.store))
     with TestClient(app, headers={"Authorization": f"Bearer {tokens['operator']}"}) as http:
         yield Asked(served, http, tokens)
@@ -209,10 +211,36 @@ def test_cancelled(asked: Asked):
     assert asked.http.delete("/v1/jobs/j1").status_code == 409
 
 
+def test_a_token_that_is_made_beside_the_service_is_known_at_once(asked: Asked):
+    store = asked.served.store
+    token = written_beside(store.url, made("late", "viewer", asked.served.clock()))
+    asked.http.headers["Authorization"] = f"Bearer {token}"
+    assert asked.http.get("/v1/jobs").status_code == 200
+    assert asked.http.delete("/v1/jobs/j1").status_code == 403
+    with pytest.raises(InputError, match="has a token already"):
+        written_beside(store.url, made("late", "viewer", asked.served.clock()))
+
+
+def test_where_the_store_is_full_it_says_what_to_do(asked: Asked):
+    def full(function: Any) -> Any:
+        found: Future[None] = Future()
+        found.set_exception(StoreError("the store cannot write: database or disk is full"))
+        return found
+
+    asked.served.store.write = full  # type: ignore[method-assign]
+    answer = asked.http.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 507
+    assert answer.json()["remedy"] == "nothing was taken: ask again once there is room"
+
+
 def test_what_watches_it(asked: Asked):
     asked.served.turn()
     assert asked.http.get("/healthz").text == "ok\n"
     assert asked.http.get("/readyz").text == "ready\n"
+    asked.served.loop._held.broken = True
+    found = asked.http.get("/readyz")
+    assert (found.status_code, found.text) == (200, "ready; srpt broke; srpt decides\n")
+    assert asked.http.get("/v1/state").json()["notice"] == "srpt broke; srpt decides"
     asked.served.clock.now_s += 60.0
     assert asked.http.get("/readyz").status_code == 503
     text = asked.http.get("/metrics").text
@@ -302,7 +330,7 @@ def test_nothing_is_approved_where_nothing_is_carried_out(tmp_path: Path):
     served = Served.of(url(tmp_path), Clock(), mode="observe")
     name = served.submit()
     served.turn()
-    token = made(served.store, "me", OPERATOR, served.clock())
+    token = served.store.write(made("me", OPERATOR, served.clock())).result()
     app = application(served.store, served.loop, Access(served.store))
     with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as http:
         (decision,) = http.get("/v1/decisions").json()["decisions"]
@@ -389,7 +417,7 @@ def test_it_is_seen_in_a_terminal(asked: Asked):
 def test_a_job_that_its_actuator_can_make_nothing_of_is_not_taken_in(tmp_path: Path):
     with in_memory(tmp_path) as site:
         served = Served.of(url(tmp_path), Clock(), site.actuator, actuator="memory")
-        token = made(served.store, "me", OPERATOR, served.clock())
+        token = served.store.write(made("me", OPERATOR, served.clock())).result()
         app = application(served.store, served.loop, Access(served.store))
         with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as http:
             gang = {"devices": 8, "duration_s": 60.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +46,6 @@ def online(folder: Path, guard: Any, *scripts: Any) -> OnlineScheduler:
 def begun(tmp_path: Path, clock: Clock, scheduler: OnlineScheduler, *actuators: Any, **terms: Any) -> Served:
     served = Served.of(url(tmp_path), clock, *actuators, scheduler=scheduler, rules=RULES, **terms)
     scheduler.tell = served.loop.tell
-    served.loop._held.limit_s = np.inf  # no test asks a clock
     return served
 
 
@@ -189,7 +189,39 @@ def test_who_left_a_world_in_which_nobody_was_asked_is_told(tmp_path: Path):
         served.turn(1.0)
     assert not served.loop._held.rests
     assert gone(scheduler) == {first, second}
-    assert len(scheduler.loop.log.jobs()) == len(served.jobs())
+    known = {each.job.name: each for each in scheduler.loop.log.jobs()}
+    assert known.keys() == served.jobs().keys()
+    assert known[second].ran_s is not None  # it ended while the rule decided, and is told as it ended
+    served.close()
+    scheduler.close()
+
+
+def test_a_disk_that_is_full_for_a_while_is_no_end_of_the_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    scheduler = online(tmp_path, LAZY, script(0.0))
+    served = begun(tmp_path, clock, scheduler)
+    first = served.submit(tokens=1e8)
+    served.turn(1.0)
+    log = scheduler.loop.log
+    with monkeypatch.context() as full:
+
+        def happened(**told: Any) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        full.setattr(log, "happened", happened)
+        second = served.submit(tokens=1e8)
+        served.turn(1.0)
+    assert "srpt decides for 20 moments" in served.loop.degraded
+    while served.loop.degraded:
+        served.submit(tokens=1e7)
+        served.turn(2000.0)
+    served.submit(tokens=1e7)
+    served.turn(1.0)
+    assert served.decisions()[-1].policy != "srpt"
+    known = {each.job.name: each for each in log.jobs()}
+    assert known.keys() == served.jobs().keys()
+    assert known[first].finish_s is not None
+    assert known[second].ran_s is not None
     served.close()
     scheduler.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sqlalchemy as sql
 from alembic.autogenerate import compare_metadata
@@ -13,8 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.measure.probe.worlds import matrix, prometheus
 
+from hippo.dynamics.forecast import Telemetry, forecast
 from hippo.errors import InputError
+from hippo.problem.links import base_bandwidth
+from hippo.problem.load import load_cluster
 from hippo.serve import tables as t
+from hippo.serve.expected import AHEAD, LinkMinutes
 from hippo.serve.pull import Puller, PullTerms, pulled
 from hippo.serve.records import LinkPoint, SeenJob
 from hippo.serve.store import Store
@@ -85,8 +90,48 @@ def test_the_loop_rolls_and_a_restart_knows_what_to_expect(served: Served, tmp_p
     assert (last.time_s, last.bytes_per_s) == (NOW_S - 28.0, 2e8)
     served.close()
     again = Served.of(url(tmp_path), served.clock)
-    assert again.loop.measured[FROM, TO].forecast == 2e8
+    known = LinkMinutes(again.loop.site.cluster)
+    known.add([*old, *young])
+    assert again.loop.measured.expected(NOW_S) == known.expected(NOW_S)
+    assert set(known.expected(NOW_S)) == {(FROM, TO)}
     again.close()
+
+
+def test_what_is_expected_of_a_link_is_the_forecast_of_its_minutes():
+    """A link that swings, one that is out, one of which nobody has told for an hour; each minute told in two points."""
+    cluster = load_cluster("four-hubs")
+    ends = [(each.source, each.destination) for each in cluster.links]
+    base, minutes = base_bandwidth(cluster), LinkMinutes(cluster)
+    rng = np.random.default_rng(0)
+    rates = base * np.clip(rng.normal(0.6, 0.1, (120, len(ends))), 0.1, 1.0)
+    rates[90:, 1] = 0.0
+    fresh = np.ones(rates.shape, np.bool_)
+    fresh[60:, 2] = fresh[:, 3:] = False
+    for at, row in enumerate(rates):
+        told = [
+            LinkPoint(NOW_S + 60.0 * at + by, *ends[link], row[link] * (0.9 + by / 100.0))
+            for by in (0.0, 20.0)
+            for link in range(3)
+            if fresh[at, link]
+        ]
+        minutes.add(told)
+    found = minutes.expected(NOW_S + 60.0 * 119 + 30.0)
+    assert set(found) == set(ends[:3])
+    known = np.where(fresh, rates, 0.0)
+    known[60:, 2] = rates[59, 2]
+    nothing = np.full(rates.shape, np.nan), np.ones((120, len(cluster.domains)))
+    wanted = forecast(Telemetry(known, *nothing, fresh), cluster, 60.0, horizons=(0, AHEAD))
+    for link in range(3):
+        one, mean, sd = found[ends[link]], wanted.bandwidth_bytes_per_s[-1, link], wanted.sd[-1, link]
+        assert one.expected == pytest.approx(mean)
+        assert (one.least, one.most) == pytest.approx((mean * np.exp(-1.645 * sd), mean * np.exp(1.645 * sd)))
+    swings, out, silent = (found[each] for each in ends[:3])
+    assert swings.least < 0.6 * base[0] < swings.most
+    assert out.expected < 0.3 * base[1]
+    assert silent.most / silent.least > swings.most / swings.least
+    assert minutes.expected(NOW_S + 60.0 * 119 + 50.0) is found  # made once a minute
+    minutes.add([LinkPoint(NOW_S + 60.0 * 1000, *ends[0], 1e8)])
+    assert set(minutes._sums) == {int(NOW_S // 60.0) + 1000}  # the others are too old
 
 
 def test_a_prometheus_is_asked_for_what_is_new(served: Served):
@@ -95,7 +140,7 @@ def test_a_prometheus_is_asked_for_what_is_new(served: Served):
     with prometheus(lambda asked: answer if asked["query"] == "rate" else matrix()) as (at, _):
         puller = Puller(served.loop, PullTerms(at, "rate", "trip"), now_s=served.clock)
         assert puller.look() == 2
-        assert served.loop.measured[FROM, TO].time_s == NOW_S - 5.0
+        assert served.loop.measured.last_s[FROM, TO] == NOW_S - 5.0
         assert puller.look() == 0
         rows.append([NOW_S, "0"])
         assert puller.look() == 1
@@ -113,7 +158,7 @@ def test_a_prometheus_that_is_gone_or_speaks_nonsense_is_a_fault(served: Served)
         puller = Puller(served.loop, PullTerms(at, "rate", "trip"), now_s=served.clock)
         with pytest.raises(InputError, match="times what is bought"):
             puller.look()
-    assert (FROM, TO) not in served.loop.measured
+    assert (FROM, TO) not in served.loop.measured.last_s
 
 
 def test_terms_of_pulling():

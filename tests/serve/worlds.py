@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +17,7 @@ from hippo.jobs.job import TrainingKind
 from hippo.jobs.joint.moment import Scheduler
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import ReplayRules
+from hippo.problem.cluster import Cluster
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
 from hippo.serve import tables as t
@@ -83,12 +86,13 @@ class Served:
         rules: ReplayRules | None = None,
         without: str = "",
         renamed: tuple[str, str] = ("", ""),
+        cluster: str | Cluster = "four-hubs",
         **terms: Any,
     ) -> Served:
         store = Store(url)
         rule = load(JOB_SCHEDULERS, "policy", "srpt")
         decides = load(JOB_SCHEDULERS, "policy", scheduler) if isinstance(scheduler, str) else scheduler
-        cluster = load_cluster("four-hubs")
+        cluster = load_cluster(cluster)
         domains = tuple(each for each in cluster.domains if each.name != without)
         links = tuple(each for each in cluster.links if without not in (each.source, each.destination))
 
@@ -102,7 +106,9 @@ class Served:
         site = ServedSite.of(cluster, decides, 1_800_000_000.0, rules)
         site.learn(offers())
         told = LoopTerms(**{"mode": "act", **terms})
-        return cls(store, ServeLoop(store, site, actuators or (Paper(),), told, rule=rule, clock=clock), clock)
+        loop = ServeLoop(store, site, actuators or (Paper(),), told, rule=rule, clock=clock)
+        loop._held.limit_s = None  # no test asks a clock
+        return cls(store, loop, clock)
 
     def submit(self, **spec: Any) -> str:
         from hippo.serve.jobs import take_in
@@ -129,6 +135,15 @@ class Served:
     def close(self) -> None:
         self.loop.close()
         self.store.close()
+
+
+def until(served: Served, what: Callable[[], object]) -> None:
+    """Turn until something holds: actuators answer from threads of their own, however busy the machine is."""
+    end_s = time.monotonic() + 120.0
+    while not what():
+        assert time.monotonic() < end_s, "it never came about"
+        served.turn(0.02)
+        time.sleep(0.005)
 
 
 SERVER = "HIPPO_TEST_POSTGRESQL"

@@ -75,7 +75,7 @@ def serve(choice: Choice) -> None:
         from hippo.serve.access import made
         from hippo.serve.pull import pulled
         from hippo.serve.server import Service, ServiceTerms
-        from hippo.serve.store import Store
+        from hippo.serve.store import written_beside
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "serve", source="hippo serve") from None
     import sys
@@ -84,11 +84,7 @@ def serve(choice: Choice) -> None:
     from hippo.problem.load import load_cluster
 
     if choice.new_token is not None:
-        store = Store(choice.store)
-        try:
-            token = made(store, choice.new_token, choice.role, time.time())
-        finally:
-            store.close()
+        token = written_beside(choice.store, made(choice.new_token, choice.role, time.time()))
         if choice.json:
             print_document({"name": choice.new_token, "role": choice.role, "token": token})
         else:

@@ -35,7 +35,7 @@ from hippo.units import (
     s_from_us,
 )
 
-MAX_DOMAINS = 256
+MAX_DOMAINS = 1024  # that are served; how many a plan is sought over: ``load.MOST_PLANNED``
 MAX_NODES = 100_000  # of one domain
 MAX_GPUS_PER_NODE = 1024
 MAX_GPUS = 1_000_000  # of the cluster

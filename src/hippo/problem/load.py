@@ -29,6 +29,8 @@ from hippo.problem.workload import Workload
 DEFAULT_SEQ = 4096
 MAX_SEQ = 1 << 24
 MAX_BATCH = 1_048_576
+MOST_PLANNED = 256
+"""Domains that one job is planned over: a site that is served may have more."""
 
 _Found = TypeVar("_Found", Model, Cluster)
 
@@ -90,6 +92,9 @@ def load_problem(
         Anything that is wrong, with its file, key, value and remedy.
     """
     the_model, the_cluster = load_model(model), load_cluster(cluster)
+    if (count := len(the_cluster.domains)) > MOST_PLANNED:
+        told, remedy = f"has more than {MOST_PLANNED} domains, over which no job is planned", "leave some out"
+        raise InputError(told, source=str(the_cluster.name), key="domains", value=count, remedy=remedy)
     measured = None if profile is None else load_profile(profile)
     if measured is not None:
         check_profile(measured, the_model, the_cluster.gpu, source=str(profile))

@@ -6,9 +6,11 @@ The first token is made with the store; it lies beside it, for its owner alone (
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -19,7 +21,7 @@ from sqlalchemy.engine import Connection
 from hippo.errors import InputError, UnknownNameError
 from hippo.files import write_whole
 from hippo.serve import tables as t
-from hippo.serve.store import Store, note
+from hippo.serve.store import Store, StoreError, note
 
 VIEWER, AGENT, OPERATOR = "viewer", "agent", "operator"
 ROLES: Mapping[str, frozenset[str]] = {
@@ -29,6 +31,8 @@ ROLES: Mapping[str, frozenset[str]] = {
 }
 """What each role may do: look, push telemetry, submit and cancel jobs, approve and deny."""
 FIRST = "first"
+AGAIN_S = 1.0
+"""Between two looks for tokens that nobody knew."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Access:
         self._store, self._per_s = store, per_s
         self._known: dict[str, Caller] = {}
         self._left: dict[str, tuple[float, float]] = {}  # requests that are left, as of when
-        self._lock = Lock()
+        self._lock, self._read_s = Lock(), -inf
         self.reload()
 
     def reload(self) -> None:
@@ -65,7 +69,15 @@ class Access:
 
     def caller(self, token: str | None) -> Caller | None:
         """Whose token it is; None: nobody's."""
-        return None if not token else self._known.get(_hashed(token))
+        if not token:
+            return None
+        found = self._known.get(_hashed(token))
+        if found is None and monotonic() > self._read_s + AGAIN_S:  # one that was made since
+            self._read_s = monotonic()
+            with suppress(StoreError):
+                self.reload()
+            found = self._known.get(_hashed(token))
+        return found
 
     def allows(self, caller: Caller) -> bool:
         """Whether one more request is within the caller's rate."""
@@ -86,26 +98,21 @@ def _hashed(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
-def made(store: Store, name: str, role: str, now_s: float, token: str | None = None) -> str:
-    """A new token; only its hash is kept.
-
-    Raises
-    ------
-    InputError
-        An unknown role, or a name that has one already.
-    """
+def made(name: str, role: str, now_s: float, token: str | None = None) -> Callable[[Connection], str]:
+    """Writes a new token down, of which only the hash is kept, and tells it. ``InputError``: an unknown role, or a name
+    that has one already."""
     if role not in ROLES:
         raise UnknownNameError("role", role[:40], ROLES, source="--role")
     token = token or drawn()
 
-    def write(at: Connection) -> None:
+    def write(at: Connection) -> str:
         if at.execute(sql.select(t.TOKENS.c.name).where(t.TOKENS.c.name == name)).first() is not None:
             raise InputError("has a token already", source="--name", value=name[:40], remedy="name another one")
         at.execute(sql.insert(t.TOKENS).values(sha256=_hashed(token), name=name, role=role, made_s=now_s))
         note(at, now_s, "token", name, event="token made", role=role)
+        return token
 
-    store.write(write).result()
-    return token
+    return write
 
 
 def first_token(store: Store, beside: Path, now_s: float) -> Path | None:
@@ -115,5 +122,5 @@ def first_token(store: Store, beside: Path, now_s: float) -> Path | None:
     token = drawn()
     write_whole(beside, token + "\n")  # first: a token that nobody has would lock everybody out
     beside.chmod(0o600)
-    made(store, FIRST, OPERATOR, now_s, token)
+    store.write(made(FIRST, OPERATOR, now_s, token)).result()
     return beside

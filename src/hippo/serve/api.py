@@ -325,8 +325,9 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     # --------------------------------------------------------------------------------------------------------- links
     @app.get("/v1/links", responses=_told(400, 401, 403))
     async def links(caller: Reader) -> Response:
-        """What every link carries now, of what it is bought as, and in the mean of the last quarter of an hour."""
-        return AsciiAnswer({"links": links_document(loop), "holds": loop.state.holds})
+        """What every link carries now, of what it is bought as, and what is expected of it in a quarter of an hour."""
+        found = await asyncio.to_thread(links_document, loop)
+        return AsciiAnswer({"links": found, "holds": loop.state.holds})
 
     @app.get("/v1/links/history", responses=_told(400, 401, 403, 404, 422))
     async def link_history(
@@ -405,7 +406,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
 
     @app.get("/readyz", response_class=PlainTextResponse, responses=_told(503))
     async def readyz() -> Response:
-        """The store answers, what was decided is written, and the loop goes round."""
+        """The store answers, what was decided is written, and the loop goes round; whether a rule decides, and why."""
         late_s = loop.age_s()
         why = loop.state.unwritten or ("" if late_s < 30.0 else f"the loop has not gone round for {late_s:.0f} s")
         if not why:
@@ -415,7 +416,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
                 why = str(error)
         if why:
             raise Refusal(503, "not ready", why, remedy="see the runbook in docs/service.md")
-        return PlainTextResponse("ready\n")
+        return PlainTextResponse(f"ready; {loop.degraded}\n" if loop.degraded else "ready\n")
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -512,6 +513,8 @@ def _problems(app: FastAPI) -> None:
         document: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": str(error)}
         if isinstance(error, InputError):
             document |= {"source": error.source, "key": error.key, "remedy": error.remedy}
+        elif isinstance(error, StoreError):
+            document["remedy"] = "nothing was taken: ask again once there is room" if status == 507 else "ask again"
         return problem_response(status, document)
 
     @app.exception_handler(RequestValidationError)
@@ -591,12 +594,12 @@ def decision_document(decision: StoredDecision) -> dict[str, Any]:
 def links_document(loop: ServeLoop) -> list[dict[str, Any]]:
     """Directed links that there are."""
     site, (rate, late) = loop.site.live.site, loop.carried()
-    found = []
+    expected, found = loop.measured.expected(loop.now_s()), []
     for a, source in enumerate(site.domains):
         for b, destination in enumerate(site.domains):
             bought = site.bandwidth_bytes_per_s[a][b]
             if a != b and bought > 0:
-                point = loop.measured.get((source, destination))
+                told = expected.get((source, destination))
                 found.append(
                     {
                         "from": source,
@@ -604,8 +607,11 @@ def links_document(loop: ServeLoop) -> list[dict[str, Any]]:
                         "gbps": gbps_from_bytes_per_s(float(rate[a, b])),
                         "latency_ms": 1e3 * float(late[a, b]),
                         "bought_gbps": gbps_from_bytes_per_s(bought),
-                        "forecast_gbps": None if point is None else gbps_from_bytes_per_s(point.forecast),
-                        "measured_s": None if point is None else point.time_s,
+                        "forecast_gbps": None if told is None else gbps_from_bytes_per_s(told.expected),
+                        "forecast_interval_gbps": None
+                        if told is None
+                        else [gbps_from_bytes_per_s(told.least), gbps_from_bytes_per_s(told.most)],
+                        "measured_s": loop.measured.last_s.get((source, destination)),
                     }
                 )
     return found
@@ -632,7 +638,7 @@ def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, A
         "policy": loop.policy,
         "holds": loop.state.holds,
         "unwritten": loop.state.unwritten,
-        "notice": loop.state.notice,
+        "notice": "; ".join(filter(None, (loop.state.notice, loop.degraded))),
         "now_s": loop.now_s(),
         "cluster": site.name,
         "domains": domains,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from math import exp, inf
+from math import inf
 from queue import Empty, SimpleQueue
 from threading import Event, RLock, Thread
 from time import monotonic, sleep
@@ -33,6 +33,7 @@ from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.serve import records as r
 from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
+from hippo.serve.expected import LinkMinutes
 from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob, StoredDecision, StoredJob
 from hippo.serve.site import LAYOUT, JobChange, ServedSite, job_of
@@ -76,16 +77,6 @@ LONGEST_REST_S = 0.25
 """After a turn that was as long or longer: who asks the service gets half of the process."""
 SETTLED = 3
 """Steps after a decision that tell what it brought; the one before them goes through the change itself."""
-FORECAST_S = 900.0
-"""Over so long a time the mean of what a link carried fades; links swing around it, so it is what to expect."""
-
-
-@dataclass(frozen=True)
-class LinkForecast:
-    """Of a link: when it was last measured, and what to expect of it, bytes/s."""
-
-    time_s: float
-    forecast: float
 
 
 @dataclass(frozen=True)
@@ -149,12 +140,13 @@ class ServeLoop:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._planning: dict[TrainingKind, Future[Any]] = {}
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
-        self.measured: dict[tuple[str, str], LinkForecast] = {}
+        self.measured = LinkMinutes(site.cluster)
         self._heard_s: float | None = None  # monotonic time of the last points
         self._looks = False  # the queue was restored, or somebody lost what it ran on, and nobody has looked since
         self._moved = False
         self._jobs: dict[str, StoredJob] = {}  # who is not over
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
+        self._ran: dict[str, Mapping[str, Any]] = {}  # who ran when the queue was begun anew, and where
         self._open: dict[str, set[str]] = {}  # of each job, keys of orders that are not answered
         self._failures: dict[str, tuple[int, float]] = {}  # of each job, and when it last failed
         self._refused: dict[str, float] = {}  # when a move of each job was last refused
@@ -202,14 +194,9 @@ class ServeLoop:
             return
         for each in young:
             pair = each.source, each.destination
-            known = self.measured.get(pair)
-            if known is None or each.time_s >= known.time_s:
+            if each.time_s >= self.measured.last_s.get(pair, -inf):
                 self._links[pair] = each
-                forecast = each.bytes_per_s
-                if known is not None:
-                    kept = exp((known.time_s - each.time_s) / FORECAST_S)
-                    forecast += kept * (known.forecast - forecast)
-                self.measured[pair] = LinkForecast(each.time_s, forecast)
+        self.measured.add(young)
         self._heard_s, self._moved = monotonic(), True
         self.wake()
 
@@ -254,6 +241,11 @@ class ServeLoop:
         """Who decides now."""
         return self._held.name
 
+    @property
+    def degraded(self) -> str:
+        """Why a rule decides in place of the policy, in a sentence; empty: it does not."""
+        return self._held.why
+
     # ----------------------------------------------------------------------------------------------------- the start
     def _begin(self) -> None:
         """Stand as the store says."""
@@ -262,14 +254,14 @@ class ServeLoop:
             most = sql.select(sql.func.max(t.DECISIONS.c.number))
             known = self.store.read(lambda at: (at.execute(most).scalar(), kept(at, BEYOND)))
             self._last_decision = max(int(each or 0) for each in known)
-            since_s = self._clock() - FORECAST_S
-            for each in self.store.read(lambda at: lately(at, since_s)):
-                self.measured[each.source, each.destination] = LinkForecast(each.time_s, each.bytes_per_s)
+            since_s, domains = self._clock() - 60.0 * self.measured.minutes, set(self.site.live.site.domains)
+            found = self.store.read(lambda at: lately(at, since_s))
+            self.measured.add(each for each in found if {each.source, each.destination} <= domains)
             content = self.store.read(lambda at: kept(at, QUEUE))
             if content is not None:
                 self._restore(content)
             self._looks = self.site.live.moment is not None
-            if self.measured or self.site.live.told_links is not None:
+            if self.measured.last_s or self.site.live.told_links is not None:
                 self._heard_s = monotonic()  # who measured before is expected to go on
 
     def _stored(self) -> list[StoredJob]:
@@ -284,7 +276,7 @@ class ServeLoop:
         return found
 
     def _restore(self, content: bytes) -> None:
-        """The queue as it was packed; where it cannot be, all who were in it come anew."""
+        """The queue as it was packed; where it cannot be, all who were in it come anew, and who ran is put back."""
         try:
             names = LiveWorld.names_in(content)
             stored = {each.name: each for each in self._stored_as(names)}
@@ -296,6 +288,7 @@ class ServeLoop:
             self.tell(f"the queue is begun anew: {error}")
             self.site.live.clear()
             back = {name: job for name, job in self._jobs.items() if job.state in (r.WAITING, r.RUNNING)}
+            self._ran = {name: job.place for name, job in back.items() if job.state == r.RUNNING and job.place}
             self._jobs |= {name: replace(job, state=r.QUEUED) for name, job in back.items()}
 
     def _stored_as(self, names: Sequence[str]) -> list[StoredJob]:
@@ -310,7 +303,7 @@ class ServeLoop:
 
     def _again(self) -> None:
         """Tell every order that has not been answered again, and know which were."""
-        runs = [name for name, each in self._jobs.items() if each.state == r.RUNNING]
+        runs = [name for name, each in self._jobs.items() if each.state == r.RUNNING or name in self._ran]
         some = [runs[at : at + MOST_NAMES] for at in range(0, len(runs), MOST_NAMES)]
         asked = [t.ORDERS.c.state == OPEN, *(t.ORDERS.c.job.in_(each) for each in some)]
         rows = {row.key: row for which in asked for row in self._orders(which)}
@@ -358,6 +351,7 @@ class ServeLoop:
             self._take_answers(now_s)
             gone = _all(self._cancels)  # before the jobs, which came before them
             self._take_jobs(now_s)
+            self._put_back(now_s)
             self._take_cancels(gone, now_s)
             looks = self._take_truth(now_s)
             looks |= self._take_links(now_s)
@@ -391,6 +385,11 @@ class ServeLoop:
         if why != self.state.holds:
             self.tell(f"holds: {why}" if why else "goes on: telemetry is back")
         self.state.holds = why
+        # Whoever runs where nobody can stop it holds its devices: until it is served again nobody who runs is stopped.
+        self.site.live.let_stop(
+            self.site.rules.stops
+            and not any(each.state == r.RUNNING and self._unserved(each) for each in self._jobs.values())
+        )
         self._held.holds = bool(why) or self.mode != r.ACT
 
     def _take_answers(self, now_s: float) -> None:
@@ -424,7 +423,7 @@ class ServeLoop:
             name, plan = plan_kept(receipt.plan, now_s)
             self._unwritten.append(plan)
             self._set(order.job, now_s, place={**(self._jobs[order.job].place or {}), "plan": name})
-        if order.act == r.STOP:
+        if order.act == r.STOP or receipt.ended:  # a look from before says nothing of now
             self._stopped[order.job] = monotonic(), self._stopped.get(order.job, (0.0, 0))[1]
         if receipt.ok and order.job in self._jobs:
             self._keys[order.job] = order.key, monotonic()
@@ -432,7 +431,10 @@ class ServeLoop:
         elif order.job in self._jobs and order.act == r.BEGIN and not left:  # else one behind it says how it stands
             self._lost(order.job, receipt.told, now_s)
         elif order.job in self._jobs and order.act == r.RESIZE and not left:
-            self._stays(order.job, receipt.told, now_s)
+            if receipt.ended:
+                self._lost(order.job, f"its move was refused: {receipt.told}", now_s, fails=False)
+            else:
+                self._stays(order.job, receipt.told, now_s)
 
     def _stays(self, name: str, why: str, now_s: float) -> None:
         """A move was refused: the job runs on where its last order that was carried out put it, which is no failure of
@@ -456,11 +458,12 @@ class ServeLoop:
                 self.site.carry_out(replace(change, act=r.STOP))
             self._set(name, now_s, "job waits again", state=r.WAITING, why=f"its move was refused: {why}")
 
-    def _lost(self, name: str, why: str, now_s: float) -> None:
-        """A job does not run as it was thought to: it waits again, or is given up."""
+    def _lost(self, name: str, why: str, now_s: float, *, fails: bool = True) -> None:
+        """A job does not run as it was thought to: it waits again, or is given up. ``fails``: by itself."""
         count, last_s = self._failures.get(name, (0, now_s))
-        count = count + 1 if now_s - last_s <= FADED_S else 1
-        self._failures[name], self._looks = (count, now_s), True
+        count, self._looks = (count if now_s - last_s <= FADED_S else 0) + fails, True
+        if fails:
+            self._failures[name] = count, now_s
         if name not in self._names():
             return  # the queue was begun anew, and it comes to it again
         self.site.live.fail(name, now_s - self.site.epoch_s)
@@ -536,6 +539,22 @@ class ServeLoop:
                     self._forget(job.name)
                 else:
                     self._set(job.name, now_s, "job waits", state=r.WAITING)
+
+    def _put_back(self, now_s: float) -> None:
+        """Who ran when the queue was begun anew runs on, without an order, where its place is still and has room."""
+        come = [name for name in self._ran if name in self._jobs and self._jobs[name].state == r.WAITING]
+        if not come:
+            return
+        held, self._held.holds = self._held.holds, True
+        for _ in self.site.until(now_s):  # they arrive, and nobody is begun before they are there
+            pass
+        self._held.holds, self._looks = held, True
+        for name in come:
+            change = JobChange(name, r.BEGIN, None, self._ran.pop(name))
+            if self._stands(name, change.after) and self.site.carry_out(change):
+                left = max(1e-6, 1.0 - self._jobs[name].share_done)
+                self.site.live.progress(name, left, now_s - self.site.epoch_s)
+                self._set(name, now_s, "job runs on", state=r.RUNNING, place=self._jobs[name].place, why="")
 
     def _submitted(self, come: list[Job]) -> list[tuple[Job, str]]:
         """Hands jobs to the queue; those that it refuses, with the reason. One that breaks it is refused alone."""

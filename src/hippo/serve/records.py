@@ -99,6 +99,7 @@ class Receipt:
     ok: bool
     told: str = ""
     plan: Mapping[str, Any] | None = None  # under which it runs now: a plan file's document
+    ended: bool = False  # of a move that is not ``ok``: what ran of the job has ended, so that it runs nowhere
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,10 @@ class StoreError(HippoError):
     """The store could not write: the disk is full, the database gone. Nothing of what was asked has been written."""
 
 
+class OwnedError(InputError):
+    """Another service owns the store."""
+
+
 class Store:
     """See the top of the file.
 
@@ -162,14 +166,14 @@ class Store:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise InputError(told, source="--store", value=_shown(self.url), remedy=remedy) from None
+                raise OwnedError(told, source="--store", value=_shown(self.url), remedy=remedy) from None
             os.set_inheritable(self._lock.fileno(), False)
             return
         self._lock = self.engine.connect()
         held = self._lock.execute(sql.select(sql.func.pg_try_advisory_lock(OWNER_LOCK))).scalar()
         self._lock.commit()
         if not held:
-            raise InputError(told, source="--store", value=_shown(self.url), remedy=remedy)
+            raise OwnedError(told, source="--store", value=_shown(self.url), remedy=remedy)
 
     def _migrate(self) -> None:
         config = Config()
@@ -189,6 +193,25 @@ class Store:
                 )
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+
+def written_beside(url: str, function: Callable[[Connection], T]) -> T:
+    """Let a function write into a store that a service may own; ``StoreError``, and ``InputError`` as of ``Store``."""
+    try:
+        store = Store(url)
+    except OwnedError:
+        engine = engine_of(url)
+        try:
+            with engine.begin() as at:
+                return function(at)
+        except SQLAlchemyError as error:
+            raise StoreError(f"the store cannot write: {_first_line(error)}") from None
+        finally:
+            engine.dispose()
+    try:
+        return store.write(function).result()
+    finally:
+        store.close()
 
 
 def engine_of(url: str) -> Engine:

@@ -1,6 +1,6 @@
 """What links were measured to carry: what is nonsense, what is written, and what becomes of it.
 
-Single points stay for a quarter of an hour, over which the forecast looks back; then their minute's mean, least and
+Single points stay for a quarter of an hour; then their minute's mean, least and
 most take their place, for thirty days. So long is kept how jobs went on, too, and the orders of jobs that are over;
 events and decisions are kept for a year.
 """
@@ -69,12 +69,13 @@ def written(points: Sequence[LinkPoint]) -> Callable[[Connection], None]:
 
 
 def lately(at: Connection, since_s: float) -> list[LinkPoint]:
-    """Of each link what it carried in the mean since then, as of its last point."""
-    p = t.POINTS.c
-    asked = sql.select(
-        sql.func.max(p.time_s), p.source, p.destination, sql.func.avg(p.bytes_per_s), sql.func.avg(p.latency_s)
-    )
-    rows = at.execute(asked.where(p.time_s >= since_s).group_by(p.source, p.destination)).all()
+    """Of each link what it carried in each minute since then, in the mean, as of its last point."""
+    p, m = t.POINTS.c, t.MINUTES.c
+    minute = sql.cast(sql.func.floor(p.time_s / 60.0), sql.BigInteger)
+    asked = sql.select(sql.func.max(p.time_s), p.source, p.destination, sql.func.avg(p.bytes_per_s))
+    young = asked.where(p.time_s >= since_s).group_by(minute, p.source, p.destination)
+    old = sql.select(60.0 * m.minute, m.source, m.destination, m.mean_bytes_per_s).where(m.minute >= since_s / 60.0)
+    rows = [*at.execute(old).all(), *at.execute(young).all()]
     return [LinkPoint(*row, by="the store") for row in rows]
 
 

@@ -67,6 +67,7 @@ class _Now:
             faults,
             heard,
             GaugeMetricFamily("hippo_service_holds", "1: it decides nothing now.", float(bool(state.holds))),
+            GaugeMetricFamily("hippo_policy_up", "0: a rule decides in its place.", float(not loop.degraded)),
             GaugeMetricFamily("hippo_store_unwritten", "1: the store cannot write.", float(bool(state.unwritten))),
             GaugeMetricFamily("hippo_last_turn_age_seconds", "Since the loop went round.", loop.age_s()),
             CounterMetricFamily("hippo_decisions", "Decisions that became orders.", state.decisions),

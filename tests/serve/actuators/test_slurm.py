@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,13 +20,13 @@ from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
 from hippo.serve.actuators import batch
 from hippo.serve.actuators.batch import PENDING
-from hippo.serve.actuators.slurm import PARTITIONS, jobs_of, slurm
+from hippo.serve.actuators.slurm import PARTITIONS, SCRIPT, jobs_of, slurm
 from hippo.serve.loop import LoopTerms, ServeLoop
-from hippo.serve.records import BEGIN, DONE, FAILED, RUNNING
+from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING
 from hippo.serve.site import ServedSite
 from hippo.serve.store import Store
 
-from .sites import ServedBy, by_slurm, cluster_file
+from .sites import ServedBy, by_slurm, cluster_file, in_memory
 
 # A recorded answer of squeue 22.05: two components of one job, one that waits, one that has ended, one whose node died.
 SAID = """\
@@ -58,8 +60,6 @@ def test_without_slurm_or_with_a_wrong_list(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_what_is_not_to_be_run(tmp_path: Path):
-    from .sites import in_memory
-
     with in_memory(tmp_path) as site:
         for wrong in ({}, {"command": "sleep 5"}, {"command": []}, {"command": ["a"], "environment": {"A B": "c"}}):
             order = site.order(BEGIN, 1, "oslo")
@@ -67,6 +67,100 @@ def test_what_is_not_to_be_run(tmp_path: Path):
             assert not answer.ok
             assert "To fix:" in answer.told
     assert site.begun() == 0
+
+
+def test_a_script_that_was_handed_in_twice_runs_once_and_one_that_is_requeued_again(tmp_path: Path):
+    """As where ``sbatch`` timed out, had been heard, and was told again; ``srun`` is one that only runs its words."""
+    (tmp_path / "hippo.sh").write_text(SCRIPT)
+    (tmp_path / "srun").write_text('#!/bin/bash\nwhile [[ "$1" == --* ]]; do shift; done\nSLURM_PROCID=0 exec "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+
+    def ran(number: int, code: int = 0) -> int:
+        told = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HIPPO_HOME": str(tmp_path), "HIPPO_KEY": "o-1-j1-18d3"}
+        told |= {"SLURM_JOB_ID": str(number), "HIPPO_TASKS": "1", "OUT": str(tmp_path / "out")}
+        words = ["bash", str(tmp_path / "hippo.sh"), "sh", "-c", f'echo ran >> "$OUT"; exit {code}']
+        return subprocess.run(words, env=told, check=False).returncode
+
+    def runs() -> int:
+        return len((tmp_path / "out").read_text().splitlines())
+
+    assert (ran(7), runs()) == (0, 1)
+    assert (ran(8), runs()) == (0, 1)  # the second of one order
+    assert (ran(7, 3), runs()) == (3, 2)  # the first, begun again by Slurm
+    assert (tmp_path / "exit-o-1-j1-18d3").read_text() == "3\n"
+
+
+def test_who_is_killed_while_it_waits_for_its_engine_waits_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(batch, "BEGINS_WITHIN_S", 0.0)
+    with in_memory(tmp_path) as site:
+        engine, first = site.actuator.engine, site.order(BEGIN, 1, "oslo")  # type: ignore[attr-defined]
+        begin, end = engine.begin, engine.end
+
+        def waits(launch: Any) -> None:
+            begin(launch)
+            engine.known[launch.key] = replace(engine.known[launch.key], state=PENDING, told="no room")
+
+        engine.begin = waits
+        engine.end = lambda job: pytest.fail("killed before")
+        with pytest.raises(pytest.fail.Exception):
+            site.actuator.carry_out(first)
+        site.again()
+        engine.end = end
+        answer = site.actuator.carry_out(first)
+        assert not answer.ok
+        assert "has not begun it within 0 s: no room" in answer.told
+        assert engine.begins == 1
+        engine.known[first.key] = replace(engine.known[first.key], state=PENDING)
+        runs = engine.jobs
+
+        def begun() -> Any:
+            engine.known[first.key] = replace(engine.known[first.key], state=RUNNING)
+            return runs()
+
+        monkeypatch.setattr(batch, "until", lambda what, *_: bool(begun() and what()))
+        answer = site.actuator.carry_out(first)  # its engine has begun it meanwhile
+        assert answer.ok, answer.told
+        assert engine.begins == 1
+
+
+def test_a_move_that_the_engine_refuses_says_that_the_job_has_ended(tmp_path: Path):
+    with in_memory(tmp_path) as site:
+        engine = site.actuator.engine  # type: ignore[attr-defined]
+        assert site.actuator.carry_out(site.order(BEGIN, 1, "oslo")).ok
+
+        def refuses(launch: Any) -> None:
+            raise batch.RefusedError("invalid partition")
+
+        engine.begin = refuses
+        answer = site.actuator.carry_out(site.order(RESIZE, 2, "lyon"))
+        assert (answer.ok, answer.ended) == (False, True)
+        unfit = replace(site.order(RESIZE, 3, "lyon"), spec={})
+        answer = site.actuator.carry_out(unfit)
+        assert (answer.ok, answer.ended) == (False, False)
+
+
+def test_who_left_no_checkpoint_is_told_the_plan_of_who_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Begun under 1, 2, 3 and 4; the first and the third leave something."""
+    plans = iter(range(1, 9))
+    monkeypatch.setattr(batch, "plan_at", lambda *_, **__: {"plan": next(plans)})
+    with in_memory(tmp_path) as site:
+
+        def told(number: int) -> Any:
+            order = site.order(RESIZE, number, "oslo")
+            spec = {**order.spec, "tokens": 1e9}
+            assert site.actuator.carry_out(replace(order, spec=spec)).ok
+            before = site.folder / "j1" / "before.json"
+            return json.loads(before.read_text())["plan"] if before.exists() else None
+
+        saved = site.folder / "j1" / "checkpoint"
+        assert told(1) is None
+        (saved / "step-5").mkdir(parents=True)
+        (saved / "step-5" / "weights").write_text("5")
+        assert told(2) == 1
+        assert told(3) == 1  # the second left nothing
+        (saved / "step-9").mkdir()
+        (saved / "step-9" / "weights").write_text("9")
+        assert told(4) == 3
 
 
 # ------------------------------------------------------------------------------------------------------- as it is

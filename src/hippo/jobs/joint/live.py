@@ -235,6 +235,13 @@ class LiveWorld:
                 array[...] = found[name]
             self.moment.rounds.extend(told["rounds"])
 
+    def let_stop(self, stops: bool) -> None:
+        """Whether the scheduler may stop and move who runs, from now on."""
+        if stops != self.rules.stops:
+            self.rules = replace(self.rules, stops=stops)
+            if self.moment is not None:
+                self.moment = replace(self.moment, sight=self.moment.sight._replace(stops=stops))
+
     def clear(self) -> None:
         """Nobody is there, and nothing was told."""
         self.jobs, self.moment, self._links, self._tenants = [], None, [], []

@@ -3,7 +3,7 @@ checkpoint when it moves.
 
 The key of an order is the name of the engine's job: what was begun is found again whoever has forgotten it. A job has a
 folder that its nodes see: ``place.json``, ``plan.json`` (of elastic training), ``before.json`` (the plan under which it
-ran last, and left its checkpoints), what it says of itself in ``progress.json`` (share_done, step_s, loss),
+last left checkpoints), what it says of itself in ``progress.json`` (share_done, step_s, loss),
 ``log.txt``, its checkpoints, and ``exit-KEY`` once it has ended.
 """
 
@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +36,8 @@ HELD = (*ALIVE, TAKEN)
 """What is ended before another of the same job begins."""
 RAN = "ran.json"
 """The plan under which a job was last begun."""
+LEFT = "left.txt"
+"""What its folders ``checkpoint*`` held when it was last begun: a run that added nothing left no checkpoint."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KEPT_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH")
 """Of the service's environment what jobs get; tokens are not among them."""
@@ -128,12 +131,13 @@ class BatchActuator:
     def carry_out(self, order: JobOrder) -> Receipt:
         """Begin, begin anew elsewhere, or end a batch job, once for each key."""
         home = self.folder / order.job
-        if _last(home) == order.key:
-            return Receipt(True, "was carried out before", _document(home / "plan.json"))
         mine = [each for each in self.engine.jobs() if _same(each.key, order.key)]
-        if any(each.key == order.key for each in mine):  # the service was killed between the act and its note
+        this = [each for each in mine if each.key == order.key]
+        if _last(home) == order.key and not any(each.state == PENDING for each in this):
+            return Receipt(True, "was carried out before", _document(home / "plan.json"))
+        if this:  # the service was killed between the act and its note, or while it waited for its engine
             _note_begun(home, order.key)
-            return Receipt(True, "had begun before", _document(home / "plan.json"))
+            return self._began(order, _document(home / "plan.json"))
         held = [each for each in mine if each.state in HELD]
         if order.act == STOP:
             self._end(held, order.key)
@@ -143,8 +147,10 @@ class BatchActuator:
             document = self._planned(order)  # first: who cannot run there runs on where it is
             self._end(held, order.key)
             self.engine.begin(self._launch(order, home, document))
-        except (RefusedError, _UnfitError) as error:
+        except _UnfitError as error:
             return Receipt(False, str(error))
+        except RefusedError as error:
+            return Receipt(False, str(error), ended=True)
         except HippoError as error:
             raise ActuatorError(str(error)) from None
         _note_begun(home, order.key)
@@ -168,8 +174,11 @@ class BatchActuator:
         before = None
         if document is not None:
             write_whole(home / "plan.json", json_text(document))
-            if (before := _document(home / RAN)) is not None:
+            left, known = _left(home), home / LEFT
+            same = left and known.exists() and left == known.read_text()  # as when it began last
+            if (before := _document(home / ("before.json" if same else RAN))) is not None:
                 write_whole(home / "before.json", json_text(before))
+            write_whole(known, left)
         write_whole(home / "place.json", json_text(dict(place)))
         held = held_gpus(place)
         per = {each.name: each.gpus_per_node for each in self.cluster.domains}
@@ -197,7 +206,7 @@ class BatchActuator:
         why = found[0].told if found else "it has it no more"
         self._end(found, order.key)
         _note_not_begun(self.folder / order.job)
-        return Receipt(False, f"{self.name} has not begun it within {BEGINS_WITHIN_S:g} s: {why}")
+        return Receipt(False, f"{self.name} has not begun it within {BEGINS_WITHIN_S:g} s: {why}", ended=True)
 
     def _end(self, jobs: Sequence[BatchJob], key: str) -> None:
         for each in jobs:
@@ -279,6 +288,13 @@ def _note_not_begun(home: Path) -> None:
         write_whole(home / RAN, json_text(before))
     else:
         (home / RAN).unlink(missing_ok=True)
+
+
+def _left(home: Path) -> str:
+    """A digest of the checkpoints of a job, by names, sizes and times; empty: there are none."""
+    found = sorted(each for each in home.glob("checkpoint*/**/*") if each.is_file())
+    told = [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in found]
+    return sha256(repr(told).encode()).hexdigest() if told else ""
 
 
 def _document(path: Path) -> dict[str, Any] | None:

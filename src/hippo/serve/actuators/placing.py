@@ -73,9 +73,10 @@ def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
         told = tuple(each if rate is None else replace(each, bandwidth_bytes_per_s=rate) for each in links)
         there = replace(cluster, domains=domains, links=told)
         with _PLANNING:
-            found = plan(load_problem(cluster=there, **asked), EFFORT, why=False).plan
+            problem = load_problem(cluster=there, **asked)
+            found = plan(problem, EFFORT, why=False).plan
         if found is not None and set(found.domains) == set(held):
-            return plan_to_document(load_problem(cluster=cluster, **asked), found)
+            return plan_to_document(replace(problem, cluster=cluster), found)
     raise InfeasibleError(f"{order.job} cannot use all of {', '.join(held)}")
 
 

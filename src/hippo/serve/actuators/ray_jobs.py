@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hippo.errors import InputError, MissingExtraError
+from hippo.errors import HippoError, InputError, MissingExtraError
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.batch import PENDING, BatchActuator, BatchJob, BatchLaunch, RefusedError
 from hippo.serve.records import DONE, FAILED, RUNNING
@@ -50,7 +51,8 @@ class RayEngine:
             "metadata": {"job_submission_id": launch.key},
             "entrypoint_resources": {launch.shares[0].domain: DRIVER},
         }
-        self._ask("POST", "/api/jobs/", told)
+        with suppress(_ThereError):  # an answer that was lost: this is the order that was begun
+            self._ask("POST", "/api/jobs/", told)
 
     def jobs(self) -> Sequence[BatchJob]:
         """All that the head remembers."""
@@ -67,10 +69,15 @@ class RayEngine:
                 return answer.json()
         except (self._error, ValueError) as error:
             raise ActuatorError(f"Ray does not answer: {error}"[:300]) from None
-        told = answer.text.strip().splitlines()[-1][:300] if answer.text.strip() else "no reason given"
-        if answer.status_code >= 500 and "already" not in told:
-            raise ActuatorError(f"Ray: {told}")
-        raise RefusedError(f"Ray: {told}")
+        lines = [line for line in answer.text.splitlines() if line.strip(" .")]
+        told = f"Ray: {lines[-1].strip() if lines else 'no reason given'}"[:300]
+        if answer.status_code >= 500:
+            raise (_ThereError if "already exists" in told else ActuatorError)(told)
+        raise RefusedError(told)
+
+
+class _ThereError(HippoError):
+    """It has a job of that id."""
 
 
 def jobs_of(rows: Any) -> list[BatchJob]:

@@ -13,11 +13,13 @@ Letters: K domains, B nodes, J jobs shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
+from sqlite3 import Error as SqliteError
 from typing import Any
 
 import numpy as np
@@ -349,15 +351,34 @@ class OnlineScheduler:
         news = self._news(moment)
         self.loop.told(News(news.time_s, news.reward, news.came, news.ended, news.left, news.state))
 
-    def decide(self, moment: Moment) -> None:
-        """Whoever serves decides; if that breaks, the guard does, from now on."""
+    def watch(self, moment: Moment) -> None:
+        """Another decides at this moment; what has come about is told."""
+        with self._begun_anew():
+            self._stands_at(moment)
+            self._told_rest(moment)
+
+    @contextmanager
+    def _begun_anew(self) -> Iterator[None]:
+        """Where the log cannot be written it goes by the log again, as after a restart, once it can be."""
+        try:
+            yield
+        except (OSError, SqliteError):
+            self._moment = None
+            raise
+
+    def _stands_at(self, moment: Moment) -> None:
         if self._moment is None:
             self._begin(moment)
         elif self._moment is not moment:
             self._opened_anew(moment)
-        self.loop.look(self._news(moment))
-        self._tell_served()
-        self._decide(moment)
+
+    def decide(self, moment: Moment) -> None:
+        """Whoever serves decides; if that breaks, the guard does, from now on."""
+        with self._begun_anew():
+            self._stands_at(moment)
+            self.loop.look(self._news(moment))
+            self._tell_served()
+            self._decide(moment)
         for job in moment.running.tolist() if self._lives else ():
             self._work(moment, job)  # from now on at another rate
 
@@ -366,6 +387,8 @@ class OnlineScheduler:
             try:
                 self._serving().decide(moment)
                 return
+            except (OSError, SqliteError):  # of the log, not of the agents
+                raise
             except Exception as error:  # whatever breaks in a policy must not break the site
                 self.loop.fall(
                     f"version {self.loop.version} could not decide: {type(error).__name__}: {error}", broken=True
