@@ -37,7 +37,7 @@ from hippo.run.move import LATE, MoveForecast, moved, stopping, streaming
 from hippo.run.network import Pair, RunNetwork
 from hippo.run.orders import GIVE_UP, RunOrder, change_of, order_of_document
 from hippo.run.predict import predicted_each, predicted_s
-from hippo.run.run import RunStep, RunStretch
+from hippo.run.run import Emulated, RunStep, RunStretch
 from hippo.run.telemetry import links_used, prometheus_text, step_record
 from hippo.run.version import Version
 
@@ -128,6 +128,8 @@ class Desk:
             number = len(self._orders) + 1
             self._check_turn(order)
             change = change_of(order, self._asked, done=self._done, number=number)
+            if (inside := emulation()) is not None:
+                Emulated(inside).check(change.plan, source="order")
             forecast = self._forecast(change)
             self._journal.write(kind="order", order=number, key=key, asked=request)
             self._queue.append(_Open(order, self._asked.plan, change))

@@ -240,6 +240,10 @@ def check_torch(job: RunJob) -> None:
     plan = job.plan
     if plan.compression:
         raise InexpressibleError([f"{NAME} sends activations as they are. To fix: {_ELSE} a plan without compression."])
+    if plan.relays:
+        raise InexpressibleError(
+            [f"{NAME} sends nothing through a third domain. To fix: {_ELSE} a plan without relays."]
+        )
     if plan.sync.method != "allreduce":
         raise InexpressibleError(
             [f"{NAME} knows no outer steps here. To fix: {_ELSE} a plan whose gradients are agreed every step."]

@@ -223,6 +223,7 @@ class Conductor:
         self._stale = False  # messages of what was given up may be under way
         self._step_s = inf  # of the last step
         self._beside = 0  # steps trained while layers stream
+        self._idle: list[int] = []  # porters that leave once all have entered the version that runs
         self._ask(self.version, self.version.everybody)
         crew.gather("prepared", self.version.everybody, number=0)
 
@@ -252,7 +253,7 @@ class Conductor:
         began_s, now, lost, tries = time.monotonic(), self.version, set(error.lost), 0
         self._plan_without(now, lost, error)
         self._give_up_coming(lost, error)
-        lost |= self.crew.abort(number, [each for each in now.members if each not in lost])
+        lost |= self.crew.abort(number, [each for each in now.everybody if each not in lost])
         while True:
             self._leave(lost)
             plan = self._plan_without(now, lost, error)
@@ -271,6 +272,7 @@ class Conductor:
                 if not gone:
                     raise
                 lost |= gone
+                now = replace(now, porters={**version.porters, **now.porters})  # those that were begun are tried once
                 self.crew.forget(gone)
                 self.crew.say([each for each in version.everybody if each not in lost], forget=version.number)
         there = [*left, *now.without(lost).porters.values()]
@@ -297,14 +299,14 @@ class Conductor:
 
     def _give_up_coming(self, lost: Collection[int], error: LostError) -> None:
         """Those who are lost, and whoever was to come: what was under way is asked for again where it was one of those
-        who train that was lost."""
+        who are there that was lost."""
         now = self.version
         self.crew.forget(lost)
         if (coming := self._coming) is None:
             return
         self.crew.forget({*coming.version.everybody} - {*now.everybody})
         self._coming = None
-        if {*lost} & {*now.members}:
+        if {*lost} & {*now.everybody}:
             self._changes.again(coming.change)
         else:
             self._changes.gave_up(coming.change, str(error))
@@ -355,6 +357,9 @@ class Conductor:
         ended_s = time.monotonic()
         if self._saver is not None:
             self._saver.poll()
+        if self._is_entered:
+            self._dismiss(self._idle)
+            self._idle = []
         if self._coming is None and self._is_entered:
             change = self._changes.due(done, self.version.job)
             if change is not None and change.background and not self._stretches[-1][2]:
@@ -412,7 +417,6 @@ class Conductor:
     def _prepare(self, change: PlanChange) -> None:
         version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh, broken=self._stale)
         version, self._stale = replace(version, number=self._numbered + 1), False
-        self._fresh = max(self._fresh, 1 + max(version.everybody))
         moves = self._moves(version)
         streams, forecast = change.background and moves, self._forecast(version, change) if moves else None
         self._beside = 0
@@ -438,7 +442,7 @@ class Conductor:
 
     def _ask(self, version: Version, crew: Sequence[int], *, background: bool = False) -> None:
         """Lets processes make ready for a version; those that are new start."""
-        self._numbered = version.number
+        self._numbered, self._fresh = version.number, max(self._fresh, 1 + max(version.everybody))
         version.write(self.crew.folder)
         for process, domain in version.domains.items():
             if process not in self.crew.processes:
@@ -457,7 +461,10 @@ class Conductor:
             self.crew.say(crew, hand=new.number)
             sent = sum(each["sent"] for each in self.crew.gather("handed", crew, number=new.number))
         measured_s = time.monotonic() - began_s
-        self._dismiss([process for process in self.version.everybody if process not in new.everybody])
+        leave = [process for process in self.version.everybody if process not in new.everybody]
+        if new.job.options.outer_late:  # a sum that is under way through a porter is there once all have entered
+            self._idle = [process for process in leave if process not in self.version.members]
+        self._dismiss([process for process in leave if process not in self._idle])
         found = Changed(
             coming.change.order,
             done,
