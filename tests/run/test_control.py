@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from hippo.emulate.emulation import DomainPlace, Emulation
 from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan, Sync
+from hippo.run import control
 from hippo.run.change import Changed, under, without
 from hippo.run.control import MOST_UNREAD, PROTOCOL, Desk, RunClient, listening
 from hippo.run.job import RunJob, RunOptions
@@ -280,6 +282,20 @@ def test_where_the_disk_is_full_orders_are_refused_and_training_goes_on(
         assert desk.due(1, job()) is None
     assert desk.answer(asked("schedule", name="gpipe")) == {"accepted": 1}
     assert [line["kind"] for line in read_journal(tmp_path / "journal")] == ["begun", "order"]
+
+
+def test_an_order_through_a_domain_that_is_not_emulated_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The cluster of the plan has a third domain, the emulation around has not: nobody could start there."""
+    places = {name: DomainPlace(name, "10.0.0.1") for name in "ab"}
+    monkeypatch.setattr(control, "emulation", lambda: Emulation("two.yaml", "socket", places))
+    relay = asked("relay", source="a", destination="b", via="c")
+    three = Desk(replace(job(), problem=problem(GPT2, names="abc")), Journal(tmp_path / "journal"))
+    told = three.answer(relay)["refused"]
+    assert "relays[0].via: is no domain of the emulation around" in told
+    assert "its domains are a, b" in told
+    monkeypatch.undo()
+    assert three.answer(relay) == {"accepted": 1}
+    three.close()
 
 
 # ------------------------------------------------------------------------------------------------------------- socket

@@ -19,7 +19,7 @@ from hippo.run.orders import RunOrder, change_of
 from hippo.run.run import run
 from hippo.run.saving import Saving
 
-from .worlds import GPT2, LLAMA, PLANS, pipelines, problem
+from .worlds import GPT2, LLAMA, PLANS, pipelines, problem, relaying
 
 WIDE = Plan(
     pipelines((2, [("a", 0, 3, 2, 1), ("b", 3, 6, 2, 1)]), (2, [("a", 0, 2, 1, 1), ("b", 2, 6, 1, 1)])),
@@ -84,3 +84,5 @@ def test_it_refuses_what_it_cannot_say():
     _, plan = PLANS["stages"]
     with pytest.raises(InexpressibleError, match="compression"):
         check_torch(RunJob(problem(GPT2), replace(plan, compression=(Compression("a", "b", "fp8"),))))
+    with pytest.raises(InexpressibleError, match="nothing through a third domain"):
+        check_torch(RunJob(problem(GPT2, names="abc"), relaying(plan, "abc")))
