@@ -87,6 +87,18 @@ def test_a_folder_of_known_files_and_what_is_not_there(hippo, few, tmp_path):
     assert "skipped, not there" in hippo("validate", "--data", tmp_path).out
 
 
+def test_the_folder_that_holds_the_tables_themselves(hippo, data, few, tmp_path):
+    few.rename(tmp_path / "training_open.json")
+    table = (data / "published" / "megatron_memory_time.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "megatron_memory_time.csv").write_text("".join(table[:4]))
+    answer = hippo("validate", "--data", tmp_path, "--json")
+    assert [path.rsplit("/", 1)[1] for path in answer.document["skipped_files"]] == [
+        *("geo_open.json", "emulated_runs.csv", "pipemorph_measured_pipelines.csv", "training_throughput.csv"),
+        "mindspore_dryrun_memory_dsv3.csv",
+    ]
+    assert len(answer.document["rows"]) == len(json.loads((tmp_path / "training_open.json").read_text())) + 3
+
+
 def test_a_page_that_cannot_be_written_is_refused_before_anything_is_predicted(refused, few, tmp_path):
     assert "--html: is a folder" in refused("validate", few, "--html", tmp_path)
 

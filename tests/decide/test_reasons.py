@@ -112,7 +112,7 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     (
         ExpertsInside("the link a -> b", ("a", "b"), 8, 4e12, 2e12, 1250.0, 98.0, 125.0),
         "With experts spread over a and b tokens and results would be 4,000 GB a step: the link a -> b alone would "
-        "send 2,000 GB and take at least 1,250 s, 10.0 times the 125 s of the step; spread over 8 lanes inside a "
+        "send 2,000 GB and take at least 1,250 s, 10.0 times the 125 s of the step; spread over 8 ranks inside a "
         "domain they exchange for 98.0 s of it.",
     ),
     (

@@ -118,6 +118,10 @@ def test_flags_of_a_mixture_cut_over_stages_lanes_and_experts():
     found = " ".join(megatron.parallel_flags(problem, replace(plan, expert_parallel=2)))
     tp = plan.pipelines[0].stages[0].tp
     assert f"--expert-model-parallel-size 2 --expert-tensor-parallel-size {tp}" in found
+    whole = replace(plan, expert_parallel=8, expert_tensor_parallel=1)
+    assert "--expert-model-parallel-size 8 --expert-tensor-parallel-size 1" in " ".join(
+        megatron.parallel_flags(problem, whole)
+    )
     software = replace(problem.workload.software, dispatcher="deepep", overlap_ep=True)
     words = " ".join(model_flags(problem.model, replace(problem.workload, software=software)))
     assert "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep" in words

@@ -40,7 +40,8 @@ def test_chunks_are_interleaved() -> None:
 @pytest.mark.parametrize(
     ("degrees", "message"),
     [
-        ({"pp": 16}, "--pp: times --interleave exceeds the 8 blocks"),
+        ({"pp": 16}, "--pp: exceeds the 8 blocks"),
+        ({"pp": 4, "interleave": 3}, "--interleave: makes 12 chunks on --pp 4, more than the 8 blocks"),
         ({"dp": 3}, "--global-batch: is not dealt evenly"),
     ],
 )

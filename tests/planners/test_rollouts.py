@@ -23,7 +23,7 @@ from hippo.problem.rollouts import RolloutReplica, Rollouts, WeightPushes
 from hippo.simulate.rollouts import PoolTimes, RolloutWorld, play
 
 STOP = Stop(time_limit_s=1000.0)
-SEEDS = range(20)
+SEEDS, LONG = range(20), (9, 11, 12)  # the last have thousands of placements and periods
 
 
 def drawn(seed: int) -> tuple[Problem, Rollouts]:
@@ -107,7 +107,7 @@ def answered(seed: int) -> RolloutAnswer:
     return plan_rollouts(*drawn(seed), STOP)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [pytest.param(each, marks=[pytest.mark.slow] * (each in LONG)) for each in SEEDS])
 def test_as_good_as_every_placement_and_period_played(seed: int):
     problem, asked = drawn(seed)
     answer, known = answered(seed), everything(problem, asked)

@@ -49,6 +49,7 @@ GPT2: dict[str, Any] = {"vocab_size": 1000, "n_embd": 64, "n_layer": 3, "n_head"
 HYBRID: dict[str, Any] = {
     **SMALL,
     "hybrid_override_pattern": "ME*-M",
+    "num_hidden_layers": 5,
     "num_key_value_heads": 4,
     "head_dim": 12,
     "mamba_num_heads": 6,
@@ -128,11 +129,14 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 HYBRIDS: list[tuple[str, dict[str, Any]]] = [
     ("nemotron_h", HYBRID),
     ("nemotron_h", {**HYBRID, "moe_latent_size": 20, "use_conv_bias": False, "tie_word_embeddings": True}),
-    ("nemotron_h", {**HYBRID, "use_bias": True, "hybrid_override_pattern": "M*", "sliding_window": 8}),
+    (
+        "nemotron_h",
+        {**HYBRID, "use_bias": True, "hybrid_override_pattern": "M*", "num_hidden_layers": 2, "sliding_window": 8},
+    ),
     (
         "nemotron_h",
         {key: value for key, value in HYBRID.items() if key != "hybrid_override_pattern"}
-        | {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]},
+        | {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"], "num_hidden_layers": 4},
     ),
 ]
 """Each block is attention, Mamba-2 or a feed-forward network alone."""
@@ -282,6 +286,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {**SMALL, "model_type": "gemma2", "layer_types": ["mamba", "full_attention", "full_attention"]},
         "c: layer_types: names attention that this architecture is not known to have (got 'mamba'). To fix: write "
         "sliding_attention or full_attention.",
+    ),
+    (
+        {**HYBRID, "model_type": "nemotron_h", "num_hidden_layers": 8, "hybrid_override_pattern": "ME*"},
+        "c: hybrid_override_pattern: names 3 blocks, but num_hidden_layers is 8 (got 'ME*')",
     ),
     ({**LLAMA4, "model_type": "llama4_text", "no_rope_layers": [1, 0]}, "holds 2 entries for 5 blocks"),
     ({**LLAMA4, "model_type": "llama4_text", "no_rope_layers": ["a"] * 5}, "must be a list of 0 and 1"),

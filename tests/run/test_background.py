@@ -26,12 +26,11 @@ from hippo.run.run import Crew, Result, RunStep, run
 from hippo.run.version import Version
 
 from .test_run import _none_left  # noqa: F401
-from .worlds import GPT2, PLANS, pipelines, problem
+from .worlds import GPT2, PLANS, TWINS, pipelines, problem
 
 STAGES = PLANS["stages"][1]
 MOVED = Plan(pipelines((4, [("a", 0, 5, 1, 1), ("b", 5, 6, 1, 1)])), 2)
 ALONE = Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2)
-TWICE = Plan(pipelines((2, [("a", 0, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
 
 
 def job(plan: Plan = STAGES, **options: Any) -> RunJob:
@@ -70,7 +69,7 @@ def test_a_move_beside_the_training_goes_over_by_itself(patient: None):
     ("one", "two"),
     [
         (STAGES, MOVED),
-        (ALONE, TWICE),
+        (ALONE, TWINS),
         (STAGES, PLANS["tensor parallel"][1]),
         (PLANS["unlike shares"][1], ALONE),
     ],
@@ -90,7 +89,7 @@ def test_a_move_beside_the_training_keeps_the_loss(one: Plan, two: Plan):
 def given_up(began: RunJob, folder: Path, *, at: int) -> tuple[Desk, Result]:
     """A run whose move, which waits for step 6, is given up after step ``at``, and which then moves by stopping."""
     desk = Desk(began, Journal(folder / "journal"))
-    plan = plan_to_document(began.problem, TWICE)
+    plan = plan_to_document(began.problem, TWINS)
 
     def watch(step: RunStep) -> None:
         desk.made(step)
@@ -115,14 +114,14 @@ def test_a_move_that_is_given_up_leaves_the_run_as_it_was(patient: None, tmp_pat
     orders = desk.status()["orders"]
     assert [each["state"] for each in orders] == ["given up", "done", "done"]
     assert orders[0]["why"] == "order 2 asked for it"
-    assert [each.job.plan for each in found.stretches] == [ALONE, TWICE], "and moves later all the same"
+    assert [each.job.plan for each in found.stretches] == [ALONE, TWINS], "and moves later all the same"
 
 
 THREE = Plan(pipelines((2, [("a", 0, 6, 1, 1)]), (2, [("b", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("one", "two", "who"), [(ALONE, TWICE, "taker"), (TWICE, THREE, "giver")])
+@pytest.mark.parametrize(("one", "two", "who"), [(ALONE, TWINS, "taker"), (TWINS, THREE, "giver")])
 def test_a_death_while_layers_stream_gives_the_move_up(
     one: Plan, two: Plan, who: str, patient: None, monkeypatch: pytest.MonkeyPatch
 ):
@@ -204,7 +203,7 @@ def test_what_is_left_of_a_stream_after_each_step():
 
 def test_a_process_that_starts_is_ready_in_the_middle_of_a_step():
     """Its replica's state crosses a link that training leaves alone; the first step is as long as is left of it."""
-    alone, joined = replace(job(), plan=ALONE), replace(job(), plan=TWICE)
+    alone, joined = replace(job(), plan=ALONE), replace(job(), plan=TWINS)
     old = Version.first(alone)
     new = old.following(joined, fresh=len(old.members))
     ((pair, state),) = moved(old, new).items()

@@ -16,10 +16,9 @@ from hippo.run.lost import RunError
 from hippo.run.run import Here, RunStep, run
 
 from .test_run import _none_left, workers  # noqa: F401
-from .worlds import GPT2, pipelines, problem
+from .worlds import GPT2, TWINS, pipelines, problem
 
 LEFT = Plan(pipelines((4, [("a", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)
-TWINS = Plan(pipelines((2, [("a", 0, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
 SHORT_S = 2.0
 """No step stands still for so long, however busy the machine is."""
 

@@ -36,7 +36,7 @@ from hippo.run.saving import Saving
 
 from ..conftest import ROOT
 from ..processes import started
-from .worlds import PLANS, SEQ, pipelines, problem
+from .worlds import GPT2, PLANS, SEQ, TWINS, pipelines, problem
 
 ALONE = Plan(pipelines((4, [("b", 0, 6, 1, 1)])), 2)
 """One process has all layers."""
@@ -120,7 +120,7 @@ def test_a_process_that_dies_or_hangs_ends_the_run(sent: int, told: str, timeout
 @pytest.mark.parametrize(
     ("name", "rank", "workers_"),
     [
-        ("two lanes a domain", 0, [4, 2]),
+        pytest.param("two lanes a domain", 0, [4, 2], marks=pytest.mark.slow),
         pytest.param("two lanes a domain", 2, [4, 2], marks=pytest.mark.slow),
         ("unlike shares", 1, [4, 1]),  # who is left keeps its layers, cut otherwise where nobody is tensor-parallel
     ],
@@ -145,14 +145,13 @@ def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(name: st
 
 def test_who_dies_while_weights_change_is_lost_after_that_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """All had agreed, so the others change theirs: the step is made, told of as it was, and is not made again."""
-    model, plan = PLANS["two lanes a domain"]
-    asked = RunJob(problem(model), plan, RunOptions(steps=4, precision="fp64", timeout_s=20.0))
+    asked = RunJob(problem(GPT2), TWINS, RunOptions(steps=4, precision="fp64", timeout_s=20.0))
     say = Crew.say
 
     def killing(crew: Crew, whom: Iterable[int], **told: Any) -> None:
         if told.get("update") == 2:
-            crew.processes[3].kill()
-            crew.processes[3].wait()
+            crew.processes[1].kill()
+            crew.processes[1].wait()
         say(crew, whom, **told)
 
     monkeypatch.setattr(Crew, "say", killing)
@@ -161,12 +160,12 @@ def test_who_dies_while_weights_change_is_lost_after_that_step(monkeypatch: pyte
     desk.close()
     written = [line["kind"] for line in read_journal(tmp_path / "journal")]
     assert written == ["begun", "step", "step", "lost", "step", "step"]
-    assert checkpoint.last(tmp_path / "saved", model).step == 4
+    assert checkpoint.last(tmp_path / "saved", GPT2).step == 4
     assert len(list((tmp_path / "saved").iterdir())) == 2
     expected = list(losses(asked.problem, settings_of(asked), steps=4, micro_batch=2))
     assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
     assert [[step.number for step in each.steps] for each in found.stretches] == [[1, 2], [3, 4]]
-    assert [len(rows) > 0 for rows in found.steps[1].operations] == [True, True, True, False]
+    assert [len(rows) > 0 for rows in found.steps[1].operations] == [True, False]
 
 
 def test_who_agreed_on_a_step_that_is_given_up_agrees_anew(tmp_path: Path):
@@ -192,7 +191,7 @@ def test_a_launcher_that_is_killed_leaves_nothing(tmp_path: Path):
         assert len(list(tmp_path.iterdir())) == 1
         launcher.kill()
         launcher.wait()
-        until_s = time.monotonic() + 20.0
+        until_s = time.monotonic() + 120.0
         while list(tmp_path.iterdir()) and time.monotonic() < until_s:
             time.sleep(0.05)
         assert not list(tmp_path.iterdir())

@@ -16,13 +16,14 @@ from hippo.errors import InputError
 from hippo.plan.plan import Sync
 from hippo.run import checkpoint, saving
 from hippo.run.job import RunJob, RunOptions, check_saving
-from hippo.run.model.stage import Part, StageSettings
+from hippo.run.model.reference import losses
+from hippo.run.model.stage import Part, StageSettings, settings_of
 from hippo.run.model.store import Snapshot, load
 from hippo.run.run import Crew, run
 from hippo.run.saving import Saver, Saving
 from hippo.run.version import Version
 
-from .worlds import PLANS, problem
+from .worlds import GPT2, PLANS, TWINS, problem
 
 
 def test_replicas_that_train_alone_are_not_saved():
@@ -39,7 +40,7 @@ def test_a_disk_that_is_full_ends_no_training(tmp_path: Path):
     """Files of processes that start while the limit holds may have 20 kB, a layer has more: the system refuses to write
     on, as on a full disk. The checkpoint before stays, what was half written goes, and losses are those of any run."""
     model, plan = PLANS["stages"]
-    job = RunJob(problem(model), plan, RunOptions(steps=4, timeout_s=20.0))
+    job = RunJob(problem(model), plan, RunOptions(steps=4, precision="fp64", timeout_s=20.0))
     run(replace(job, options=replace(job.options, steps=1)), saving=Saving(tmp_path))
     missed: list[tuple[int, str]] = []
     often = Saving(tmp_path, 2, missed=lambda step, why: missed.append((step, why)))
@@ -52,7 +53,8 @@ def test_a_disk_that_is_full_ends_no_training(tmp_path: Path):
     assert missed == [(2, "File too large"), (4, "File too large")]
     assert checkpoint.last(tmp_path, model).step == 1
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-    assert [step.loss for step in found.steps] == [step.loss for step in run(job).steps]
+    expected = list(losses(job.problem, settings_of(job), steps=4, micro_batch=2))
+    assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
 
 
 class FakeCrew:
@@ -180,21 +182,23 @@ class _LosesTheFirst(Crew):
         super().say(whom, **told)
 
 
-@pytest.mark.parametrize(("steps", "dies_at"), [(3, ("update", 2)), (2, ("update", 2)), (2, ("number", 2))])
+@pytest.mark.parametrize(
+    ("steps", "dies_at"),
+    [(3, ("update", 2)), pytest.param(2, ("update", 2), marks=pytest.mark.slow), (2, ("number", 2))],
+)
 def test_a_checkpoint_that_is_due_as_a_replica_is_lost_is_written_by_the_other(
     steps: int, dies_at: tuple[str, int], tmp_path: Path
 ):
-    model, plan = PLANS["two lanes a domain"]
-    job = RunJob(problem(model), plan, RunOptions(steps=steps, precision="fp64", timeout_s=20.0))
+    job = RunJob(problem(GPT2), TWINS, RunOptions(steps=steps, precision="fp64", timeout_s=20.0))
     missed: list[int] = []
     found = run(
         job,
         saving=Saving(tmp_path, 1, missed=lambda step, why: missed.append(step)),
         crew_of=type("", (_LosesTheFirst,), {"dies_at": dies_at}),
     )
-    assert len(found.workers) == 2
-    layers = {f"layer-{layer}.part-0-of-1.pt" for layer in range(model.num_layers)}
+    assert len(found.workers) == 1
+    layers = {f"layer-{layer}.part-0-of-1.pt" for layer in range(GPT2.num_layers)}
     for folder in tmp_path.iterdir():
         assert layers <= {path.name for path in folder.iterdir()}, folder.name
-    assert checkpoint.last(tmp_path, model).step == steps
+    assert checkpoint.last(tmp_path, GPT2).step == steps
     assert 2 not in missed

@@ -27,7 +27,10 @@ RELAYED = {
 STAGES = RunJob(problem(GPT2), PLANS["stages"][1], RunOptions(steps=2, timeout_s=20.0))
 
 
-@pytest.mark.parametrize("name", ["stages", "two lanes a domain", "unlike shares", "everything", *RELAYED])
+FURTHER = [pytest.param(name, marks=pytest.mark.slow) for name in ("two lanes a domain", "everything")]
+
+
+@pytest.mark.parametrize("name", ["stages", "unlike shares", *RELAYED, *FURTHER])
 def test_what_was_sent_is_what_the_plan_says(name: str):
     """Two ways: messages as processes sent them, and the simulator's bytes of each link. Sums of one pair of processes
     cut their vectors into whole elements, so those may differ by some bytes."""

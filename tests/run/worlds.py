@@ -56,6 +56,8 @@ def relaying(plan: Plan, *ways: str) -> Plan:
 
 ONE_HEAD = gpt_model("tiny", layers=2, hidden=32, heads=4, kv_heads=1, vocab=61, seq=SEQ, gated=True)
 SPLIT = ScheduleChoice("zb-h1")
+TWINS = Plan(pipelines((2, [("a", 0, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
+"""Of GPT2: two replicas, a process each."""
 PLANS: Mapping[str, tuple[Model, Plan]] = {
     "stages": (GPT2, Plan(pipelines((4, [("a", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)),
     "split backwards": (

@@ -228,4 +228,4 @@ def until(what: Callable[[], object], seconds: float = 120.0) -> None:
     end_s = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end_s, "it never came about"
-        time.sleep(0.1)
+        time.sleep(0.02)

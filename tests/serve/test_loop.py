@@ -14,7 +14,7 @@ from hippo.serve.jobs import answer, let_go
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.store import StoreError
 
-from .worlds import Clock, Served, url
+from .worlds import Clock, Served, until, url
 
 
 @pytest.fixture
@@ -123,18 +123,6 @@ class Scripted:
 
     def close(self) -> None:
         return
-
-
-def until(served: Served, what: object) -> None:
-    """Turn until something holds; actuators answer from threads of their own."""
-    import time
-
-    for _ in range(200):
-        served.turn(0.1)
-        if what():  # type: ignore[operator]
-            return
-        time.sleep(0.02)
-    raise AssertionError("it never came about")
 
 
 def test_what_the_actuator_says_is_true(tmp_path: Path, clock: Clock):

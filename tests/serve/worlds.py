@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -133,6 +135,15 @@ class Served:
     def close(self) -> None:
         self.loop.close()
         self.store.close()
+
+
+def until(served: Served, what: Callable[[], object]) -> None:
+    """Turn until something holds: actuators answer from threads of their own, however busy the machine is."""
+    end_s = time.monotonic() + 120.0
+    while not what():
+        assert time.monotonic() < end_s, "it never came about"
+        served.turn(0.02)
+        time.sleep(0.005)
 
 
 SERVER = "HIPPO_TEST_POSTGRESQL"

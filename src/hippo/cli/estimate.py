@@ -31,6 +31,9 @@ class Choice:
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1
     cp: Annotated[int, typer.Option(help="Context-parallel degree.")] = 1
     ep: Annotated[int, typer.Option(help="Expert-parallel degree.")] = 1
+    etp: Annotated[
+        int | None, typer.Option(help="Ranks that each expert is cut over.", show_default="as many as --tp")
+    ] = None
     micro_batch: Annotated[int, typer.Option(help="Sequences per micro-batch and data-parallel rank.")] = 1
     interleave: Annotated[int, typer.Option(help="Model chunks per stage.")] = 1
     schedule: Annotated[

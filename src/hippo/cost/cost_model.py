@@ -220,7 +220,8 @@ class CostModel:
         alike = same_experts(layout.dp * layout.cp * layout.tp, layout.expert_tp * layout.ep)
         each = self.problem.workload.gradient_bytes_per_parameter
         shards = state_shards(layout)[2]
-        updated = (parameters - experts) / shards + experts / max(1.0, shards / layout.ep)
+        apart = max(1.0, shards * layout.tp / (layout.expert_tp * layout.ep)) if shards > 1 else 1.0
+        updated = (parameters - experts) / shards + experts / apart
         moved = updated * calibration.optimizer_bytes_per_parameter
         optimizer_s = self._kernels(layout.precision).memory_s(moved)
         if layout.sharding in ("full", "hybrid"):

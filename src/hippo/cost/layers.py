@@ -22,7 +22,7 @@ from hippo.cost.kernels import WIDE, Kernels
 from hippo.cost.memory import rank_parameters, state_shards
 from hippo.cost.stage import Layout
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, LinearAttention
-from hippo.problem.runtimes import CONTEXT_WAYS, recomputed_modules
+from hippo.problem.runtimes import CONTEXT_WAYS, SELECTIVE, recomputed_modules
 from hippo.problem.workload import Software
 
 Product = tuple[float, float, float, float]  # rows m, columns n, inner dimension k, how many
@@ -80,7 +80,7 @@ class LayerSetting:
 
 def layer_time(layer: Layer, setting: LayerSetting) -> LayerTime:
     """Seconds of one layer, see ``LayerTime``."""
-    kernels, layout = setting.kernels, setting.layout
+    kernels = setting.kernels
     products, grouped = matrices(layer, setting), expert_matrices(layer, setting)
     wide = layer.kind is LayerKind.HEAD
     every = products + grouped
@@ -102,8 +102,7 @@ def layer_time(layer: Layer, setting: LayerSetting) -> LayerTime:
     forward, backward = forward + core + elementwise, backward + core_back + 1.5 * elementwise
     weight += kernels.memory_s(accumulation_bytes(layer, setting))
     communication = tensor_communication_s(layer, setting)
-    full = layer.kind is LayerKind.BLOCK and layout.recompute == "full"
-    return _assemble(layer, setting, every, (forward, backward, weight), again, communication, full)
+    return _assemble(layer, setting, every, (forward, backward, weight), again, communication)
 
 
 def _assemble(
@@ -113,18 +112,17 @@ def _assemble(
     gpu: tuple[float, float, float],
     again: float,
     communication: float,
-    full: bool,
 ) -> LayerTime:
     """Launch floors, collectives and parameter gathers on top of the kernels' seconds."""
     forward, backward, weight = gpu
-    calibration = setting.kernels.calibration
-    serial = calibration.checkpoint_serial if full else 0.0
+    calibration, repeated = setting.kernels.calibration, _repeated_share(layer, setting)
+    full, serial = repeated == 1.0, calibration.checkpoint_serial * repeated
     if setting.software.blocking_launches:
         serial = 1.0
     launches = calibration.launch_s * launch_share(layer, setting)
     collectives = communication_launches(layer, setting) * calibration.launch_s
     first = FORWARD_KERNELS * launches + collectives
-    then = BACKWARD_KERNELS * launches + collectives + (first if full else 0.0)
+    then = BACKWARD_KERNELS * launches + collectives + first * repeated
     forward = overlapped(forward + communication, first, serial)
     back = backward + again + communication * (2 if full else 1)
     stretch = overlapped(back + weight, then, serial) / max(back + weight, 1e-12)
@@ -144,6 +142,15 @@ def _assemble(
         communication * (3 if full else 2) + forward_wait + back_wait,
         flops,
     )
+
+
+def _repeated_share(layer: Layer, setting: LayerSetting) -> float:
+    """Share of the launches of a forward pass that whole parts of a block, computed again, repeat."""
+    recompute = setting.layout.recompute
+    if layer.kind is not LayerKind.BLOCK or recompute == "none":
+        return 0.0
+    network = recomputed_modules(recompute) & {"mlp", "moe"} and layer.feed_forward is not None
+    return 1.0 if recompute == "full" else (1.0 - ATTENTION_KERNELS / FORWARD_KERNELS) * bool(network)
 
 
 def overlapped(gpu_s: float, launch_s: float, serial: float) -> float:
@@ -209,14 +216,17 @@ def _feed_forward_matrices(layer: Layer, setting: LayerSetting) -> list[Product]
 
 
 def expert_matrices(layer: Layer, setting: LayerSetting) -> list[Product]:
-    """Products of the routed experts of one rank, all experts of a sort in one grouped call."""
-    ff, tp = layer.feed_forward, setting.layout.tp
+    """Products of the routed experts of one rank, all experts of a sort in one grouped call.
+
+    An expert that is cut over ``etp`` ranks works on all tokens that these bring, each its share of the tp ranks'.
+    """
+    ff, tp, etp = layer.feed_forward, setting.layout.tp, setting.layout.expert_tp
     if ff is None or ff.experts is None:
         return []
     h = ff.experts.token_width(layer.hidden)
     local = max(1.0, ff.experts.count / setting.layout.ep)
-    each, wide = setting.skew * setting.tokens * ff.experts.per_token / local, 2 if ff.gated else 1
-    return [(each, wide * ff.experts.width / tp, h, local), (each, h, ff.experts.width / tp, local)]
+    each, wide = setting.skew * setting.tokens * etp / tp * ff.experts.per_token / local, 2 if ff.gated else 1
+    return [(each, wide * ff.experts.width / etp, h, local), (each, h, ff.experts.width / etp, local)]
 
 
 def permutation_bytes(layer: Layer, setting: LayerSetting) -> float:
@@ -381,7 +391,8 @@ def _activation_width(ff: FeedForward | None) -> float:
 def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, float, float, float]) -> float:
     """Seconds of forward work (products, core, elementwise, sorting) repeated before the backward pass; see ``memory``.
 
-    Tokens are sorted again with whole blocks alone.
+    Tokens are sorted again with whole blocks and whole mixtures alone; networks meet their tp ranks again. Elementwise
+    work counts whole, whichever of it a module repeats.
     """
     products, core, elementwise, sorting = forward
     if layer.kind is not LayerKind.BLOCK or setting.layout.recompute == "none":
@@ -390,11 +401,14 @@ def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, flo
         return products + core + elementwise + sorting
     if modules := recomputed_modules(setting.layout.recompute):
         again = products * _share_of(layer, modules) + (core if "core_attn" in modules else 0.0)
-        again += elementwise if modules & {"layernorm", "moe_act"} else 0.0
-        return again + (sorting + expert_exchange_s(layer, setting) if "moe" in modules else 0.0)
+        again += elementwise if modules & {"layernorm", "mlp", "moe", "moe_act", "shared_experts"} else 0.0
+        exchange = expert_exchange_s(layer, setting)
+        if modules & {"mlp", "moe"}:
+            again += (tensor_communication_s(layer, setting) - exchange) / layer.parts
+        return again + (sorting + exchange if "moe" in modules else 0.0)
     if setting.unfused:
         return core
-    return elementwise + (0.5 * products if setting.software.attention == "flash2" else 0.0)
+    return elementwise + products * (0.5 if setting.software.attention == "flash2" else _share_of(layer, SELECTIVE))
 
 
 def _share_of(layer: Layer, modules: frozenset[str]) -> float:
@@ -420,6 +434,9 @@ def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:
     layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     num_bytes = 2.0 * setting.tokens * layer.hidden
     times = layer.parts if layer.kind is LayerKind.BLOCK else 1
+    experts = layer.feed_forward.experts if layer.feed_forward else None
+    if experts is not None and layout.expert_tp < layout.tp and not experts.all_shared_width:
+        times -= 1  # whole experts are sent each rank's share of the tokens as it lies there
     exposed = setting.kernels.calibration.exposed_tp if setting.software.overlap_tp else 1.0
     total = times * all_reduce_s(num_bytes, CollectiveGroup(layout.tp), fabric, calibration) * exposed
     return total + expert_exchange_s(layer, setting)
@@ -428,14 +445,14 @@ def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:
 def expert_exchange_s(layer: Layer, setting: LayerSetting) -> float:
     """Exposed seconds until tokens have reached their experts and their results are back (16 bit both ways).
 
-    Each expert is cut by tp: the ranks of a group lie tp apart, and each brings its share of the tokens.
+    Ranks of a group lie as far apart as an expert is cut wide, and each brings its share of the tokens.
     """
     layout, calibration = setting.layout, setting.kernels.calibration
     experts = layer.feed_forward.experts if layer.feed_forward else None
     if experts is None or layout.ep == 1:
         return 0.0
     moved = setting.skew * 2.0 * setting.tokens * experts.token_width(layer.hidden) / layout.tp
-    group = CollectiveGroup(layout.ep, layout.tp)
+    group = CollectiveGroup(layout.ep, layout.expert_tp)
     once = setting.software.dispatcher != "alltoall"
     seconds = 2 * token_exchange_s(moved, experts.per_token, group, setting.fabric, calibration, once=once)
     return seconds * (calibration.exposed_ep if setting.software.overlap_ep else 1.0)

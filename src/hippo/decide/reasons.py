@@ -238,7 +238,7 @@ class ExpertsInside(Reason):
         head = f"With experts spread over {where} tokens and results would be {gb(self.crossing_bytes)} a step"
         alone = f"{self.subject} alone would send {gb(self.link_bytes)}"
         own = (
-            f"spread over {self.expert_parallel} lanes inside a domain they exchange for {seconds(self.inside_s)} of it"
+            f"spread over {self.expert_parallel} ranks inside a domain they exchange for {seconds(self.inside_s)} of it"
         )
         if self.expert_parallel == 1:
             own = "kept together they exchange nothing"
@@ -476,7 +476,7 @@ class IdleDomain(Reason):
 
 @dataclass(frozen=True)
 class Degree(Reason):
-    """Why this degree of context or expert parallelism: what the best plans with others give."""
+    """Why this degree of context, expert or expert-tensor parallelism: what the best plans with others give."""
 
     kind: ClassVar[str] = "degree"
     degree: int
@@ -486,7 +486,7 @@ class Degree(Reason):
     def _said(self) -> str:
         told = []
         for degree, share in self.slower:
-            name = "without it" if degree == 1 else f"with {degree}"
+            name = "without it" if degree == 1 and self.degree > 1 else f"with {degree}"
             told.append(f"{name} {f'nothing within {percent(FAR)}' if share is None else f'{percent(share)} worse'}")
         return f"{capital(self.subject)} {self.degree} in all stages: {listed(told)}."
 

@@ -133,7 +133,9 @@ def described(plan: Plan) -> str:
 def _degrees(plan: Plan) -> str:
     parts = dict.fromkeys(_pipeline_degrees(pipeline) for pipeline in plan.pipelines)
     shared = (("cp", plan.context_parallel), ("ep", plan.expert_parallel))
-    return ", ".join(["; ".join(parts), *(f"{name} {degree}" for name, degree in shared if degree > 1)])
+    told = [f"{name} {degree}" for name, degree in shared if degree > 1]
+    told += [f"etp {plan.expert_tensor_parallel}"] if plan.expert_tensor_parallel else []
+    return ", ".join(["; ".join(parts), *told])
 
 
 def _pipeline_degrees(pipeline: Pipeline) -> str:

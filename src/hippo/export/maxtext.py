@@ -128,6 +128,9 @@ def unsaid(problem: Problem, plan: Plan) -> list[tuple[str, str]]:
         found.append(("islands are pipelines", "edit the plan to one stage a replica, which hippo explain checks"))
     if len({(line.stages[0].tp, line.stages[0].dp, line.num_micro_batches) for line in lines}) > 1:
         found.append(("islands are not alike", "plan with --runtime torch, which has equal ones"))
+    if plan.recompute not in RECOMPUTE or plan.expert_tensor_parallel is not None:
+        told = f"recomputation of {plan.recompute} and experts cut by a degree of their own are not written here"
+        found.append((told, "plan with --runtime torch, which has neither"))
     if plan.precision not in NUMBERS:
         found.append((f"precision {plan.precision} is not written here", f"take one of {', '.join(NUMBERS)}"))
     return found

@@ -213,13 +213,14 @@ def unsaid(problem: Problem, plan: Plan) -> list[str]:
         found.append(f"Megatron-LM has no flag here for precision {plan.precision}")
     first = plan.pipelines[0].stages[0]
     lanes = sum(pipeline.stages[0].dp for pipeline in plan.pipelines) * plan.context_parallel
-    if lanes % plan.expert_parallel:
+    ranks, apart = lanes * first.tp, plan.expert_parallel * (plan.expert_tensor_parallel or first.tp)
+    if ranks % apart:
         found.append(
             f"Megatron-LM divides experts among the {lanes} data-parallel lanes, so expert parallel "
             f"{plan.expert_parallel} must divide them (tp {first.tp} is used inside each expert)"
         )
     number = _instances(plan)
-    each = lanes // plan.expert_parallel
+    each = ranks // apart
     if each % number:
         found.append(
             f"Megatron-LM divides the {each} lanes of each expert among the {number} instances of its optimizer, so "
@@ -252,7 +253,8 @@ def parallel_flags(problem: Problem, plan: Plan) -> list[str]:
     if plan.context_parallel > 1:
         flags += [f"--context-parallel-size {plan.context_parallel}", f"--cp-comm-type {context_words(problem, plan)}"]
     flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
-    flags += [f"--expert-tensor-parallel-size {tp}"] * (tp > 1 and _sparse(problem.model))  # each expert is cut by tp
+    etp = plan.expert_tensor_parallel or tp  # said where it may not be what Megatron-LM takes by itself
+    flags += [f"--expert-tensor-parallel-size {etp}"] * (tp > 1 and _sparse(problem.model))
     flags += _optimizer_flags(plan)
     return [*flags, *_recompute_flags(problem.model, plan)]
 

@@ -195,7 +195,7 @@ def _megatron(old: Plan, problem: Problem, plan: Plan, checkpoint: Path) -> Expo
 def _cuts(plan: Plan) -> tuple[object, ...]:
     """All of a plan that says which rank of a replica holds which numbers."""
     stages = tuple((stage.layers, stage.tp) for stage in plan.pipelines[0].stages)
-    return stages, plan.interleave, plan.expert_parallel
+    return stages, plan.interleave, plan.expert_parallel, plan.expert_tensor_parallel
 
 
 RELAUNCHERS: Mapping[str, Relauncher] = MappingProxyType({"torchtitan": _titan, "megatron": _megatron})

@@ -64,6 +64,7 @@ class LayoutOptions(TypedDict, total=False):
     pp: int
     cp: int
     ep: int
+    etp: int | None  # ranks that an expert is cut over; tp where it is left out
     micro_batch: int  # sequences per micro-batch and data-parallel rank
     interleave: int  # model chunks per stage
     schedule: str | None  # gpipe, 1f1b, interleaved

@@ -96,8 +96,8 @@ def _degrees(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """All degrees and counts are positive, and there is something to run."""
     if not plan.pipelines or not all(pipeline.stages for pipeline in plan.pipelines):
         yield Violation("empty", "pipelines", "a plan needs a pipeline, and every pipeline a stage")
-    for name in ("micro_batch", "context_parallel", "expert_parallel", "interleave"):
-        if getattr(plan, name) < 1:
+    for name in ("micro_batch", "context_parallel", "expert_parallel", "expert_tensor_parallel", "interleave"):
+        if (value := getattr(plan, name)) is not None and value < 1:
             yield Violation("degree", name, f"{getattr(plan, name)} is not positive")
     for p, pipeline in enumerate(plan.pipelines):
         if pipeline.num_micro_batches < 1:
@@ -216,7 +216,7 @@ def _splits(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def _expert_split(problem: Problem, plan: Plan) -> Iterator[Violation]:
     ep = plan.expert_parallel
-    if ep == 1:
+    if ep == 1 and plan.expert_tensor_parallel is None:
         return
     where, rule = "expert_parallel", "expert parallel"
     feeds = (layer.feed_forward for layer in dict.fromkeys(problem.model.layers))
@@ -227,9 +227,15 @@ def _expert_split(problem: Problem, plan: Plan) -> Iterator[Violation]:
         if count % ep:
             yield Violation(rule, where, f"{ep} does not divide the {count} experts")
     for stage_where, _, stage in _stages(plan):
-        lanes = plan.context_parallel * stage.dp  # each expert is cut by tp, as everything is
-        if lanes % ep:
+        lanes, etp = plan.context_parallel * stage.dp, plan.expert_tensor_parallel
+        if etp is None and lanes % ep:  # each expert is cut by tp, as everything is
             yield Violation(rule, stage_where, f"expert_parallel {ep} does not divide the stage's {lanes} lanes")
+        elif etp is not None and (stage.tp % etp or (etp < stage.tp and not plan.sequence_parallel)):
+            message = f"expert_tensor_parallel {etp} of tp {stage.tp}: whole parts of it, with sequence_parallel"
+            yield Violation(rule, stage_where, message)
+        elif etp is not None and stage.tp * lanes % (etp * ep):
+            message = f"expert_parallel {ep} x expert_tensor_parallel {etp} does not divide the stage's "
+            yield Violation(rule, stage_where, f"{message}{stage.tp * lanes} ranks")
 
 
 def _choices(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -283,8 +289,8 @@ def _profile(problem: Problem, plan: Plan) -> Iterator[Violation]:
         if (stage.tp, size, plan.recompute) not in measured:
             message = f"the profile has no rows for tp {stage.tp}, micro_batch {size}, recompute {plan.recompute}"
             yield Violation("profile", where, message)
-    for name in ("context_parallel", "expert_parallel"):
-        if getattr(plan, name) > 1:
+    for name, usual in (("context_parallel", 1), ("expert_parallel", 1), ("expert_tensor_parallel", None)):
+        if getattr(plan, name) != usual:
             yield Violation("profile", name, "the profile measures neither context nor expert parallelism")
 
 
@@ -393,6 +399,7 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
         "recompute": not rules.recomputes(plan.recompute),
         "context_parallel": not rules.context_parallel and plan.context_parallel > 1,
         "expert_parallel": not rules.expert_parallel and plan.expert_parallel > 1,
+        "expert_tensor_parallel": not rules.whole_experts and plan.expert_tensor_parallel is not None,
         "sync.method": not rules.local_sgd and plan.sync.method == "local_sgd",
     }
     for key, broken in cannot.items():
@@ -475,7 +482,8 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "tensor parallel": "use a tp that divides heads and widths",
         "context parallel": "use a degree that divides the sequence twice, or 1",
         "sequence parallel": "use degrees that divide the sequence, or switch sequence_parallel off",
-        "expert parallel": "use a degree that divides the experts and dp x cp of every stage, or 1",
+        "expert parallel": "use a degree that divides the experts and dp x cp of every stage (with "
+        "expert_tensor_parallel tp x dp x cp over it), or 1",
         "precision": "use a precision that the GPU has",
         "local SGD": "allow it, or write sync: {method: allreduce}",
         "not allowed": "allow it, or write compression: []",

@@ -34,7 +34,8 @@ STREAMED = ("fragments", "delay", "bits")
 
 _TOP = (
     *("hippo_plan", "problem", "pipelines", "micro_batch", "precision", "recompute", "sharding", "sequence_parallel"),
-    *("context_parallel", "expert_parallel", "interleave", "schedule", "relays", "compression", "sync"),
+    *("context_parallel", "expert_parallel", "expert_tensor_parallel", "interleave", "schedule"),
+    *("relays", "compression", "sync"),
 )
 _HINTS = {
     "version": "write hippo_plan: 1",
@@ -63,6 +64,7 @@ def plan_to_document(problem: Problem, plan: Plan) -> dict[str, Any]:
         "sequence_parallel": plan.sequence_parallel,
         "context_parallel": plan.context_parallel,
         "expert_parallel": plan.expert_parallel,
+        "expert_tensor_parallel": plan.expert_tensor_parallel,
         "interleave": plan.interleave,
         "schedule": schedule,
         "relays": [{"from": relay.source, "to": relay.destination, "via": relay.via} for relay in plan.relays],
@@ -162,6 +164,7 @@ def _plan(table: Table, problem: Problem) -> Plan:
         sequence_parallel=table.flag("sequence_parallel", default=True),
         context_parallel=table.integer("context_parallel", default=1),
         expert_parallel=table.integer("expert_parallel", default=1),
+        expert_tensor_parallel=table.integer("expert_tensor_parallel", default=None),
         interleave=table.integer("interleave", default=1),
         schedule=_schedule(table),
         relays=tuple(

@@ -133,6 +133,7 @@ class Plan:
     sequence_parallel: bool = True
     context_parallel: int = 1
     expert_parallel: int = 1
+    expert_tensor_parallel: int | None = None  # ranks that an expert is cut over; None: the tp of its stage
     interleave: int = 1
     schedule: ScheduleChoice = ScheduleChoice()
     relays: tuple[Relay, ...] = ()

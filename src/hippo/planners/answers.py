@@ -1,15 +1,15 @@
 """What a planner answers: the best over all degrees of context and expert parallelism.
 
-A pair of degrees holds for all stages of a plan, so each is a search of its own: the planner is asked about the problem
-with ``context_parallel`` and ``expert_parallel`` set, and every planner gets the same pairs. Sequences are split over
-groups of GPUs in one domain, experts over the ranks that hold the same weights: a degree of the latter divides context
-times data parallelism of every stage, and the experts.
+Degrees hold for all stages of a plan, so each pair is a search of its own: the planner is asked about the problem with
+``context_parallel``, ``expert_parallel`` and ``expert_tensor_parallel`` set, and every planner gets the same pairs.
+Sequences are split over groups of GPUs in one domain, experts over the ranks of a stage: cut by tp as everything is, or
+whole, and then over the ranks of a tensor-parallel group, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import gcd, inf, log2
 from time import process_time
@@ -19,6 +19,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import SLOWER, DegreesTried, Planner, Progress, Proposal, Status, Stop
 from hippo.planners.recipe import powers_of_two
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import tp_refusal
 from hippo.score.judge import Judged, judge
 from hippo.score.score import objective_value
 
@@ -33,13 +34,18 @@ MANY_TOKENS, FEW_EXPERTS = 32_768, 8
 SHARES = 6
 """Of the time limit that is left, for pairs that are yet to come: most of them end soon."""
 
-Pair = tuple[int, int]
-"""Degrees of context and of expert parallelism."""
+Pair = tuple[int, int, int | None]
+"""Degrees of context and of expert parallelism, and ranks that an expert is cut over (None: tp)."""
 
 
 def pairs(problem: Problem) -> tuple[Pair, ...]:
     """Degrees that plans may have; where the runtime or a profile has no other, those of the problem alone."""
-    return tuple((cp, ep) for cp in context_degrees(problem) for ep in expert_degrees(problem, cp))
+    return tuple(
+        (cp, ep, etp)
+        for cp in context_degrees(problem)
+        for etp, degrees in ((None, expert_degrees(problem, cp)), (1, whole_degrees(problem, cp)))
+        for ep in degrees
+    )
 
 
 def context_degrees(problem: Problem) -> tuple[int, ...]:
@@ -55,14 +61,34 @@ def context_degrees(problem: Problem) -> tuple[int, ...]:
 
 
 def expert_degrees(problem: Problem, cp: int = 1) -> tuple[int, ...]:
-    """Degrees of expert parallelism beside one of context parallelism; 1 alone without experts."""
-    feeds = (layer.feed_forward for layer in problem.model.distinct_layers)
-    count = gcd(*(feed.experts.count for feed in feeds if feed is not None and feed.experts is not None))
-    if count == 0 or problem.profile is not None or not problem.rules.expert_parallel:
+    """Degrees of expert parallelism beside one of context parallelism, experts cut by tp; 1 alone without experts."""
+    if not (count := _experts(problem)):
         return (problem.expert_parallel,)
-    batch, largest = problem.workload.global_batch, _largest(problem)
-    lanes = {ep: ep // gcd(ep, cp) for ep in range(1, min(count, largest) + 1) if count % ep == 0}
-    return tuple(ep for ep, dp in lanes.items() if batch % dp == 0 and cp * dp <= largest)
+    return tuple(ep for ep in range(1, count + 1) if count % ep == 0 and _has_room(problem, ep, cp))
+
+
+def whole_degrees(problem: Problem, cp: int = 1) -> tuple[int, ...]:
+    """The same of experts that are whole on a rank beside tensor parallelism, which divides the rest; none where the
+    runtime cuts experts as it cuts everything."""
+    if not (count := _experts(problem)) or not problem.rules.whole_experts:
+        return ()
+    widths = [tp for tp in powers_of_two(_largest(problem)) if tp_refusal(problem.model, tp, problem.rules) is None]
+    wide = [cp * tp for tp in widths if tp > 1 and problem.workload.seq % (cp * tp) == 0]
+    some = (ep for ep in range(2, count + 1) if count % ep == 0)
+    return tuple(ep for ep in some if any(_has_room(problem, ep, ranks) for ranks in wide))
+
+
+def _experts(problem: Problem) -> int:
+    """How many experts degrees must divide; 0: there are none, or no such degrees."""
+    feeds = (layer.feed_forward for layer in problem.model.distinct_layers)
+    able = problem.profile is None and problem.rules.expert_parallel
+    return gcd(*(feed.experts.count for feed in feeds if feed is not None and feed.experts is not None)) if able else 0
+
+
+def _has_room(problem: Problem, ep: int, ranks: int) -> bool:
+    """Whether a domain has room for as many lanes of so many ranks as share out experts, and the batch divides."""
+    lanes = ep // gcd(ep, ranks)
+    return problem.workload.global_batch % lanes == 0 and ranks * lanes <= _largest(problem)
 
 
 def _largest(problem: Problem) -> int:
@@ -71,7 +97,7 @@ def _largest(problem: Problem) -> int:
 
 def at_degree(problem: Problem, plan: Plan) -> Problem:
     """The problem with the plan's degrees of context and expert parallelism, with which it is planned anew."""
-    return with_degrees(problem, (plan.context_parallel, plan.expert_parallel))
+    return with_degrees(problem, (plan.context_parallel, plan.expert_parallel, plan.expert_tensor_parallel))
 
 
 def answer_of(
@@ -99,16 +125,16 @@ def answer_of(
         if answer.gap is not None:
             bounds[pair] = _values(problem, found).get(pair, share.below) * (1.0 - answer.gap)
 
-    likely = problem.workload.seq // MANY_TOKENS, FEW_EXPERTS
-    for pair in sorted(tried, key=lambda pair: (_distance(pair, likely), pair)):
+    likely = problem.workload.seq // MANY_TOKENS, FEW_EXPERTS, None
+    for pair in sorted(_in_order(tried), key=lambda pair: _distance(pair, likely)):
         if not _values(problem, found):
             ask(pair, inf)
     while values := _values(problem, found):
         best = _least(values)
-        along = [pair for pair in tried if pair not in found and (pair[0] == best[0] or pair[1] == best[1])]
+        along = [pair for pair in tried if pair not in found and (pair[0] == best[0] or pair[1:] == best[1:])]
         if not along:
             break
-        ask(min(along, key=lambda pair: (_distance(pair, best), pair)), SLOWER * values[best])
+        ask(min(_in_order(along), key=lambda pair: _distance(pair, best)), SLOWER * values[best])
     for pair in tried if all(pair in bounds for pair in values) else ():
         if pair not in found:
             ask(pair, min(_values(problem, found).values()))
@@ -116,12 +142,13 @@ def answer_of(
 
 
 def _least(values: Mapping[Pair, float]) -> Pair:
-    return min(values, key=lambda pair: (values[pair], pair))
+    return min(_in_order(values), key=lambda pair: values[pair])
 
 
 def _distance(pair: Pair, other: Pair) -> float:
-    """Doublings between two pairs."""
-    return sum(abs(log2(max(one, 1) / max(two, 1))) for one, two in zip(pair, other, strict=True))
+    """Doublings between two pairs; experts cut or whole are one apart."""
+    apart = sum(abs(log2(max(one, 1) / max(two, 1))) for one, two in zip(pair[:2], other[:2], strict=True))
+    return apart + (pair[2] != other[2])
 
 
 def _judged(problem: Problem, best: Plan | Judged) -> Judged:
@@ -139,14 +166,15 @@ def _values(problem: Problem, found: Mapping[Pair, Proposal]) -> dict[Pair, floa
 
 def degrees_of(problem: Problem) -> Pair:
     """Those of the plans that are looked for."""
-    return problem.context_parallel, problem.expert_parallel
+    return problem.context_parallel, problem.expert_parallel, problem.expert_tensor_parallel
 
 
 def with_degrees(problem: Problem, pair: Pair) -> Problem:
     """The problem for plans of these degrees; the same object where it is that already."""
     if degrees_of(problem) == pair:
         return problem
-    return replace(problem, context_parallel=pair[0], expert_parallel=pair[1])
+    cp, ep, etp = pair
+    return replace(problem, context_parallel=cp, expert_parallel=ep, expert_tensor_parallel=etp)
 
 
 def _answer(planner: Planner, problem: Problem, stop: Stop, seed: int, progress: Progress | None) -> Proposal:
@@ -164,9 +192,10 @@ def _told(progress: Progress | None, pair: Pair, problem: Problem) -> Progress |
 
 
 def named(pair: Pair, problem: Problem) -> str:
-    """``context parallel 4, expert parallel 8``: of the two kinds those that the model has."""
+    """``context parallel 4, expert parallel 8``: of the kinds those that the model has."""
     told = [f"context parallel {pair[0]}"] if len(context_degrees(problem)) > 1 else []
-    return ", ".join(told + ([f"expert parallel {pair[1]}"] if len(expert_degrees(problem)) > 1 else []))
+    told += [f"expert parallel {pair[1]}"] if len(expert_degrees(problem)) > 1 else []
+    return ", ".join(told + ([f"experts cut over {pair[2]}"] if pair[2] is not None else []))
 
 
 def _best(problem: Problem, found: Mapping[Pair, Proposal], bounds: Mapping[Pair, float]) -> Proposal:
@@ -204,8 +233,16 @@ def _best(problem: Problem, found: Mapping[Pair, Proposal], bounds: Mapping[Pair
 def _degrees(problem: Problem, pair: Pair, found: Mapping[Pair, Proposal]) -> tuple[DegreesTried, ...]:
     """Of each kind the degrees that were asked for beside the best of the other kind."""
     values, told = _values(problem, found), []
-    for at, kind in enumerate(("context", "expert")):
-        along = [each for each in sorted(found) if each[1 - at] == pair[1 - at] and each != pair]
-        slower = tuple((each[at], values[each] / values[pair] - 1.0 if each in values else None) for each in along)
-        told += [DegreesTried(kind, pair[at], slower)] if slower else []
+    best = found[pair].plan
+    assert best is not None, "it has a value"
+    width = best.pipelines[0].stages[0].tp  # what experts that are cut as everything are cut over
+    for at, kind in enumerate(("context", "expert", "expert tensor")):
+        along = [each for each in _in_order(found) if each[:at] + each[at + 1 :] == pair[:at] + pair[at + 1 :]]
+        worse = [(each, values[each] / values[pair] - 1.0 if each in values else None) for each in along]
+        slower = tuple((each[at] or width, share) for each, share in worse if each != pair)
+        told += [DegreesTried(kind, pair[at] or width, slower)] if slower and (at < 2 or width > 1) else []
     return tuple(told)
+
+
+def _in_order(pairs: Iterable[Pair]) -> list[Pair]:
+    return sorted(pairs, key=lambda pair: (*pair[:2], pair[2] or 0))

@@ -28,6 +28,7 @@ class Degrees:
     pp: int = 1
     cp: int = 1
     ep: int = 1
+    etp: int | None = None  # None: tp
     micro_batch: int = 1
     interleave: int = 1
     schedule: str | None = None  # None: 1f1b, or interleaved where ``interleave`` is above 1
@@ -36,8 +37,8 @@ class Degrees:
     sequence_parallel: bool = True
 
     def __post_init__(self) -> None:
-        for key in ("tp", "dp", "pp", "cp", "ep", "micro_batch", "interleave"):
-            value = getattr(self, key)
+        for key in ("tp", "dp", "pp", "cp", "ep", "etp", "micro_batch", "interleave"):
+            value = 1 if key == "etp" and self.etp is None else getattr(self, key)
             if not 1 <= value <= 1_000_000:
                 raise _refusal(key, "must be from 1 to 1000000", value, "give a positive whole number")
         for key, known in (("recompute", (*RECOMPUTE, *MODULES)), ("sharding", SHARDING)):
@@ -65,10 +66,11 @@ def one_layout(problem: Problem, degrees: Degrees) -> Plan:
     chunks = degrees.pp * degrees.interleave
     blocks = problem.model.num_blocks
     if chunks > max(blocks, 1):
-        remedy = f"give at most {max(blocks, 1)}"
-        raise _refusal(
-            "pp", f"times --interleave exceeds the {blocks} blocks of {problem.model.name}", degrees.pp, remedy
-        )
+        if degrees.pp > max(blocks, 1):
+            told = f"exceeds the {blocks} blocks of {problem.model.name}"
+            raise _refusal("pp", told, degrees.pp, f"give at most {max(blocks, 1)}")
+        told = f"makes {chunks} chunks on --pp {degrees.pp}, more than the {blocks} blocks of {problem.model.name}"
+        raise _refusal("interleave", told, degrees.interleave, f"give at most {blocks // degrees.pp}, or fewer stages")
     cuts = even_cuts(problem.model.num_layers, degrees.pp)
     stages = tuple(
         StageSketch(problem.cluster.domains[0].name, (start, stop), degrees.tp, degrees.dp)
@@ -89,6 +91,7 @@ def one_layout(problem: Problem, degrees: Degrees) -> Plan:
         sequence_parallel=degrees.sequence_parallel,
         context_parallel=degrees.cp,
         expert_parallel=degrees.ep,
+        expert_tensor_parallel=degrees.etp,
     )
 
 

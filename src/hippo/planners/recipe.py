@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import lt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,7 @@ class Recipe:
             replicas=dp if replicas is None else replicas,
             cp=problem.context_parallel,
             ep=problem.expert_parallel,
+            etp=problem.expert_tensor_parallel,
         )
 
     def plan(self, problem: Problem, pipelines: Sequence[Pipeline]) -> Plan:
@@ -70,6 +72,7 @@ class Recipe:
             sync=agreed(problem, self.sync, self.sharding, len(pipelines)),
             context_parallel=problem.context_parallel,
             expert_parallel=problem.expert_parallel,
+            expert_tensor_parallel=problem.expert_tensor_parallel,
         )
 
 
@@ -110,21 +113,53 @@ def micro_batches(costs: CostModel, tp: int, *, most: int) -> tuple[int, ...]:
     return powers_of_two(min(most, LARGEST_MICRO_BATCH))
 
 
-def recomputations(costs: CostModel) -> tuple[str, ...]:
-    """Recomputation modes, least work first; those that free no memory are left out (flash attention keeps no scores).
+def recompute_choices(problem: Problem) -> tuple[str, ...]:
+    """Recomputations that are looked at: the runtime's own degrees and, where it has them, lists of modules.
 
-    With a profile only the modes that it has rows for.
+    Lists are those of Megatron-LM's recipes that may be worth their work: all results of norms and activation functions
+    (repeating one costs as much as repeating all), what latent attention projects up, whole feed-forward networks with
+    the norms before them, and these together. ``selective`` stands for the list that it is; the square of unfused
+    attention is the first to go, so every list has it.
+    """
+    degrees = tuple(mode for mode in RECOMPUTE if mode in problem.rules.recompute)
+    if problem.profile is not None or not problem.rules.recompute_modules:
+        return degrees
+    blocks, attention = problem.model.distinct_layers, problem.workload.software.attention
+    networks = [layer.feed_forward for layer in blocks if layer.feed_forward is not None]
+    sparse = any(each.experts is not None for each in networks)
+    dense = any(each.experts is None for each in networks)
+    latent = any(layer.attention is not None and layer.attention.latent is not None for layer in blocks)
+    core = {"core_attn"} if attention == "unfused" else set[str]()
+    cheap = {"layernorm", *(["moe_act"] if sparse else [])}
+    up = {"mla_up_proj"} if latent else set[str]()
+    whole = {"layernorm", *(["mlp"] if dense else []), *(["moe"] if sparse else [])}
+    meant = {"unfused": core, "tuned": cheap | up}.get(attention)
+    lists = dict.fromkeys("+".join(sorted(each | core)) for each in (cheap, up, cheap | up, whole, whole | up))
+    known = "+".join(sorted(meant)) if meant else ""
+    return (*degrees[:-1], *(each for each in lists if each not in ("", known)), *degrees[-1:])
+
+
+def recomputations(costs: CostModel) -> tuple[str, ...]:
+    """Recomputations, least work first; those that free no memory are left out (flash attention keeps no scores).
+
+    With a profile only those that it has rows for.
     """
     problem, domain = costs.problem, costs.problem.cluster.domains[0].name
-    modes = [mode for mode in RECOMPUTE if mode in problem.rules.recompute]
+    modes = list(recompute_choices(problem))
     if problem.profile is not None:
         measured = {row.recompute for row in problem.profile.rows}
         return tuple(mode for mode in modes if mode in measured)
+    layouts = {mode: Recipe(1, mode).layout(problem, tp=1, dp=1) for mode in modes}
+    if len(modes) > len(RECOMPUTE):
+        modes.sort(key=lambda mode: float(f"{costs.layer_seconds(domain, layouts[mode]).sum():.9g}"))
+    first = np.unique(costs.distinct[1], return_index=True)[1].tolist()  # of each sort of layer
     kept = {
-        mode: costs.memory(domain, 1, 2, Recipe(1, mode).layout(problem, tp=1, dp=1), live=1.0).activation_bytes
-        for mode in modes
+        mode: [costs.memory(domain, at, at + 1, layout, live=1.0).activation_bytes for at in first]
+        for mode, layout in layouts.items()
     }
-    return tuple(mode for index, mode in enumerate(modes) if all(kept[mode] < kept[less] for less in modes[:index]))
+    return tuple(
+        mode for index, mode in enumerate(modes) if all(any(map(lt, kept[mode], kept[less])) for less in modes[:index])
+    )
 
 
 def shardings(problem: Problem, wanted: Sequence[str], *, pipeline: bool) -> tuple[str, ...]:

@@ -355,6 +355,10 @@ def _hybrid_kinds(table: Table) -> str:
     if not pattern or len(pattern) > MAX_BLOCKS or set(pattern) - set("M*-E"):
         told = f"must be 1 to {MAX_BLOCKS} of the letters M, *, - and E"
         table.refuse(key, told, "write a letter for each block", value=pattern[:60])
+    blocks = table.integer("num_hidden_layers", default=len(pattern), most=MAX_BLOCKS)
+    if blocks != len(pattern):
+        told = f"names {len(pattern)} blocks, but num_hidden_layers is {blocks}"
+        table.refuse(key, told, "write one for each of num_hidden_layers", value=pattern[:60])
     return pattern
 
 

@@ -34,6 +34,7 @@ class Problem:
     outer_step: OuterStep = OuterStep()  # of local SGD, where it is allowed
     context_parallel: int = 1  # degree of every stage of the plans that are looked for; ``planners.answers`` tries all
     expert_parallel: int = 1  # the same
+    expert_tensor_parallel: int | None = None  # ranks that an expert is cut over; None: tp
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runtime", name_of(self.runtime))
@@ -49,6 +50,10 @@ class Problem:
     def compresses(self) -> bool:
         """Whether plans may compress what crosses domains: the user allows it, and the runtime can."""
         return self.allow_compression and self.rules.compression
+
+    def spreads_experts(self, tp: int, dp: int) -> bool:
+        """Whether the ranks of such a stage can share out the experts evenly."""
+        return tp * self.context_parallel * dp % ((self.expert_tensor_parallel or tp) * self.expert_parallel) == 0
 
     def all_reduce_with(self, sharding: str) -> str:
         """How replicas of several domains sum: as asked for, else the way with fewer bytes that the runtime has."""

@@ -178,8 +178,9 @@ def load(path: str | Path) -> tuple[Case, ...]:
 
 
 def load_all(folder: str | Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
-    """Cases of every known file of a folder, and the names of those that are not there."""
-    paths = [Path(folder) / name for name in FILES]
+    """Cases of every known file of a folder, or of the one that holds it, and the names of those that are not there."""
+    places = [(Path(folder) / name, Path(folder) / Path(name).name) for name in FILES]
+    paths = [bare if bare.is_file() and not usual.is_file() else usual for usual, bare in places]
     there = [path for path in paths if path.is_file()]
     if Path(folder).is_file():
         remedy = "name its folder, or leave out --data"

@@ -119,7 +119,7 @@ def _costs(problem: Problem) -> Costs:
 def _priced(problem: Problem) -> tuple[object, ...]:
     """All that costs of stages depend on, and the degrees for which memory is estimated."""
     where = problem.cluster.gpu, problem.cluster.domains
-    degrees = problem.context_parallel, problem.expert_parallel
+    degrees = problem.context_parallel, problem.expert_parallel, problem.expert_tensor_parallel
     return problem.model, problem.workload, problem.profile, problem.rules.context_ways, *where, *degrees
 
 
@@ -145,6 +145,7 @@ def layout(plan: Plan, pipeline: Pipeline, stage: Stage) -> Layout:
         micro_batch=wave // stage.dp,
         cp=plan.context_parallel,
         ep=plan.expert_parallel,
+        etp=plan.expert_tensor_parallel,
         recompute=plan.recompute,
         sharding=plan.sharding,
         sequence_parallel=plan.sequence_parallel,

@@ -190,8 +190,8 @@ def numbers(plans: PlanCache, sets: tuple[tuple[int, ...], ...]) -> list[int]:
     [
         ("transient", ((0,),)),
         ("transient", ((0,), (1,))),
-        ("day", ((2, 4),)),
-        ("day", ((0,), (2, 4))),
+        pytest.param("day", ((2, 4),), marks=pytest.mark.slow),
+        pytest.param("day", ((0,), (2, 4)), marks=pytest.mark.slow),
         ("link_bound", ((0, 1),)),
     ],
 )

@@ -236,11 +236,11 @@ def test_other_questions_are_kept_apart(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(list((tmp_path / "offers").iterdir())) == 4
 
 
-def test_replicas_that_average_every_500_steps_send_a_500th():
+def test_replicas_that_average_every_500_steps_send_a_500th(planned: tuple[OfferTable, list[Problem]]):
     """Of what the same plan sends that sums every step; so on the slowest link, where a 500th still takes its
     time, they do most of what each does alone."""
     table, judged = planned_offers(site(3), KIND, local_sgd=True)
-    plain, _ = planned_offers(site(3), KIND)
+    plain = planned[0]
     own = [row for row in range(len(table)) if table.local[row]]
     assert [tuple(table.gpus[row].tolist()) for row in own] == [(1, 1, 0, 0), (2, 2, 0, 0), (1, 1, 1, 0), (2, 2, 2, 0)]
     assert not plain.local.any()

@@ -15,8 +15,10 @@ from hippo.decide.rivals import Knob
 from hippo.planners.base import Stop
 from hippo.planners.effort import Effort
 from hippo.planners.exact.bounds import PacedLine, quickest_cuts, room_for
-from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.candidates import Candidate, Tried
+from hippo.planners.exact.chains import Chain, ChainSearch
 from hippo.planners.exact.replan import DomainReplanner
+from hippo.planners.exact.space import Field
 from hippo.problem.catalogue.clusters import cluster as catalogued
 from hippo.problem.catalogue.models import model as known_model
 from hippo.problem.cluster import Cluster, Link
@@ -28,8 +30,24 @@ from hippo.score.judge import judge
 from hippo.units import bytes_per_s_from_gbps
 
 STOP = Stop(10.0)
+CAPPED_GBPS = 4.0
 TOLERANCE = 0.001
 QUICKER = 0.005  # steps this close count as equal everywhere
+
+
+def test_what_a_chain_sends_is_capped_by_the_nodes_of_a_stage() -> None:
+    """Two nodes a domain, a stage in one of them: links that cap each node carry no more than that one sends."""
+    rate, names = bytes_per_s_from_gbps(CAPPED_GBPS), ("a", "b")
+    where = cluster(*(domain(name, 2, 4) for name in names))
+    links = tuple(Link(one, two, None, 1e-3, 0.02, rate) for one, two in (names, names[::-1]))
+    asked = problem(replace(where, links=links), gpt(8, 2048), batch=64, seq=1024, runtime="megatron")
+    field = Field.of(asked, Tried(asked))
+    search = ChainSearch(field, 0.5)
+    for layout in field.layouts[0]:
+        paced = search.paced(Chain((0, 1), (layout, layout)))
+        if paced is not None and layout.gpus <= 8:
+            sent = asked.workload.global_batch * field.wave_bytes / (rate * layout.nodes(4))
+            assert paced.step_s >= sent * (1 - layout.wave / asked.workload.global_batch)
 
 
 def drawn(seed: int) -> Problem:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.planners.tiny import random_problem
+from tests.planners.worlds import cluster, domain, problem
 
+from hippo.planners.answers import answer_of
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
+from hippo.planners.exact.space import remembered, searched
 from hippo.planners.exact.thrift import EQUAL, cheapest
 from hippo.problem.load import load_problem
+from hippo.problem.model import gpt_model
 from hippo.score.judge import flaw
 
 STOP = Stop(600.0)
@@ -34,6 +40,25 @@ def test_gpus_that_gain_next_to_nothing_are_left_out() -> None:
     assert quick.plan is not None
     assert cheap is not None
     assert (quick.plan.gpus, cheap.plan.gpus) == (128, 96)
+
+
+def test_the_cheapest_is_looked_for_among_all_degrees() -> None:
+    """The last search is of other degrees than the best plan's."""
+    small = gpt_model("long", layers=2, hidden=1024, heads=8, vocab=2048, seq=16_384, gated=True)
+    asked = problem(cluster(domain("a", 1, 4)), small, batch=1, seq=16_384, runtime="megatron")
+    quick, cheap = answer_of(Exact(), asked, STOP), cheapest(asked, STOP)
+    assert quick.plan is not None
+    assert quick.score is not None
+    assert quick.plan.context_parallel > 1
+    assert cheap is not None
+    assert flaw(asked, cheap) is None
+    assert cheap.step_time_s <= (1 + EQUAL) * quick.score.step_time_s
+    assert cheap.score.usd_per_step <= quick.score.usd_per_step
+    one = remembered(replace(asked, context_parallel=quick.plan.context_parallel))
+    assert one is not None
+    assert one.tried.least == pytest.approx(quick.score.step_time_s)
+    Exact().propose(asked, STOP)  # asked anew, what was known of other degrees is forgotten
+    assert searched(asked) == [remembered(asked)]
 
 
 def test_nothing_is_known_where_nobody_searched() -> None:

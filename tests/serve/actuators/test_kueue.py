@@ -388,9 +388,9 @@ def test_a_service_hands_gangs_to_kueue_and_learns_how_they_end(site: ServedBy, 
         (before,) = [name for name, each in there(site).sets.items() if f"-{long}-" in name]
         until(lambda: bool(site.actuator.seen()))
         there(site).evict(before, "Preempted", "for somebody else")
-        until(lambda: state(long) and len([each for each in served.decisions() if each.job == long]) == 2, 20.0)
+        until(lambda: state(long) and len([each for each in served.decisions() if each.job == long]) == 2)
         there(site).quota = True
-        until(lambda: state(long) == "running" and before not in there(site).sets, 20.0)
+        until(lambda: state(long) == "running" and before not in there(site).sets)
         assert [each.act for each in served.decisions() if each.job == long] == ["begin", "begin"]
     finally:
         served.close()
@@ -432,7 +432,7 @@ def test_nominations_wait_for_quota_and_take_nothing_away(clusters: ServedBy):
     patches = [path for method, path in fake.asked if method == "PATCH"]
     assert len(patches) == 1  # and is left alone from then on
     fake.clusters = ("worker-oslo",)
-    until(lambda: asking.jobs()[0].state == RUNNING, 5.0)
+    until(lambda: asking.jobs()[0].state == RUNNING)
 
 
 @pytest.mark.parametrize("what", [409, 500, "lost", "cut"])
@@ -479,7 +479,7 @@ def test_who_is_evicted_is_nominated_again_once_it_has_quota(clusters: ServedBy)
     assert seen(clusters).state == FAILED
     there(clusters).quota = True
     (workload,) = there(clusters).workloads.values()
-    until(lambda: seen(clusters).state == RUNNING and workload["status"].get("clusterName") == "worker-oslo", 5.0)
+    until(lambda: seen(clusters).state == RUNNING and workload["status"].get("clusterName") == "worker-oslo")
 
 
 def test_with_another_dispatcher_there_is_no_arguing(clusters: ServedBy):
@@ -539,7 +539,7 @@ def test_of_a_job_whose_second_part_is_refused_nothing_stays(clusters: ServedBy)
 def test_where_one_part_fails_the_others_are_ended(clusters: ServedBy):
     assert clusters.actuator.carry_out(clusters.order(BEGIN, 1, "oslo", "lyon")).ok
     there(clusters).pods[1].kill()
-    until(lambda: seen(clusters).state == FAILED and list(there(clusters).sets) == [f"{KEY}-1"], 20.0)
+    until(lambda: seen(clusters).state == FAILED and list(there(clusters).sets) == [f"{KEY}-1"])
     assert "FailedJobs" in seen(clusters).told
     assert clusters.actuator.carry_out(clusters.order(BEGIN, 2, "lyon")).ok
 

@@ -227,6 +227,7 @@ def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[
         choice.wave // int(where.table.arrays.dp[draft.rows[0]]),
         context_parallel=problem.context_parallel,
         expert_parallel=problem.expert_parallel,
+        expert_tensor_parallel=problem.expert_tensor_parallel,
         precision=problem.workload.precision,
         recompute=choice.recompute,
         sharding=choice.sharding if widest > 1 else "none",

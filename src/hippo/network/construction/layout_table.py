@@ -23,6 +23,7 @@ from hippo.planners.exact.layouts import LayerTables, Mode, divisors, tensor_wid
 from hippo.planners.placement import room_for_lanes
 from hippo.planners.recipe import recomputations
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import RECOMPUTE
 from hippo.simulate.routes import border_share
 
 Floats = NDArray[np.float64]
@@ -177,7 +178,7 @@ def _choices(tables: LayerTables) -> Iterator[Choice]:
         if wave * MOST_WAVE_SHARE > batch and wave > 1:
             break
         meshes = [(tp, dp) for tp in widths for dp in divisors(wave)] if problem.rules.uniform_tp_dp else [None]
-        for recompute in recomputations(tables.model):
+        for recompute in filter(RECOMPUTE.__contains__, recomputations(tables.model)):  # features know degrees alone
             for sharding in shardings:
                 if sharding is not None:
                     yield from (Choice(wave, recompute, sharding, lanes) for lanes in meshes)
@@ -261,7 +262,7 @@ class _Rows:
             room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
             for dp in divisors(choice.wave):
                 size = choice.wave // dp
-                if dp * problem.context_parallel % problem.expert_parallel:
+                if not problem.spreads_experts(tp, dp):
                     continue
                 if (
                     choice.lanes not in (None, (tp, dp))
@@ -322,6 +323,7 @@ class _Rows:
             mode.micro_batch,
             cp=problem.context_parallel,
             ep=problem.expert_parallel,
+            etp=problem.expert_tensor_parallel,
             recompute=mode.recompute,
             sharding=mode.sharding,
             precision=problem.workload.precision,

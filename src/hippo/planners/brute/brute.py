@@ -170,6 +170,7 @@ class _BruteSearch:
                     sync=agreed(problem, sync, common.sharding, len(arranged)),
                     context_parallel=problem.context_parallel,
                     expert_parallel=problem.expert_parallel,
+                    expert_tensor_parallel=problem.expert_tensor_parallel,
                 )
 
     def _try(self, plan: Plan) -> None:
@@ -262,6 +263,7 @@ def every_plan(problem: Problem, space: Space = PLAIN) -> Iterator[Judged]:
                     compression=border_compression(problem, warmed),
                     context_parallel=problem.context_parallel,
                     expert_parallel=problem.expert_parallel,
+                    expert_tensor_parallel=problem.expert_tensor_parallel,
                 )
                 if not check(problem, plan) and fits(problem, plan):
                     try:

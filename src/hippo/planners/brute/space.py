@@ -16,9 +16,10 @@ from math import inf
 from hippo.cost.stage import Layout
 from hippo.plan.plan import Relay, ScheduleChoice, Sync
 from hippo.planners.placement import PipelineSketch, StageSketch
+from hippo.planners.recipe import recompute_choices
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import RECOMPUTE, SHARDING, tp_refusal
+from hippo.problem.runtimes import SHARDING, tp_refusal
 from hippo.simulate.costs import cost_model
 
 Free = tuple[int, ...]  # GPUs left in each domain of the cluster
@@ -37,7 +38,7 @@ class Space:
     (``planners.answers``).
     """
 
-    recompute: tuple[str, ...] = RECOMPUTE
+    recompute: tuple[str, ...] | None = None  # None: degrees and lists of modules (``recompute_choices``)
     sharding: tuple[str, ...] = SHARDING
     run_ahead: bool = True  # every warm-up of every stage; False, or where the runtime has no other: 1F1B
     relays: bool = True
@@ -59,7 +60,8 @@ def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
     """Every combination that the runtime can express; micro-batches are the divisors of the batch."""
     rules, batch = problem.rules, problem.workload.global_batch
     sizes = [size for size in range(1, batch + 1) if batch % size == 0]
-    recompute = [mode for mode in space.recompute if mode in rules.recompute]
+    wanted = recompute_choices(problem) if space.recompute is None else space.recompute
+    recompute = [mode for mode in wanted if rules.recomputes(mode)]
     sharding = [kind for kind in space.sharding if kind in (*rules.shardings, *rules.shardings_with_pipeline)]
     chunks = range(1, (min(space.most_chunks, problem.model.num_layers // 2) if rules.interleave else 1) + 1)
     return tuple(Common(*choice) for choice in product(sizes, recompute, sharding, chunks))
@@ -234,7 +236,7 @@ class Sketches:
             widest = gpus if self.tp_across_nodes else min(gpus, self.problem.cluster.domains[at].gpus_per_node)
             for tp in (width for width in self.widths if width <= widest):
                 for dp in range(1, gpus // (tp * cp) + 1):
-                    if cp * dp % self.problem.expert_parallel:
+                    if not self.problem.spreads_experts(tp, dp):
                         continue
                     fits_wave = dp <= most_dp if first_dp is None else self.common.micro_batch * first_dp % dp == 0
                     if fits_wave and self._measured(tp, self.common.micro_batch * (first_dp or dp) // dp):
@@ -272,6 +274,7 @@ class Sketches:
             replicas=self.problem.workload.global_batch // size,
             cp=self.problem.context_parallel,
             ep=self.problem.expert_parallel,
+            etp=self.problem.expert_tensor_parallel,
         )
 
 

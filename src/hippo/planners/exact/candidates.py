@@ -42,8 +42,8 @@ class Candidate:
     def of(cls, problem: Problem, plan: Plan) -> Candidate | None:
         """A plan without its devices, its operations in an order that comes as near as a candidate's can; None: it has
         what candidates of the problem have not."""
-        degrees = problem.context_parallel, problem.expert_parallel
-        if (plan.context_parallel, plan.expert_parallel) != degrees:
+        degrees = problem.context_parallel, problem.expert_parallel, problem.expert_tensor_parallel
+        if (plan.context_parallel, plan.expert_parallel, plan.expert_tensor_parallel) != degrees:
             return None
         lines = tuple(
             PipelineSketch(
@@ -103,6 +103,7 @@ class Candidate:
             sync=agreed(problem, self.sync, self.sharding, len(self.pipelines)),
             context_parallel=problem.context_parallel,
             expert_parallel=problem.expert_parallel,
+            expert_tensor_parallel=problem.expert_tensor_parallel,
         )
 
 

@@ -101,7 +101,7 @@ class ChainSearch:
     field: Field
     waits: float  # share of a border's round trip: see ``WAITS``
     _known: dict[Chain, Paced | None] = dataclass_field(default_factory=dict)
-    _ways: dict[tuple[int, ...], DomainWay | None] = dataclass_field(default_factory=dict)
+    _ways: dict[tuple[tuple[int, ...], int], DomainWay | None] = dataclass_field(default_factory=dict)
 
     def run(self, starts: Iterable[Chain]) -> None:
         """Plays every start and where the best of them lead by the estimate, and goes on by plays from the best."""
@@ -184,7 +184,7 @@ class ChainSearch:
         return self._known[chain]
 
     def _paced(self, chain: Chain) -> Paced | None:
-        field, way, part = self.field, self._way(chain.path), _parts(chain)
+        field, way, part = self.field, self._way(chain), _parts(chain)
         if way is None or len(part) > field.problem.model.num_layers:
             return None
         wave = chain.layouts[0].wave
@@ -196,7 +196,7 @@ class ChainSearch:
         after = np.append(delays[1:], 0.0)
         calls = self.waits * (delays + after)
         behind, waves = np.cumsum(after[::-1])[::-1], field.problem.workload.global_batch // wave
-        tables = np.stack([table.packed for table in found])
+        tables = np.stack([table.likely for table in found])
         line = PacedLine(tables, part, calls, behind, waves, field.rules.live_limit, field.tables.usable_bytes)
         cuts = np.zeros(len(part) + 1, np.int64)
         if not quickest_cuts(line, cuts):
@@ -211,11 +211,17 @@ class ChainSearch:
         times = ChainTimes(forward, seconds, delays, np.array(room, np.float64), waves, slowest)
         return Paced(chain, way, tuple(cuts.tolist()), times, step_s)
 
-    def _way(self, path: tuple[int, ...]) -> DomainWay | None:
-        if path not in self._ways:
-            way = real_way(self.field.routes(0), (path,), inf, tied=bool(self.field.tied_bytes))
-            self._ways[path] = way if way is not None and np.isfinite(way.slowest) else None
-        return self._ways[path]
+    def _way(self, chain: Chain) -> DomainWay | None:
+        """The borders of a chain; where links cap each node, as wide as the fewest nodes of a stage send."""
+        field, senders = self.field, 0
+        if field.capped:
+            nodes = [field.tables.examples[layout.kind].gpus_per_node for layout in chain.layouts]
+            senders = min(layout.nodes(each) for layout, each in zip(chain.layouts, nodes, strict=True))
+        key = chain.path, senders
+        if key not in self._ways:
+            way = real_way(field.routes(senders), (chain.path,), inf, tied=bool(field.tied_bytes))
+            self._ways[key] = way if way is not None and np.isfinite(way.slowest) else None
+        return self._ways[key]
 
     @cached_property
     def _layouts(self) -> list[dict[Family, dict[tuple[int, int], DomainLayout]]]:

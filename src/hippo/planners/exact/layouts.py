@@ -21,10 +21,10 @@ from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.placement import room_for_lanes
-from hippo.planners.recipe import Recipe
+from hippo.planners.recipe import Recipe, recompute_choices
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import RECOMPUTE, tp_refusal
+from hippo.problem.runtimes import tp_refusal
 from hippo.simulate.costs import cost_model
 
 Floats = NDArray[np.float64]
@@ -58,18 +58,27 @@ class LayerTable:
 
     @property
     def _least_workspace(self) -> Floats:
-        """(N,) no more than any stage with the layer needs, and never less for a longer stage: that of the least layer,
-        and of the last one."""
-        least = np.full(len(self.workspace_bytes), self.workspace_bytes.min())
-        least[:-1] = self.workspace_bytes[1:-1].min(initial=np.inf) if len(least) > 2 else least[:-1]
-        least[-1] = self.workspace_bytes[-1]
-        return np.asarray(np.minimum(least, self.workspace_bytes.max()))
+        """(N,) no more than any stage with the layer needs, and never less for a longer stage: that of the least of the
+        blocks from here on, where they differ none above that of the last layer."""
+        needed, inner = self.workspace_bytes.copy(), self.workspace_bytes[1:-1]
+        if len(inner):
+            needed[1:-1] = np.minimum.accumulate(inner[::-1])[::-1]
+            needed[1:-1] = np.minimum(needed[1:-1], max(inner.min(), needed[-1]))
+        needed[0] = needed[:-1].min(initial=np.inf)
+        return np.asarray(np.minimum(needed, self.workspace_bytes.max()))
 
     @cached_property
     def fused(self) -> Floats:
         """``packed`` where the backward is one operation: all of it lies on the round trip."""
         table = self.packed.copy()
         table[8] = table[1]
+        return table
+
+    @cached_property
+    def likely(self) -> Floats:
+        """``packed`` with what each layer needs beside, as of a stage that ends with it: no bound, but nearer."""
+        table = self.packed.copy()
+        table[4, :-1] = self.workspace_bytes
         return table
 
     @cached_property
@@ -202,8 +211,9 @@ class LayerTables:
         return self.shared(("activation", tp, recipe), lambda: np.array(self._memory.left(tp, recipe)))
 
     def workspace(self, tp: int, dp: int, mode: Mode) -> Floats:
-        """Workspace and reserved bytes (N,) of a stage of one layer, without what recomputation needs."""
-        return np.array(self._memory.temporary(tp, Recipe(mode.micro_batch, sharding=mode.sharding), dp=dp))
+        """Workspace and reserved bytes (N,) of a stage of one layer."""
+        recipe = Recipe(mode.micro_batch, mode.recompute, mode.sharding)
+        return np.array(self._memory.temporary(tp, recipe, dp=dp))
 
     def once(self, kind: int, tp: int, dp: int, sharding: str) -> tuple[Floats, float]:
         """Seconds once per step as prefix plus a constant: the cost model's are affine in the layers."""
@@ -316,6 +326,8 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
     batch, layers = problem.workload.global_batch, problem.model.num_layers
     allowed = tables.model.allowed_layouts()
     for tp in tensor_widths(problem, domain):
+        if tp == 1 and problem.expert_tensor_parallel and problem.rules.uniform_tp_dp:
+            continue  # they are whole there anyway
         room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
         for micro_batch in divisors(batch):
             if allowed is not None and (tp, micro_batch) not in allowed:
@@ -324,7 +336,7 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
             for dp in divisors(batch // micro_batch):
                 if dp > room:
                     break
-                if dp * problem.context_parallel % problem.expert_parallel:
+                if not problem.spreads_experts(tp, dp):
                     continue
                 for mode in modes:
                     for sharding in shardings(problem, dp):
@@ -334,19 +346,18 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
 
 
 def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> list[str]:
-    """Degrees of recomputation that fit one micro-batch of one layer and that no other degree beats."""
-    kept: list[tuple[str, float, float]] = []
-    allowed = tables.problem.rules.recompute
-    degrees = RECOMPUTE if tables.problem.profile is None else tables.profiled_recompute(tp, micro_batch)
-    for recompute in (degree for degree in degrees if degree in allowed):
+    """Recomputations that fit one micro-batch of one layer and that no other beats in every layer."""
+    kept: list[tuple[str, Floats, Floats]] = []
+    problem = tables.problem
+    degrees = recompute_choices(problem) if problem.profile is None else tables.profiled_recompute(tp, micro_batch)
+    for recompute in (degree for degree in degrees if problem.rules.recomputes(degree)):
         mode = Mode(micro_batch, recompute, "none")
-        seconds = float(tables.times(kind, tp, 1, mode)[1][-1])
-        held = tables.activation(tp, mode)
-        if np.diff(held).min() > tables.usable_bytes:
+        seconds, held = np.diff(tables.times(kind, tp, 1, mode)[1]), np.diff(tables.activation(tp, mode))
+        if held.min() > tables.usable_bytes:
             continue
-        if not any(seconds >= s * (1 - 1e-12) and held[-1] >= b * (1 - 1e-12) for _, s, b in kept):
-            kept = [(n, s, b) for n, s, b in kept if not (seconds <= s and held[-1] <= b)]
-            kept.append((recompute, seconds, float(held[-1])))
+        if not any((seconds >= s * (1 - 1e-12)).all() and (held >= b * (1 - 1e-12)).all() for _, s, b in kept):
+            kept = [(n, s, b) for n, s, b in kept if not ((seconds <= s).all() and (held <= b).all())]
+            kept.append((recompute, seconds, held))
     return [name for name, _, _ in kept]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.plan.plan import Sync
+from hippo.planners.answers import degrees_of, with_degrees
 from hippo.planners.exact.candidates import Tried
 from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts
 from hippo.planners.exact.ways import DomainRoutes, DomainWay, Lines, ideal_ways, lines, real_ways
@@ -238,9 +239,13 @@ class Field:
             )
         return self._cache[key]  # type: ignore[return-value]
 
+    @cached_property
+    def capped(self) -> bool:
+        """Whether links cap each node."""
+        return any(link.per_node_bytes_per_s is not None for link in self.problem.cluster.links)
+
     def _senders(self, kind: int) -> list[int]:
-        capped = any(link.per_node_bytes_per_s is not None for link in self.problem.cluster.links)
-        return sorted(set(self.layout_rows(kind).nodes.tolist())) if capped else [0]
+        return sorted(set(self.layout_rows(kind).nodes.tolist())) if self.capped else [0]
 
     def _lines(self, kind: int, senders: int) -> Lines:
         key = ("lines", kind, senders)
@@ -266,13 +271,28 @@ def early_share(forward: Floats, total: Floats) -> float:
 
 
 _LAST: list[Field] = []
+_ASKED: set[tuple[int, int, int | None]] = set()
+"""Degrees with which the question of ``_LAST`` was searched."""
+KEPT = 1.01  # times the worth of the best plan up to which a search is remembered beside the last
 
 
 def remember(field: Field) -> None:
-    """Keeps the field of the problem searched last, for those who plan the same problem anew."""
-    _LAST[:] = [field]
+    """Keeps the field of the problem searched last, for those who plan the same problem anew; beside it those of other
+    degrees of the same question that found plans about as good as the best."""
+    others, degrees = searched(field.problem), degrees_of(field.problem)
+    if not others or degrees in _ASKED:  # another question, or it is asked anew
+        others = []
+        _ASKED.clear()
+    _ASKED.add(degrees)
+    best = min((each.tried.least for each in others), default=np.inf)
+    _LAST[:] = [field, *(each for each in others if each.tried.least <= KEPT * best < np.inf)]
+
+
+def searched(problem: Problem) -> list[Field]:
+    """The fields of this problem with any degrees that are remembered, the last one first."""
+    return [each for each in _LAST if with_degrees(each.problem, degrees_of(problem)) == problem]
 
 
 def remembered(problem: Problem) -> Field | None:
-    """The field of this very problem, if it was searched last."""
-    return next((field for field in _LAST if field.problem is problem), None)
+    """The field of this problem, if its search is remembered."""
+    return next((field for field in _LAST if field.problem == problem), None)

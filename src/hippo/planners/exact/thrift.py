@@ -12,7 +12,7 @@ from hippo.planners.base import Stop
 from hippo.planners.effort import JUDGE_S, Effort, play_s
 from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.search import promising
-from hippo.planners.exact.space import remembered
+from hippo.planners.exact.space import Field, searched
 from hippo.planners.exact.uniform import Near, best_first, play
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, judge
@@ -24,34 +24,44 @@ PATIENCE = 8  # shapes of one way to join in a row that are not about as quick
 
 
 def cheapest(problem: Problem, stop: Stop) -> Judged | None:
-    """The cheapest plan within ``EQUAL`` of the quickest, after ``Exact`` has searched this very problem; None: it has
-    not, or found none, or none about as quick as what was known (``Stop.below``)."""
-    field = remembered(problem)
-    if field is None or field.tried.least > (1.0 + EQUAL) * field.tried.value or field.tried.winner is None:
-        return None
-    tried = field.tried
-    tried.effort, tried.share = Effort(SHARE * stop.time_limit_s), 1.0
-    best = _cheapest(tried)
-    for bound, kind, way in promising(field):
-        if bound >= (1.0 + EQUAL) * tried.value or tried.over:
-            break
-        failures = 0
-        for least, shape, cuts in best_first(
-            field, kind, field.real_ways(kind, way), near=Near(1.0 + EQUAL, best.score.usd_per_step)
-        ):
-            if failures >= PATIENCE or tried.over:
-                break
-            if shape.usd(field).of(least) < best.score.usd_per_step:
-                near = play(field, shape, cuts, least) <= (1.0 + EQUAL) * tried.value
-                best, failures = (_cheapest(tried), 0) if near else (best, failures + 1)
+    """The cheapest plan within ``EQUAL`` of the quickest, after ``Exact`` has searched this problem, with whichever
+    degrees of context and expert parallelism; None: it has not, or found none, or none about as quick as what was known
+    (``Stop.below``)."""
+    fields, effort = searched(problem), Effort(SHARE * stop.time_limit_s)
+    limit = (1.0 + EQUAL) * min((field.tried.value for field in fields), default=0.0)
+    best: Judged | None = None
+    for field in fields:
+        if field.tried.winner is not None and field.tried.least <= limit:
+            found = _cheapest_of(field, effort, limit, best).under(problem)
+            best = found if best is None or found.score.usd_per_step < best.score.usd_per_step else best
     return best
 
 
-def _cheapest(tried: Tried) -> Judged:
+def _cheapest_of(field: Field, effort: Effort, limit: float, known: Judged | None) -> Judged:
+    """Of one search; where another's is known, only cheaper ones are played."""
+    tried = field.tried
+    tried.effort, tried.share = effort, 1.0
+    best = _cheapest(tried, limit)
+    for bound, kind, way in promising(field):
+        if bound >= limit or tried.over:
+            break
+        failures = 0
+        usd = min(each.score.usd_per_step for each in (best, known or best))
+        near = Near(limit / tried.value, usd)
+        for least, shape, cuts in best_first(field, kind, field.real_ways(kind, way), near=near):
+            if failures >= PATIENCE or tried.over:
+                break
+            if shape.usd(field).of(least) < min(usd, best.score.usd_per_step):
+                about = play(field, shape, cuts, least) <= limit
+                best, failures = (_cheapest(tried, limit), 0) if about else (best, failures + 1)
+    return best
+
+
+def _cheapest(tried: Tried, limit: float) -> Judged:
     """Of what was played. Plans over the same GPUs and domains that agree alike have one price a second."""
     quickest: dict[object, tuple[float, Candidate]] = {}
     for candidate, value in tried.known.items():
-        if value <= (1.0 + EQUAL) * tried.value:
+        if value <= limit:
             lines = candidate.pipelines
             where = tuple(tuple(dict.fromkeys(stage.domain for stage in line.stages)) for line in lines)
             key = where, candidate.gpus, candidate.sharding, candidate.sync, candidate.relays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,22 @@ def _asked(played: WorldScene) -> tuple[Any, ...]:
     return played.workload, played.site, played.offers
 
 
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WorldScene, Log, SiteHistory]]:
+    """A world that was served by agents that do little, its log, and the history in it."""
+    played, folder = scene(jobs=50), tmp_path_factory.mktemp("lived")
+    served(played, folder, *told(script(0.0)))
+    with log_of(folder, played) as log:
+        yield played, log, ground(played).history(log.jobs(), {}, now_s=log.last_s, states=log.states())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[WorldScene, Path, Ledger]:
+    """A world that was served to its end by agents as good as the rule, and the folder of its log."""
+    played, folder = scene(jobs=60), tmp_path_factory.mktemp("whole")
+    return played, folder, served(played, folder, *told(script(), script()))
+
+
 class Idle(Scripted):
     """Nobody ever begins."""
 
@@ -160,7 +177,7 @@ class Idle(Scripted):
 
 
 def test_a_policy_that_replays_worse_never_serves(tmp_path: Path) -> None:
-    played = scene(100)
+    played = scene(60)
     found = served(played, tmp_path, *told(Idle({}, {})))
     np.testing.assert_array_equal(found.finish_s, by_guard(played))
     with log_of(tmp_path, played) as log:
@@ -218,7 +235,7 @@ def test_what_replays_no_better_is_not_swapped_in(tmp_path: Path) -> None:
 
 
 def test_what_replays_better_is_swapped_in(tmp_path: Path) -> None:
-    played = scene(jobs=100)
+    played = scene(jobs=60)
     lazy = HiPpoScheduler("lazy", agents=script(0.0))
     served(played, tmp_path, *told(script(0.0), script()), guard=lazy)
     with log_of(tmp_path, played) as log:
@@ -226,10 +243,11 @@ def test_what_replays_better_is_swapped_in(tmp_path: Path) -> None:
         assert [file for _, file, _ in log.versions] == ["policy-1.npz", "policy-2.npz"]
 
 
-def test_a_kill_in_the_middle_loses_nothing_and_a_new_loop_goes_on_as_the_old_one_would(tmp_path: Path) -> None:
+def test_a_kill_in_the_middle_loses_nothing_and_a_new_loop_goes_on_as_the_old_one_would(
+    whole: tuple[WorldScene, Path, Ledger], tmp_path: Path
+) -> None:
     """The same world, played on by a second scheduler from the same log, as by one."""
-    played = scene(jobs=60)
-    whole = served(played, tmp_path / "whole", *told(script(), script()))
+    played, _, by_one = whole
     opening = opened(*_asked(played)[:2], played.settings, offers=played.offers, tenants=played.tenants)
     moment = Moment.of(opening.world, *_asked(played), stops=played.settings.stops)
     given = (ground(played), *told(script(), script()), RULE, settings(tmp_path / "cut"))
@@ -247,7 +265,7 @@ def test_a_kill_in_the_middle_loses_nothing_and_a_new_loop_goes_on_as_the_old_on
         assert [(each.job.name, each.finish_s) for each in second.loop.log.jobs()] == jobs_before
         while step(opening.world):
             second.decide(moment)
-    np.testing.assert_array_equal(opening.world.job[:, c.FINISH], whole.finish_s)
+    np.testing.assert_array_equal(opening.world.job[:, c.FINISH], by_one.finish_s)
 
 
 def test_a_second_play_in_the_same_folder_goes_on_behind_the_first(tmp_path: Path) -> None:
@@ -260,10 +278,9 @@ def test_a_second_play_in_the_same_folder_goes_on_behind_the_first(tmp_path: Pat
         assert arrivals == sorted(arrivals)
 
 
-def test_every_answer_is_logged_before_it_is_carried_out(tmp_path: Path) -> None:
-    played = scene(jobs=60)
-    found = served(played, tmp_path, *told(script(), script()))
-    with log_of(tmp_path, played) as log:
+def test_every_answer_is_logged_before_it_is_carried_out(whole: tuple[WorldScene, Path, Ledger]) -> None:
+    played, folder, found = whole
+    with log_of(folder, played) as log:
         rows, known = log.transitions(), log.jobs()
     assert {each.policy for each in rows} == {GUARD, 1}
     answers = [answered(each.action) for each in rows if each.policy]
@@ -283,7 +300,7 @@ def _masks(rows: Any) -> list[Any]:
 
 def test_a_replay_of_the_log_plays_what_happened(tmp_path: Path) -> None:
     """Once all jobs have ended, the guard's replay of the log is the guard's play, but for work lost by failures."""
-    played = replace(scene(jobs=50), settings=replace(scene(jobs=50).settings, failures=None))
+    played = replace(scene(jobs=30), settings=replace(scene(jobs=30).settings, failures=None))
     served(played, tmp_path, *told(script(0.0)))
     with log_of(tmp_path, played) as log:
         history = ground(played).history(log.jobs(), {}, now_s=log.last_s, states=log.states())
@@ -292,11 +309,10 @@ def test_a_replay_of_the_log_plays_what_happened(tmp_path: Path) -> None:
     np.testing.assert_allclose(history.price, played.offers.prices(played.workload))
 
 
-def test_worlds_drawn_from_a_log_are_equal_by_number_and_hold_its_jobs(tmp_path: Path) -> None:
-    played = scene(jobs=60)
-    served(played, tmp_path, *told(script(0.0)))
-    with log_of(tmp_path, played) as log:
-        history = ground(played).history(log.jobs(), {}, now_s=log.last_s, states=log.states())
+def test_worlds_drawn_from_a_log_are_equal_by_number_and_hold_its_jobs(
+    lived: tuple[WorldScene, Log, SiteHistory],
+) -> None:
+    played, _, history = lived
     one, same, other = (LoggedScenes(history, 20, 3).scene(number).workload for number in (1, 1, 2))
     np.testing.assert_array_equal(one.tokens, same.tokens)
     assert not np.array_equal(one.arrival_s, other.arrival_s) or not np.array_equal(one.tokens, other.tokens)
@@ -305,11 +321,10 @@ def test_worlds_drawn_from_a_log_are_equal_by_number_and_hold_its_jobs(tmp_path:
     assert (np.diff(one.arrival_s) >= 0).all()
 
 
-def test_an_update_learns_new_weights_from_the_log_and_leaves_the_old_ones(tmp_path: Path) -> None:
-    played = scene(jobs=40)
-    served(played, tmp_path, *told(script(0.0)))
-    with log_of(tmp_path, played) as log:
-        history = ground(played).history(log.jobs(), {}, now_s=log.last_s, states=log.states())
+def test_an_update_learns_new_weights_from_the_log_and_leaves_the_old_ones(
+    lived: tuple[WorldScene, Log, SiteHistory],
+) -> None:
+    history = lived[2]
     learner, before = AgentsLearner(small(Path()), updates=1, worlds=2, jobs=15), networks()
     kept = before.upper["job_in.0.weight"].copy()
     after, again = (learner.update(before, history) for _ in range(2))
@@ -367,12 +382,10 @@ def test_a_policy_that_breaks_in_a_replay_does_not_serve(tmp_path: Path) -> None
         assert len(log.served) == 2, "and no review fails"
 
 
-def test_history_says_nothing_that_was_not_logged(tmp_path: Path) -> None:
+def test_history_says_nothing_that_was_not_logged(lived: tuple[WorldScene, Log, SiteHistory]) -> None:
     """Of a job that is still there only what it was told, and has had, is known."""
-    played = scene(jobs=30)
-    served(played, tmp_path, *told(script(0.0)))
-    with log_of(tmp_path, played) as log:
-        known = log.jobs()
+    played, log, _ = lived
+    known = log.jobs()
     cut = tuple(replace(each, finish_s=None, ran_s=None) if at >= 20 else each for at, each in enumerate(known))
     found = ground(played).history(cut, {}, now_s=1e6)
     assert isinstance(found, SiteHistory)
