@@ -128,10 +128,10 @@ def judge(setting: Scenario, runs: Iterable[MethodRun]) -> Comparison:
 
 
 def for_hindsight(world: World, cache: PlanCache) -> PlanCache:
-    """A copy of a cache, with what is worth knowing in states of the links that the world is truly in, what methods look
-    for there (``renew``) while what is best to keep runs, and what they look for under load in those of its domains:
-    states that lie furthest apart, found one after the other. Where local SGD is allowed, with plans of it for the sets
-    of domains that can be reached, all or those that are not slowed: the ``MOST_STATES`` sets that come most often."""
+    """A copy of a cache, with what is worth knowing in states of the links that the world is truly in, what methods
+    look for there (``renew``) while what is best to keep runs, and what they look for in those of its domains: states
+    that lie furthest apart, found one after the other. Where local SGD is allowed, with plans of it for the sets of
+    domains that can be reached, all or those that are not slowed: the ``MOST_STATES`` sets that come most often."""
     known, trials = cache.copy(share=True), cache.copy()
     nets = [Net(*each) for each in zip(world.bandwidth_bytes_per_s, world.latency_s, strict=True)]
     for problem in _in_reach(world):
@@ -140,7 +140,9 @@ def for_hindsight(world: World, cache: PlanCache) -> PlanCache:
     wanted = [0, *_furthest(rates, rates[0], APART, MOST_STATES - 1)]
     for index in worth_knowing(trials, [nets[at] for at in wanted]):
         known.adopt(trials, index)
-    price = usd_per_token(world, cache)
+    if not len(known):
+        return known
+    price = usd_per_token(world, cache if len(cache) else known)
     kept = int(
         np.argmax(net_rates(known, nets, price).sum(axis=0))
     )  # the best to keep: others pull its levers on the way
