@@ -287,14 +287,14 @@ def test_where_the_disk_is_full_orders_are_refused_and_training_goes_on(
 def test_an_order_through_a_domain_that_is_not_emulated_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The cluster of the plan has a third domain, the emulation around has not: nobody could start there."""
     places = {name: DomainPlace(name, "10.0.0.1") for name in "ab"}
-    monkeypatch.setattr(control, "emulation", lambda: Emulation("two.yaml", "socket", places))
-    relay = asked("relay", source="a", destination="b", via="c")
+    monkeypatch.setattr(control, "emulation", lambda: Emulation("two.yaml", "socket", places, 0.0))
+    way = {"source": "a", "destination": "b", "via": "c"}
     three = Desk(replace(job(), problem=problem(GPT2, names="abc")), Journal(tmp_path / "journal"))
-    told = three.answer(relay)["refused"]
+    told = three.answer(asked("relay", **way))["refused"]
     assert "relays[0].via: is no domain of the emulation around" in told
     assert "its domains are a, b" in told
     monkeypatch.undo()
-    assert three.answer(relay) == {"accepted": 1}
+    assert three.answer(asked("relay", **way)) == {"accepted": 1}
     three.close()
 
 

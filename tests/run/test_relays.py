@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ import torch
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan, Sync
 from hippo.run.control import Desk
+from hippo.run.executor import sockets
 from hippo.run.executor.relaying import RelayPorter, RelayReceiver, RelaySender, relayed
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal
@@ -62,6 +65,20 @@ def test_who_waits_where_a_porter_leaves_waits_on_and_who_sends_hears_of_it(tmp_
         send_much(sender, told)
     for end in (sender, receiver):
         end.close()
+
+
+def test_strangers_who_say_nothing_or_something_else_are_not_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sockets, "HELLO_S", 0.05)
+    listening = sockets.Listening(tmp_path / "place", 3, 20.0)
+    told = json.loads((tmp_path / "place").read_text())
+    silent, wrong = (socket.create_connection((told["address"], told["port"])) for _ in range(2))
+    wrong.sendall(bytes(20))
+    mine = sockets.connected(tmp_path / "place", 7, 20.0)
+    came, number = listening.accept()
+    assert (number, came.gettimeout()) == (7, None)
+    for each in (silent, wrong, mine, came):
+        each.close()
+    listening.close()
 
 
 def job(plan: Plan, **options: Any) -> RunJob:

@@ -252,8 +252,9 @@ class Conductor:
         where there is none."""
         began_s, now, lost, tries = time.monotonic(), self.version, set(error.lost), 0
         self._plan_without(now, lost, error)
-        self._give_up_coming(lost, error)
+        self.crew.forget(lost)
         lost |= self.crew.abort(number, [each for each in now.everybody if each not in lost])
+        self._give_up_coming(lost, error)
         while True:
             self._leave(lost)
             plan = self._plan_without(now, lost, error)
@@ -301,7 +302,6 @@ class Conductor:
         """Those who are lost, and whoever was to come: what was under way is asked for again where it was one of those
         who are there that was lost."""
         now = self.version
-        self.crew.forget(lost)
         if (coming := self._coming) is None:
             return
         self.crew.forget({*coming.version.everybody} - {*now.everybody})

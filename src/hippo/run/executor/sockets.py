@@ -17,7 +17,7 @@ from hippo.files import json_text, write_whole
 
 POLL_S = 0.01
 SLOW_START_S = 60.0  # of a process that is to be met: more patience
-HELLO_BYTES = 20  # token, number of the process
+HELLO_BYTES, HELLO_S = 20, 5.0  # token, number of the process; a stranger who says nothing holds nobody up for longer
 
 
 class Listening:
@@ -34,9 +34,10 @@ class Listening:
         """The next that comes, and the number of its process; ``OSError``: nobody does."""
         while True:
             connection, _ = self._socket.accept()
-            connection.settimeout(None)
+            connection.settimeout(HELLO_S)
             hello = _read(connection, HELLO_BYTES)
             if hello[:16] == self._token:
+                connection.settimeout(None)
                 return connection, int.from_bytes(hello[16:], "big")
             connection.close()
 
@@ -80,10 +81,9 @@ def _address() -> str:
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        got = connection.recv(size - len(found))
-        if not got:
-            return b""
-        found += got
-    return found
+    found = bytearray(size)
+    try:
+        receive_into(connection, memoryview(found))
+    except OSError:
+        return b""
+    return bytes(found)
