@@ -60,8 +60,8 @@ def postgresql(*, sync: bool = True) -> Iterator[str]:
             try:
                 yield folder
             finally:
-                process.terminate()
-                process.wait(20.0)
+                process.send_signal(signal.SIGINT)  # at once, whoever is connected; its last writes may take a while
+                process.wait(60.0)
 
 
 SLURM_NODES = {"oslo1": "oslo", "oslo2": "oslo", "lyon1": "lyon"}

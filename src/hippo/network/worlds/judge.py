@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hippo.dynamics.forecast import Forecasts
 from hippo.errors import InfeasibleError
 from hippo.network.methods.in_motion import LOADED
-from hippo.network.plans.candidates import best_under, fill, plan_under, renew, trained_alone, worth_knowing
+from hippo.network.plans.candidates import best_under, fill, net_rates, plan_under, renew, trained_alone, worth_knowing
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net, reachable
 from hippo.network.rules.view import Action, View
@@ -128,10 +128,10 @@ def judge(setting: Scenario, runs: Iterable[MethodRun]) -> Comparison:
 
 
 def for_hindsight(world: World, cache: PlanCache) -> PlanCache:
-    """A copy of a cache, with what is worth knowing in states of the links that the world is truly in, and what methods
-    look for under load (``renew``) in those of its domains: states that lie furthest apart, found one after the other.
-    Where local SGD is allowed, with plans of it for the sets of domains that can be reached, all or those that are not
-    slowed: the ``MOST_STATES`` sets that come most often."""
+    """A copy of a cache, with what is worth knowing in states of the links that the world is truly in, what methods
+    look for there (``renew``) while what is best to keep runs, and what they look for in those of its domains: states
+    that lie furthest apart, found one after the other. Where local SGD is allowed, with plans of it for the sets of
+    domains that can be reached, all or those that are not slowed: the ``MOST_STATES`` sets that come most often."""
     known, trials = cache.copy(share=True), cache.copy()
     nets = [Net(*each) for each in zip(world.bandwidth_bytes_per_s, world.latency_s, strict=True)]
     for problem in _in_reach(world):
@@ -140,10 +140,18 @@ def for_hindsight(world: World, cache: PlanCache) -> PlanCache:
     wanted = [0, *_furthest(rates, rates[0], APART, MOST_STATES - 1)]
     for index in worth_knowing(trials, [nets[at] for at in wanted]):
         known.adopt(trials, index)
+    if not len(known):
+        return known
+    price = usd_per_token(world, cache if len(cache) else known)
+    kept = int(
+        np.argmax(net_rates(known, nets, price).sum(axis=0))
+    )  # the best to keep: others pull its levers on the way
+    for at in wanted[1:]:
+        renew(known, nets[at], running=kept, price=price)
     for at in _furthest(load, np.zeros_like(load[0]), LOAD_APART, MOST_STATES):
         running = best_under(known, *nets[at], world.compute[at])
         if running >= 0:
-            renew(known, nets[at], running=running, compute=world.compute[at], price=usd_per_token(world, cache))
+            renew(known, nets[at], running=running, compute=world.compute[at], price=price)
     return known
 
 
