@@ -427,3 +427,27 @@ def test_more_sequences_take_longer_but_not_more_than_their_share(
         assert 0 < little <= much * (1 + 1e-9)
         assert much <= 2 * little * (1 + 1e-9)
     assert two.flops == pytest.approx(2 * one.flops)
+
+
+def test_modules_that_a_block_has_not_are_not_computed_again():
+    """A mixture's blocks have no mlp, dense ones no mixture: with a list of both each repeats its own."""
+    sparse = mixture().layers[1]
+    for layer, own, other in ((BLOCK, "mlp", "moe"), (sparse, "moe", "mlp")):
+        none, mine, both, nothing = (
+            layer_time(layer, setting(2, recompute=each)) for each in ("none", own, "mlp+moe", other)
+        )
+        assert nothing == none
+        assert both == mine
+        assert mine.backward_s > none.backward_s
+
+
+def test_whole_experts_computed_again_meet_no_other_rank():
+    """Experts cut by tp sum once more when they are computed again; whole ones have no sum to repeat."""
+    sparse = mixture().layers[1]
+    again = [
+        layer_time(sparse, setting(2, etp=etp, recompute="moe")).backward_s
+        - layer_time(sparse, setting(2, etp=etp)).backward_s
+        for etp in (None, 1)
+    ]
+    once = all_reduce_s(2 * 2.0 * S * H, CollectiveGroup(2), FABRIC, PERFECT)  # of two sequences
+    assert again[0] - again[1] == pytest.approx(once, rel=1e-6)

@@ -142,6 +142,7 @@ BROKEN: list[tuple[Callable[[], Plan], str]] = [
         "pipelines[0].stages[1].tp: tp 5 does not divide the 12 attention heads",
     ),
     (lambda: replace(plan(), expert_parallel=2), "expert_parallel: 2, but gpt2 has no experts"),
+    (lambda: replace(plan(), expert_tensor_parallel=1), "expert_tensor_parallel: 1, but gpt2 has no experts"),
     (
         lambda: replace(plan(), precision="fp8"),
         "precision: A100-SXM-80GB has no rate for fp8, only for bf16, fp16, tf32, fp32",

@@ -238,6 +238,37 @@ def test_experts_that_are_whole_beside_tensor_parallelism_are_best_and_cut_they_
     assert min(map(seconds, cut)) > 1.05 * seconds(every)
 
 
+def test_experts_that_all_ranks_hold_whole_are_best_and_cut_they_are_worse():
+    """Small ones, all of them for every token, on slow links: nothing is exchanged, and one sum less is made."""
+    where = cluster(replace(domain("a", 1, 4), intra_node_bytes_per_s=30e9))
+    small = gpt_model(
+        "moe", layers=1, hidden=2048, heads=8, vocab=2048, seq=7168, gated=True, ffn=4096, experts=Experts(4, 4, 256)
+    )
+    asked = problem(where, small, batch=1, seq=7168, runtime="megatron")
+    every, found = answer_of(Brute(), asked, LONG), answer_of(Exact(), asked, LONG)
+    assert found.plan is not None
+    assert (found.plan.expert_parallel, found.plan.expert_tensor_parallel) == (1, 1)
+    assert found.plan.pipelines[0].stages[0].tp == 4
+    assert every.gap == found.gap == 0.0
+    assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
+    cut = [Brute().propose(replace(asked, expert_parallel=ep), LONG) for ep in expert_degrees(asked)]
+    assert min(map(seconds, cut)) > 1.05 * seconds(every)
+
+
+def test_whole_experts_are_spread_over_whatever_width_divides_a_node():
+    """Six GPUs of a node share six experts, which no power of two of them does."""
+    small = gpt_model(
+        "moe", layers=2, hidden=1536, heads=12, vocab=2304, seq=2304, gated=True, ffn=4608, experts=Experts(6, 1, 4608)
+    )
+    asked = problem(cluster(domain("a", 1, 6)), small, batch=1, seq=2304, runtime="megatron")
+    found, by_hand = answer_of(Exact(), asked, LONG), one_layout(asked, Degrees(tp=6, ep=6, etp=1))
+    assert check(asked, by_hand) == ()
+    assert found.plan is not None
+    assert (found.plan.expert_parallel, found.plan.expert_tensor_parallel) == (6, 1)
+    assert seconds(found) == pytest.approx(evaluate(asked, by_hand).step_time_s, rel=1e-9)
+    assert whole_degrees(asked) == (1, 2, 3, 6)
+
+
 class TwoWide:
     """Answers with two lanes of two tensor-parallel ranks, where experts are spread over two of something."""
 
@@ -263,7 +294,7 @@ def test_what_whole_experts_take_is_told_beside_cut_ones():
 
 
 def test_which_degrees_of_whole_experts_are_tried():
-    assert whole_degrees(whole_experts(Experts(8, 1, 4096))) == (2, 4)
+    assert whole_degrees(whole_experts(Experts(8, 1, 4096))) == (1, 2, 4)
     assert whole_degrees(mixture(runtime="torch")) == ()
     assert whole_degrees(problem(ONE_SITE, gpt())) == ()
     assert pairs(replace(whole_experts(Experts(8, 1, 4096)), runtime="torch")) == ((1, 1, None),)

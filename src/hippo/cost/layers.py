@@ -149,8 +149,15 @@ def _repeated_share(layer: Layer, setting: LayerSetting) -> float:
     recompute = setting.layout.recompute
     if layer.kind is not LayerKind.BLOCK or recompute == "none":
         return 0.0
-    network = recomputed_modules(recompute) & {"mlp", "moe"} and layer.feed_forward is not None
+    network = _own_modules(layer, recompute) & {"mlp", "moe"}
     return 1.0 if recompute == "full" else (1.0 - ATTENTION_KERNELS / FORWARD_KERNELS) * bool(network)
+
+
+def _own_modules(layer: Layer, recompute: str) -> frozenset[str]:
+    """The modules of a list that this block has: a dense network is no mixture."""
+    ff = layer.feed_forward
+    other = {"mlp"} if ff is None or ff.experts is not None else {"moe", "moe_act", "shared_experts"}
+    return recomputed_modules(recompute) - other
 
 
 def overlapped(gpu_s: float, launch_s: float, serial: float) -> float:
@@ -399,11 +406,12 @@ def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, flo
         return 0.0
     if setting.layout.recompute == "full":
         return products + core + elementwise + sorting
-    if modules := recomputed_modules(setting.layout.recompute):
+    if recomputed_modules(setting.layout.recompute):
+        modules = _own_modules(layer, setting.layout.recompute)
         again = products * _share_of(layer, modules) + (core if "core_attn" in modules else 0.0)
         again += elementwise if modules & {"layernorm", "mlp", "moe", "moe_act", "shared_experts"} else 0.0
         exchange = expert_exchange_s(layer, setting)
-        if modules & {"mlp", "moe"}:
+        if modules & {"mlp", "moe"} and _tensor_sums(layer, setting) == layer.parts:
             again += (tensor_communication_s(layer, setting) - exchange) / layer.parts
         return again + (sorting + exchange if "moe" in modules else 0.0)
     if setting.unfused:
@@ -433,13 +441,19 @@ def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:
     """Exposed seconds of tensor and expert parallel collectives of one forward pass (a backward pass has as many)."""
     layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     num_bytes = 2.0 * setting.tokens * layer.hidden
-    times = layer.parts if layer.kind is LayerKind.BLOCK else 1
-    experts = layer.feed_forward.experts if layer.feed_forward else None
-    if experts is not None and layout.expert_tp < layout.tp and not experts.all_shared_width:
-        times -= 1  # whole experts are sent each rank's share of the tokens as it lies there
+    times = _tensor_sums(layer, setting)
     exposed = setting.kernels.calibration.exposed_tp if setting.software.overlap_tp else 1.0
     total = times * all_reduce_s(num_bytes, CollectiveGroup(layout.tp), fabric, calibration) * exposed
     return total + expert_exchange_s(layer, setting)
+
+
+def _tensor_sums(layer: Layer, setting: LayerSetting) -> int:
+    """Sums of a forward pass over the tp ranks."""
+    if layer.kind is not LayerKind.BLOCK:
+        return 1
+    layout, experts = setting.layout, layer.feed_forward.experts if layer.feed_forward else None
+    apart = experts is not None and layout.expert_tp < layout.tp and not experts.all_shared_width
+    return layer.parts - apart  # whole experts are sent each rank's share of the tokens as it lies there
 
 
 def expert_exchange_s(layer: Layer, setting: LayerSetting) -> float:

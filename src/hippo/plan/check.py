@@ -222,7 +222,8 @@ def _expert_split(problem: Problem, plan: Plan) -> Iterator[Violation]:
     feeds = (layer.feed_forward for layer in dict.fromkeys(problem.model.layers))
     counts = sorted({feed.experts.count for feed in feeds if feed is not None and feed.experts is not None})
     if not counts:
-        yield Violation(rule, where, f"{ep}, but {problem.model.name} has no experts")
+        key, degree = (where, ep) if ep > 1 else ("expert_tensor_parallel", plan.expert_tensor_parallel)
+        yield Violation(rule, key, f"{degree}, but {problem.model.name} has no experts")
     for count in counts:
         if count % ep:
             yield Violation(rule, where, f"{ep} does not divide the {count} experts")

@@ -17,9 +17,8 @@ from time import process_time
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import SLOWER, DegreesTried, Planner, Progress, Proposal, Status, Stop
-from hippo.planners.recipe import powers_of_two
+from hippo.planners.recipe import every_width, powers_of_two
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import tp_refusal
 from hippo.score.judge import Judged, judge
 from hippo.score.score import objective_value
 
@@ -69,12 +68,13 @@ def expert_degrees(problem: Problem, cp: int = 1) -> tuple[int, ...]:
 
 def whole_degrees(problem: Problem, cp: int = 1) -> tuple[int, ...]:
     """The same of experts that are whole on a rank beside tensor parallelism, which divides the rest; none where the
-    runtime cuts experts as it cuts everything."""
+    runtime cuts experts as it cuts everything. With 1 every rank has all of them, and exchanges nothing for them."""
     if not (count := _experts(problem)) or not problem.rules.whole_experts:
         return ()
-    widths = [tp for tp in powers_of_two(_largest(problem)) if tp_refusal(problem.model, tp, problem.rules) is None]
-    wide = [cp * tp for tp in widths if tp > 1 and problem.workload.seq % (cp * tp) == 0]
-    some = (ep for ep in range(2, count + 1) if count % ep == 0)
+    split = replace(problem, context_parallel=cp)
+    widths = {tp for domain in problem.cluster.domains for tp in every_width(split, domain)}
+    wide = [cp * tp for tp in widths if tp > 1]
+    some = (ep for ep in range(1, count + 1) if count % ep == 0)
     return tuple(ep for ep in some if any(_has_room(problem, ep, ranks) for ranks in wide))
 
 

@@ -22,6 +22,7 @@ from hippo.problem.runtimes import RECOMPUTE, tp_refusal
 from hippo.simulate.routes import border_compression
 
 LARGEST_MICRO_BATCH = 32  # sequences; beyond it no published layout goes, and activations grow out of memory
+WIDEST = 8  # GPUs of a tensor-parallel group of whole small nodes
 STATE_SHARDINGS = ("none", "optimizer", "gradients")  # shardings that leave the time of a micro-batch as it is
 
 
@@ -90,6 +91,20 @@ def compute_seconds(costs: CostModel, domain: str, recipe: Recipe, *, tp: int, d
 def powers_of_two(limit: int) -> tuple[int, ...]:
     """1, 2, 4, .. up to ``limit``."""
     return tuple(1 << exponent for exponent in range(max(limit, 0).bit_length()))
+
+
+def divisors(number: int) -> list[int]:
+    """Divisors of a positive integer, increasing."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def every_width(problem: Problem, domain: Domain) -> list[int]:
+    """tp degrees that divide what they split: divisors of a node's GPUs; of small nodes also several whole ones."""
+    rules, node = problem.rules, domain.gpus_per_node
+    wide = [node * nodes for nodes in range(2, min(domain.nodes, WIDEST // node) + 1)]
+    fitting = [tp for tp in (*divisors(node), *wide) if tp_refusal(problem.model, tp, rules) is None]
+    return [tp for tp in fitting if problem.workload.seq % (tp * problem.context_parallel) == 0]
 
 
 def tensor_widths(costs: CostModel, domain: Domain) -> tuple[int, ...]:

@@ -152,15 +152,18 @@ def layout(plan: Plan, pipeline: Pipeline, stage: Stage) -> Layout:
         interleave=plan.interleave,
         precision=plan.precision,
         num_stages=len(pipeline.stages),
-        replicas=replicas(plan, pipeline),
+        replicas=replicas(plan, stage),
     )
 
 
-def replicas(plan: Plan, pipeline: Pipeline) -> int:
-    """Data-parallel lanes that hold the same state: of all pipelines, or of one where they average now and then."""
-    if plan.sync.method == "local_sgd":
-        return pipeline.stages[0].dp
-    return sum(each.stages[0].dp for each in plan.pipelines)
+def replicas(plan: Plan, stage: Stage) -> int:
+    """Data-parallel lanes that hold all layers of a stage: its own, where nothing is sharded over other ones."""
+    if plan.sharding != "full" or plan.sync.method == "local_sgd":
+        return stage.dp
+    start, stop = stage.layers
+    every = [each for line in plan.pipelines for each in line.stages]
+    firsts = {start, *(each.layers[0] for each in every if start < each.layers[0] < stop)}
+    return min(sum(each.dp for each in every if each.layers[0] <= layer < each.layers[1]) for layer in firsts)
 
 
 def chunk_layers(pipeline: Pipeline, chunks: int) -> list[list[tuple[int, int]]]:

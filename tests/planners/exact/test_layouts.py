@@ -15,20 +15,19 @@ from hippo.planners.exact.layouts import (
     LayerTables,
     Mode,
     all_layouts,
-    divisors,
     layouts,
     shardings,
-    tensor_widths,
 )
 from hippo.planners.exact.space import Field
 from hippo.planners.placement import room_for_lanes
+from hippo.planners.recipe import divisors, every_width
 from hippo.problem.runtimes import runtime_of
 
 
-def test_tensor_widths_divide_the_node_or_take_whole_small_nodes() -> None:
-    assert tensor_widths(problem((domain("a", 1, 4),)), domain("a", 1, 4)) == [1, 2, 4]
-    assert tensor_widths(problem((domain("a", 3, 2),)), domain("a", 3, 2)) == [1, 2, 4]  # 6 does not divide 4 heads
-    assert tensor_widths(problem((domain("a", 1, 8),)), domain("a", 1, 8)) == [1, 2, 4]
+def test_widths_divide_the_node_or_take_whole_small_nodes() -> None:
+    assert every_width(problem((domain("a", 1, 4),)), domain("a", 1, 4)) == [1, 2, 4]
+    assert every_width(problem((domain("a", 3, 2),)), domain("a", 3, 2)) == [1, 2, 4]  # 6 does not divide 4 heads
+    assert every_width(problem((domain("a", 1, 8),)), domain("a", 1, 8)) == [1, 2, 4]
 
 
 @pytest.mark.parametrize(("shape", "tp", "lanes"), [((2, 4), 2, 4), ((2, 4), 4, 2), ((4, 2), 4, 2), ((3, 2), 4, 1)])

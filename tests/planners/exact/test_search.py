@@ -8,14 +8,18 @@ import pytest
 from tests.planners.tiny import both, domain, model, problem
 
 from hippo.plan.check import check
+from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Proposal, Status, Stop
+from hippo.planners.brute.brute import Brute
 from hippo.planners.exact.bounds import PRECISION
 from hippo.planners.exact.search import GAVE_UP, SETTLED, Exact
+from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.problem.cluster import Link
 from hippo.problem.load import load_problem
+from hippo.problem.model import gpt_model
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
-from hippo.score.judge import fits
+from hippo.score.judge import evaluate, fits
 
 STOP = Stop(300.0)
 FAST, SLOW = 5e10, 1e7
@@ -167,3 +171,28 @@ def test_progress_is_told() -> None:
     Exact().propose(two(), STOP, progress=lambda phase, share: told.append((phase, share)))
     assert told
     assert [share for _, share in told] == sorted(share for _, share in told)
+
+
+def test_parameters_are_sharded_in_one_domain_where_the_runtime_has_no_hybrid():
+    """DeepSpeed's ZeRO-3 hides its gathers: nothing else is as quick, and brute force agrees."""
+    of = gpt_model("small", layers=2, hidden=2048, heads=1, vocab=2048, seq=1024, ffn=8192, gated=True)
+    asked = problem((domain("a", 1, 4),), of=of, batch=4, runtime="deepspeed")
+    every, found = Brute().propose(asked, STOP), Exact().propose(asked, STOP)
+    assert found.plan is not None
+    assert found.score is not None
+    assert every.score is not None
+    assert found.plan.sharding == "full"
+    assert found.score.step_time_s == pytest.approx(every.score.step_time_s, rel=1e-9)
+    assert found.lower_bound_s is not None
+    assert found.lower_bound_s <= every.score.step_time_s * (1 + 1e-9)
+
+
+def test_one_lane_alone_is_not_sharded_over_lanes_of_another_stage():
+    """Of two unlike stages each shards over its own lanes: fully sharded they are as quick as within each domain."""
+    asked = two(runtime="ideal")
+    stages = StageSketch("a", (0, 2), 1, 2), StageSketch("b", (2, asked.model.num_layers), 2, 1)
+    lines = place(asked.cluster, (PipelineSketch(stages, 4),), cp=1)
+    plan = Plan(lines, 1, sharding="full", schedule=ScheduleChoice("1f1b"))
+    assert check(asked, plan) == ()
+    hybrid = replace(plan, sharding="hybrid")
+    assert evaluate(asked, plan).step_time_s == evaluate(asked, hybrid).step_time_s

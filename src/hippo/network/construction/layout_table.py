@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.stage import Layout
-from hippo.planners.exact.layouts import LayerTables, Mode, divisors, tensor_widths
+from hippo.planners.exact.layouts import LayerTables, Mode
 from hippo.planners.placement import room_for_lanes
-from hippo.planners.recipe import recomputations
+from hippo.planners.recipe import divisors, every_width, recomputations
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import RECOMPUTE
 from hippo.simulate.routes import border_share
@@ -173,7 +173,7 @@ def _choices(tables: LayerTables) -> Iterator[Choice]:
     problem, batch = tables.problem, tables.problem.workload.global_batch
     known = problem.rules.shardings
     shardings = [next((name for name in group if name in known), None) for group in SHARDINGS]
-    widths = sorted({tp for domain in tables.examples for tp in tensor_widths(problem, domain)})
+    widths = sorted({tp for domain in tables.examples for tp in every_width(problem, domain)})
     for wave in divisors(batch):
         if wave * MOST_WAVE_SHARE > batch and wave > 1:
             break
@@ -258,7 +258,7 @@ class _Rows:
         """Layouts of a domain of this kind under a choice."""
         problem, domain = self.tables.problem, self.tables.examples[kind]
         allowed = self.tables.model.allowed_layouts()
-        for tp in tensor_widths(problem, domain):
+        for tp in every_width(problem, domain):
             room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
             for dp in divisors(choice.wave):
                 size = choice.wave // dp

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hippo.planners.effort import CHAIN_S
 from hippo.planners.exact.bounds import PacedLine, quickest_cuts, room_for
 from hippo.planners.exact.candidates import Candidate
-from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.layouts import DomainLayout, in_chains
 from hippo.planners.exact.polish import REACH, play_with_order
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.ways import TYPICAL_BYTES, DomainWay, lines, real_way
@@ -232,8 +232,8 @@ class ChainSearch:
             for layouts in self.field.layouts:
                 found.append({})
                 for layout in layouts:
-                    if layout.mode.sharding != "gradients":
-                        found[-1].setdefault(_family(layout), {})[layout.tp, layout.dp] = layout
+                    for each in in_chains(self.field.problem, layout):
+                        found[-1].setdefault(_family(each), {})[each.tp, each.dp] = each
             return found
 
         return self.field.tables.shared("layouts by family", make)

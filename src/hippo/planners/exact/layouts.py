@@ -9,7 +9,7 @@ shape (N + 1,) and layers [start, stop) cost ``x[stop] - x[start]``. Everything 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -21,10 +21,9 @@ from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.placement import room_for_lanes
-from hippo.planners.recipe import Recipe, recompute_choices
+from hippo.planners.recipe import Recipe, divisors, every_width, recompute_choices
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import tp_refusal
 from hippo.simulate.costs import cost_model
 
 Floats = NDArray[np.float64]
@@ -244,12 +243,6 @@ class LayerTables:
         return out
 
 
-def divisors(number: int) -> list[int]:
-    """Divisors of a positive integer, increasing."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})
-
-
 def _kind(domain: Domain) -> object:
     return domain.nodes, Fabric.of(domain)
 
@@ -262,10 +255,10 @@ def _prefix(values: Floats) -> Floats:
     return np.concatenate([[0.0], np.cumsum(values)])
 
 
-WIDEST = 8  # GPUs of a tensor-parallel group of whole small nodes
-SHARDING = ("none", "optimizer", "gradients", "hybrid")
-"""``gradients`` only for pipelines of one stage (DeepSpeed: ZeRO-2 excludes pipelines); ``full`` in one domain is
-``hybrid``."""
+SHARDING = ("none", "optimizer", "gradients", "hybrid", "full")
+"""``full`` in one domain is ``hybrid``: it is looked at where the runtime has no such."""
+LONE = ("gradients", "full")
+"""Only for pipelines of one stage (DeepSpeed: ZeRO-2 and 3 exclude pipelines), ``full`` for one pipeline."""
 
 
 @dataclass(frozen=True)
@@ -301,18 +294,22 @@ class DomainLayout:
         return self.mode.micro_batch * self.dp
 
 
-def tensor_widths(problem: Problem, domain: Domain) -> list[int]:
-    """tp degrees that divide what they split: divisors of a node's GPUs; of small nodes also several whole ones."""
-    rules, node = problem.rules, domain.gpus_per_node
-    wide = [node * nodes for nodes in range(2, min(domain.nodes, WIDEST // node) + 1)]
-    fitting = [tp for tp in (*divisors(node), *wide) if tp_refusal(problem.model, tp, rules) is None]
-    return [tp for tp in fitting if problem.workload.seq % (tp * problem.context_parallel) == 0]
-
-
 def shardings(problem: Problem, dp: int) -> tuple[str, ...]:
     """What ``dp`` lanes may shard; a single one on one tensor-parallel group has nothing to."""
     several = dp * problem.context_parallel > 1
-    return tuple(name for name in SHARDING if name in problem.rules.shardings) if several else ("none",)
+    known = problem.rules.shardings
+    some = SHARDING[:-1] if "hybrid" in known else SHARDING
+    return tuple(name for name in some if name in known) if several else ("none",)
+
+
+def in_chains(problem: Problem, layout: DomainLayout) -> Iterator[DomainLayout]:
+    """The layout as it may stand beside unlike ones: a single lane under every sharding of the others."""
+    if layout.mode.sharding not in LONE:
+        yield layout
+    if layout.ranks == 1 and not problem.rules.uniform_tp_dp:
+        for name in shardings(problem, 2):
+            if name != "none" and name not in LONE:
+                yield replace(layout, mode=replace(layout.mode, sharding=name))
 
 
 def layouts(tables: LayerTables, kind: int) -> list[DomainLayout]:
@@ -325,7 +322,7 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
     problem, domain = tables.problem, tables.examples[kind]
     batch, layers = problem.workload.global_batch, problem.model.num_layers
     allowed = tables.model.allowed_layouts()
-    for tp in tensor_widths(problem, domain):
+    for tp in every_width(problem, domain):
         if tp == 1 and problem.expert_tensor_parallel and problem.rules.uniform_tp_dp:
             continue  # they are whole there anyway
         room = room_for_lanes(domain, tp, problem.context_parallel, wide=True)
@@ -340,7 +337,7 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
                     continue
                 for mode in modes:
                     for sharding in shardings(problem, dp):
-                        stages = 1 if sharding == "gradients" else min(room // dp, layers)
+                        stages = 1 if sharding in LONE else min(room // dp, layers)
                         shared = Mode(micro_batch, mode.recompute, sharding)
                         yield DomainLayout(kind, tp, dp, stages, shared, problem.context_parallel)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hippo.planners.effort import FIT_S
 from hippo.planners.exact.bounds import Borders, DomainPart, Options, StepLimits, cuts_of_domain, mixed_fits, room_for
 from hippo.planners.exact.candidates import Candidate
-from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.layouts import DomainLayout, in_chains
 from hippo.planners.exact.polish import play_with_order
 from hippo.planners.exact.space import Field, early_share
 from hippo.planners.exact.ways import DomainWay, ideal_ways, lines, real_way
@@ -170,12 +170,15 @@ def _families(field: Field) -> list[LayoutFamily]:
     grouped: dict[tuple[object, ...], list[DomainLayout]] = {}
     alike = field.rules.uniform_tp_dp
     for layouts in field.layouts:
-        for layout in layouts:
-            if layout.mode.sharding != "gradients":
-                widths = (layout.tp, layout.dp) if alike else ()
-                key = (layout.wave, layout.mode.recompute, layout.mode.sharding, *widths)
-                grouped.setdefault(key, []).append(layout)
-    return [_family(field, layouts[0].wave, tuple(layouts)) for layouts in grouped.values()]
+        for layout in (each for own in layouts for each in in_chains(field.problem, own)):
+            widths = (layout.tp, layout.dp) if alike else ()
+            key = (layout.wave, layout.mode.recompute, layout.mode.sharding, *widths)
+            grouped.setdefault(key, []).append(layout)
+    return [
+        _family(field, layouts[0].wave, tuple(layouts))
+        for layouts in grouped.values()
+        if layouts[0].mode.sharding == "none" or any(layout.ranks > 1 for layout in layouts)
+    ]
 
 
 def _family(field: Field, wave: int, options: tuple[DomainLayout, ...]) -> LayoutFamily:

@@ -62,7 +62,7 @@ class LayoutRows:
     ends: Floats  # least seconds in which two stages of a domain sum what they share
     wave: Ints  # sequences
     stages: Ints  # room in a domain
-    lone: NDArray[np.bool_]  # only for pipelines of one stage
+    lone: Ints  # 1: only for pipelines of one stage, 2: and for one of them
     nodes: Ints  # most nodes of a stage
     lane: Ints  # GPUs of a stage
     ranks: Ints  # of a stage that hold the same weights
@@ -140,7 +140,7 @@ class Field:
             early = early_of[id(seconds)]
             spared = early * seconds[1] + once[1] if self.tables.split else 0.0
             kept = self.tables.kept(*where[1:], layout.mode.sharding)[-1]
-            lone = layout.mode.sharding == "gradients"
+            lone = {"gradients": 1, "full": 2}.get(layout.mode.sharding, 0)
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
             gpus, flat = layout.gpus, self.problem.all_reduce_with(layout.mode.sharding) == "ring"
             seconds_of = (seconds[-1], trip[-1], early, spared, blocks)
@@ -148,10 +148,10 @@ class Field:
             rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus, layout.ranks, flat))
         columns = np.array(rows, dtype=np.float64).reshape(len(rows), 15).T
         total, trips, earlies, spare, inner, state, least, ends = columns[:8]
-        wave, stages, nodes, gpus, ranks = columns[[8, 9, 11, 12, 13]].astype(np.int64)
-        lone_rows, flats = columns[[10, 14]].astype(bool)
+        wave, stages, lones, nodes, gpus, ranks = columns[8:14].astype(np.int64)
+        flats = columns[14].astype(bool)
         figures = total, trips, earlies, spare, inner, state, least, ends
-        return LayoutRows(*figures, wave, stages, lone_rows, nodes, gpus, ranks, flats)
+        return LayoutRows(*figures, wave, stages, lones, nodes, gpus, ranks, flats)
 
     @property
     def wave_bytes(self) -> float:

@@ -237,7 +237,7 @@ class Range:
         batch, layers = field.problem.workload.global_batch, field.problem.model.num_layers
         per_domain = np.arange(1, int(rows.stages.max(initial=0)) + 1)[None, :]
         lots = batch // rows.wave
-        fits = (lots >= way.groups) & (np.ones(len(lots), bool) if way.span == 1 else ~rows.lone)
+        fits = (lots >= way.groups) & (rows.lone <= (way.span == 1) + (way.groups * way.span == 1))
         if way.senders:
             fits &= rows.nodes == way.senders
         if field.rules.equal_shares:
