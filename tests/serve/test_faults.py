@@ -728,29 +728,39 @@ def test_who_runs_where_nobody_can_stop_it_is_not_preempted(tmp_path: Path):
     back.close()
 
 
-class Ends(Stubborn):
-    """Refuses a move once it has ended what ran."""
+class Stays(Stubborn):
+    """Begins and stops, and moves nobody; ``ends``: once it has ended what ran."""
+
+    ends = False
 
     def carry_out(self, order: JobOrder) -> Receipt:
         if order.act != "resize":
             return super().carry_out(order)
         self.acts.append(order.act)
-        self.jobs.pop(order.job)
-        return Receipt(False, "no such partition", ended=True)
+        if self.ends:
+            self.jobs.pop(order.job)
+        return Receipt(False, "the state does not fit there", ended=self.ends)
 
 
-def test_a_move_that_is_refused_when_the_job_has_ended_is_no_failure_of_the_job(tmp_path: Path):
-    ends = Ends(0)
-    served = Served.of(url(tmp_path), Clock(), ends, actuator="stubborn")
-    name = served.submit(tokens=1e12)
-    served.turn()
-    until(served, lambda: ends.jobs and not served.loop._open)
-    here = served.loop.site.places()[name]
+def moved(served: Served, name: str) -> dict[str, Any]:
+    """Orders a job to a domain that it does not hold; where it was."""
+    here: dict[str, Any] = served.loop.site.places()[name]
     free = next(each for each in served.loop.site.live.site.domains if each not in here["domains"])
     change = JobChange(name, "resize", here, here | {"domains": [free]})
     assert served.loop.site.carry_out(change)
     served.loop._order(change, served.clock(), {"cause": "a test's"})
     served.loop._written()
+    return here
+
+
+def test_a_move_that_is_refused_when_the_job_has_ended_is_no_failure_of_the_job(tmp_path: Path):
+    ends = Stays(0)
+    ends.ends = True
+    served = Served.of(url(tmp_path), Clock(), ends, actuator="stubborn")
+    name = served.submit(tokens=1e12)
+    served.turn()
+    until(served, lambda: ends.jobs and not served.loop._open)
+    moved(served, name)
     until(served, lambda: len(ends.acts) > 2 and not served.loop._open)
     assert ends.acts == ["begin", "resize", "begin"]
     assert served.jobs()[name].state == "running"
@@ -781,16 +791,6 @@ def test_the_id_of_a_job_is_none_of_a_decision(tmp_path: Path):
     served.close()
 
 
-class Stays(Stubborn):
-    """Begins and stops, and moves nobody."""
-
-    def carry_out(self, order: JobOrder) -> Receipt:
-        if order.act != "resize":
-            return super().carry_out(order)
-        self.acts.append(order.act)
-        return Receipt(False, "the state does not fit there")
-
-
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_move_that_is_refused_leaves_the_job_where_it_was(tmp_path: Path, taken: bool):
     stays = Stays(0)
@@ -799,13 +799,7 @@ def test_a_move_that_is_refused_leaves_the_job_where_it_was(tmp_path: Path, take
     served.turn()
     served.store.write(answer("d1", "boss", served.clock(), yes=True)).result()
     until(served, lambda: stays.jobs and not served.loop._open)
-    here = served.loop.site.places()[name]
-    free = next(each for each in served.loop.site.live.site.domains if each not in here["domains"])
-    there = here | {"domains": [free]}
-    change = JobChange(name, "resize", here, there)
-    assert served.loop.site.carry_out(change)
-    served.loop._order(change, served.clock(), {"cause": "a test's"})
-    served.loop._written()
+    here = moved(served, name)
     if taken:  # by others meanwhile, all of it
         served.loop.site.live.moment.world.pool[:, engine.POOL_FREE] = 0
         served.loop.site.live.moment.world.bin[:, engine.BIN_FREE] = 0

@@ -152,7 +152,7 @@ def plan_rollouts(
     effort = Effort.of(stop)
     trainers = trainers_of(problem, rollouts, effort, progress)
     choices = [_Choices.of(problem, rollouts, each) for each in trainers]
-    search = _Search(problem, rollouts, effort, tuple(each for each in choices if len(each.counts)))
+    search = _PlacementSearch(problem, rollouts, effort, tuple(each for each in choices if len(each.counts)))
     best = search.best()
     if best is None:
         least = rollouts.replica.gpus
@@ -275,7 +275,7 @@ Keep = tuple[
 
 
 @dataclass(eq=False)
-class _Search:
+class _PlacementSearch:
     problem: Problem
     rollouts: Rollouts
     effort: Effort

@@ -65,7 +65,7 @@ class AstraWorkload:
 def workload(program: Program, state: State, service: Floats) -> AstraWorkload:
     """The traces of one step. ``service``: per slot of a message any number that grows in the order in which each link
     serves (its start in another engine's play), (2 N + L,); NaN: no message."""
-    writer = _Writer(program, state, service)
+    writer = _StepWriter(program, state, service)
     writer.operations()
     writer.inside_domains()
     writer.groups_begin()
@@ -95,7 +95,7 @@ class _Made:
     onward: dict[int, Step] = field(default_factory=dict)  # per operation, what asks for the second link of its relay
 
 
-class _Writer:
+class _StepWriter:
     """One workload in the making."""
 
     def __init__(self, program: Program, state: State, service: Floats) -> None:

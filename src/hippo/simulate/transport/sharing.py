@@ -86,7 +86,7 @@ class Facts(NamedTuple):
     longest: int  # instants until an acknowledgement is there, at most
 
 
-class Known(NamedTuple):
+class FlowsSoFar(NamedTuple):
     """What flows know from step to step, (D, n) but ``samples``, and what is on its way."""
 
     rate: Floats  # bbr: the most that was delivered
@@ -102,13 +102,13 @@ class Known(NamedTuple):
     acked: Floats
 
 
-def _known(facts: Facts, shape: tuple[int, int], rng: np.random.Generator) -> Known:
+def _known(facts: Facts, shape: tuple[int, int], rng: np.random.Generator) -> FlowsSoFar:
     flows, window = shape[1], rng.uniform(0.9, 1.1, shape) * facts.round_trip_s / shape[1]
     rate = rng.uniform(0.9, 1.1, shape) / flows
     phase, times = rng.integers(1, len(PHASES), shape), (2 * facts.longest + 4, *shape)
     zeros = np.zeros(shape), np.zeros(times), np.zeros(times), np.zeros(times), np.zeros(times)
     samples = np.tile(rate, (SAMPLES, 1, 1))
-    return Known(rate, samples, phase, np.zeros(shape), window, window.copy(), *zeros)
+    return FlowsSoFar(rate, samples, phase, np.zeros(shape), window, window.copy(), *zeros)
 
 
 @kernel
