@@ -297,9 +297,17 @@ class SailorSearch:
         return found
 
     def _numbers(self, setting: SailorSetting, least: int) -> StageNumbers:
-        memory = setting.left_bytes, setting.room_bytes
-        fixed = self._widths, self._gpus, least, self.costs.problem.rules.uniform_tp_dp
-        return StageNumbers(setting.seconds, setting.raised, *memory, setting.split.kind, *fixed)
+        return StageNumbers(
+            setting.seconds,
+            setting.raised,
+            setting.left_bytes,
+            setting.room_bytes,
+            setting.split.kind,
+            self._widths,
+            gpus=self._gpus,
+            least=least,
+            uniform=self.costs.problem.rules.uniform_tp_dp,
+        )
 
     @cached_property
     def _widths(self) -> NDArray[np.int64]:
