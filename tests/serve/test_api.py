@@ -255,6 +255,7 @@ def test_what_watches_it(asked: Asked):
         "/v1/decisions/{name}/{verdict}": {"post"},
         "/v1/links": {"get"},
         "/v1/telemetry": {"post"},
+        "/otlp/v1/metrics": {"post"},
         "/v1/whatif": {"post"},
         "/v1/events": {"get"},
     }
