@@ -617,7 +617,8 @@ def decision_document(decision: StoredDecision) -> dict[str, Any]:
 def links_document(loop: ServeLoop) -> list[dict[str, Any]]:
     """Directed links that there are."""
     site, (rate, late) = loop.site.live.site, loop.carried()
-    expected, found = loop.measured.expected(loop.now_s()), []
+    now_s, last_s = loop.now_s(), dict(loop.measured.last_s)
+    expected, found = loop.measured.expected(now_s), []
     for a, source in enumerate(site.domains):
         for b, destination in enumerate(site.domains):
             bought = site.bandwidth_bytes_per_s[a][b]
@@ -634,7 +635,8 @@ def links_document(loop: ServeLoop) -> list[dict[str, Any]]:
                         "forecast_interval_gbps": None
                         if told is None
                         else [gbps_from_bytes_per_s(told.least), gbps_from_bytes_per_s(told.most)],
-                        "measured_s": loop.measured.last_s.get((source, destination)),
+                        "measured_s": (at_s := last_s.get((source, destination))),
+                        "silent_s": None if at_s is None else max(0.0, now_s - at_s),
                     }
                 )
     return found
