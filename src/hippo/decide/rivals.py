@@ -45,6 +45,8 @@ WORK_S = 12.0  # of searches that all sentences of one answer may take, as ``pla
 FOR_OTHERS = 0.3  # share of it after which ways that are not told are left as they were found
 HOPELESS = 1.5  # times the worth of the answer from which on another way is not searched, unless it is told
 MOST_OF_A_WAY = 8  # whole plans made for one interval
+MOST_IDLE = 10  # domains, of more no sets with idle ones are searched before an answer is settled: bounds of hundreds
+# of sets take longer than the rest of the search
 MOST_SETS = 4  # of domains that are searched for one idle domain
 KEEP_PLAN, KEEP_DOMAINS = "keep this plan", "keep the domains of this plan"
 SAME = 1e-4  # shares of time and price within which plans are as good: domains may be alike
@@ -159,10 +161,11 @@ class Alternatives:
         sets = dict.fromkeys(Only(each) for each in rest if len(each) > 1)
         if self.replanner is not None:
             near = [frozenset(each.plan.domains) for each in (self.answer, *self.known)]
-            for name in at if len(at) > 1 else ():
+            for name in at if 1 < len(at) <= MOST_IDLE else ():
                 if name not in used:
-                    likely = [only for _, only in islice(self.replanner.sets_with(name, near), MOST_SETS)]
-                    sets |= dict.fromkeys(Only(each.domains) for each in likely)
+                    likely = islice(self.replanner.sets_with(name, near), MOST_SETS)
+                    may = (only.domains for bound, only in likely if bound < _value(self.best))
+                    sets |= dict.fromkeys(map(Only, may))
         close = [each for each in self.known if _value(each) < HOPELESS * _value(self.answer)]
         sets |= dict.fromkeys(Only(self._only(each.plan).domains) for each in close)
         for only in sets:
