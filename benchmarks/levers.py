@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import numpy as np
 from benchmarks.moves import WAVES, Scenario
 
 from hippo.emulate.emulation import emulation
@@ -33,6 +34,7 @@ from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile
 from hippo.run.change import Changed, PlanChange
+from hippo.run.handover import predicted_s as stopping_s
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.network import RunNetwork
 from hippo.run.orders import RunOrder, change_of
@@ -203,7 +205,7 @@ class LeverFound:
     after_s: tuple[float, ...]  # steps under the new plan
     expected_before_s: tuple[float, ...]  # what the simulator says of these steps, over the links as they were then
     expected_after_s: tuple[float, ...]
-    moved_s: tuple[float, float]  # of layers: forecast, measured
+    moved_s: tuple[float, float, float]  # of layers: forecast by mean rates, over the links as they were then, measured
     every: tuple[int, int] = (1, 1)  # steps from a sum to the next, under the plan before and the new one
 
     @property
@@ -275,6 +277,7 @@ def inside(name: str, number: int, out: Path) -> None:
     result = run(job, place=Emulated(around), changes=turns)
     network = RunNetwork.around(job.problem.cluster)
     seconds = {step.number: step.seconds for step in result.steps}
+    ended = {step.number: step.began_s + step.seconds - network.started_s for step in result.steps}
     expected: dict[int, float] = {}
     for each in result.stretches:
         found = predicted_each(each.job, network, [step.began_s for step in each.steps])
@@ -301,11 +304,30 @@ def inside(name: str, number: int, out: Path) -> None:
                 after_s=tuple(seconds[step] for step in after),
                 expected_before_s=tuple(expected[step] for step in before),
                 expected_after_s=tuple(expected[step] for step in after),
-                moved_s=(what.predicted_s, what.measured_s),
+                moved_s=(
+                    what.predicted_s,
+                    _as_links_were(asked, network, what, ended[what.after_step]),
+                    what.measured_s,
+                ),
                 every=(every[at], every[at + 1]),
             )
         )
     out.write_text(json_text([asdict(each) for each in told]))
+
+
+def _as_links_were(asked: LeverJob, network: RunNetwork, what: Changed, start_s: float) -> float:
+    """The forecast of a move by stopping at the rates that its links had while it lasted; of others the forecast."""
+    seconds, met = what.predicted_s, network.met
+    if met is None or what.background or not what.wan_bytes:
+        return seconds
+    for _ in range(10):  # how long it lasts says which rates count, and they how long it lasts
+        instants = np.linspace(start_s, start_s + seconds, 100)
+        rates, waits = (np.mean(each, axis=0)[None] for each in zip(*map(met.at, instants), strict=True))
+        then = replace(
+            network, trace=None, met=replace(met, time_s=np.zeros(1), bandwidth_bytes_per_s=rates, latency_s=waits)
+        )
+        seconds = stopping_s(then.mean(asked.problem.cluster), what.wan_bytes, network.transport)
+    return seconds
 
 
 def measured(asked: LeverJob, number: int, congestion: str) -> list[LeverFound]:
@@ -357,13 +379,14 @@ def _told(lost: Sequence[float]) -> tuple[str, str]:
 
 SWING_TITLES = (
     "scenario | run | border | steps before: s | predicted | off | worst step | steps after: s | predicted | off | "
-    "worst step | layers moved in s | predicted | off | stood still s | of a step | first step above its forecast"
+    "worst step | layers moved in s | predicted | off | as links were | off | stood still s | of a step | "
+    "first step above its forecast"
 )
 
 
 def swing_row(one: LeverFound) -> str:
     """A line of the table over links that swing; the first step after an order is held against its own forecast."""
-    forecast, moved = one.moved_s
+    forecast, then, moved = one.moved_s
     step = mean(one.before_s)
     cells = (
         one.job,
@@ -371,7 +394,7 @@ def swing_row(one: LeverFound) -> str:
         f"+{one.after_step - one.asked_at}",
         *_beside(one.before_s, one.expected_before_s),
         *_beside(one.after_s[one.every[1] :], one.expected_after_s[one.every[1] :]),
-        *((f"{moved:.2f}", f"{forecast:.2f}", f"{moved / forecast - 1:+.1%}") if forecast else ("", "", "")),
+        *((f"{moved:.2f}", *_off(moved, forecast), *_off(moved, then)) if forecast else ("",) * 5),
         f"{one.stopped_s:.4f}",
         f"{one.stopped_s / step:.2%}",
         f"{(one.after_s[0] - one.expected_after_s[0]) / step:+.1%}",
@@ -384,6 +407,11 @@ def _beside(measured_s: Sequence[float], expected_s: Sequence[float]) -> tuple[s
     found, told = mean(measured_s), mean(expected_s)
     worst = max((one / other - 1 for one, other in zip(measured_s, expected_s, strict=True)), key=abs)
     return f"{found:.3f}", f"{told:.3f}", f"{found / told - 1:+.1%}", f"{worst:+.0%}"
+
+
+def _off(measured_s: float, expected_s: float) -> tuple[str, str]:
+    """What was predicted, and how far off it was."""
+    return f"{expected_s:.2f}", f"{measured_s / expected_s - 1:+.1%}"
 
 
 def main() -> None:

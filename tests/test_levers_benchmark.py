@@ -8,7 +8,7 @@ from benchmarks.levers import SWINGING, LeverFound, swing_row
 
 def found(before: tuple[float, ...], ready: float, after: tuple[float, ...], every: tuple[int, int]) -> LeverFound:
     expected = (1.0,) * len(before), (2.0,) * len(after)
-    return LeverFound("job", "order", 0, 8, 9, 0.0, 0.25, before, ready, after, *expected, (4.0, 5.0), every)
+    return LeverFound("job", "order", 0, 8, 9, 0.0, 0.25, before, ready, after, *expected, (4.0, 4.8, 5.0), every)
 
 
 def test_a_first_step_is_held_against_the_later_ones() -> None:
@@ -35,7 +35,8 @@ def test_steps_over_links_that_swing_stand_beside_their_own_forecasts() -> None:
     cells = [each.strip() for each in swing_row(found((1.0, 1.2), 1.0, (3.1, 2.2, 1.8), (1, 1))).split("|")]
     assert cells[3:8] == ["+1", "1.100", "1.000", "+10.0%", "+20%"]
     assert cells[8:12] == ["2.000", "2.000", "+0.0%", "+10%"]
-    assert cells[12:18] == ["5.00", "4.00", "+25.0%", "0.2500", "22.73%", "+100.0%"]
+    assert cells[12:17] == ["5.00", "4.00", "+25.0%", "4.80", "+4.2%"]
+    assert cells[17:20] == ["0.2500", "22.73%", "+100.0%"]
 
 
 def test_twelve_orders_over_links_within_a_third_of_their_rates() -> None:
