@@ -425,9 +425,9 @@ def over_problems(noise: str, rows: Sequence[Row]) -> Iterator[str]:
             each_policy = [f"{100 * statistics.fmean(mine):+.2f}" for mine in zip(*saved, strict=True)]
     count = {name: sum(row.trial.verdict == name for row in rows) for name in ("learned", "even", "hint", "fixed")}
     yield (
-        f"{len(rows)} problems of shapes that training leaves out, {noise}: learned dispatch saves {', '.join(told)} (95 % "
-        f"over problems); it beats every baseline in {count['learned']}, {count['even']} are even, a hint is better in "
-        f"{count['hint']}, a fixed order in {count['fixed']}."
+        f"{len(rows)} problems of shapes that training leaves out, {noise}: learned dispatch saves {', '.join(told)} "
+        f"(95 % over problems); it beats every baseline in {count['learned']}, {count['even']} are even, a hint is "
+        f"better in {count['hint']}, a fixed order in {count['fixed']}."
     )
     if len(each_policy) > 1:
         yield f"Each policy, of the best hint of any kind: {', '.join(each_policy)} %."
