@@ -14,7 +14,8 @@ from hippo.network.plans.levers import either
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, STILL, STREAMING, TOKENS
 from hippo.network.rules.view import Action, How, View
-from hippo.network.worlds.play import Terms, foresee, play, usd_per_token
+from hippo.network.worlds.asking import Terms
+from hippo.network.worlds.play import foresee, play, usd_per_token
 from hippo.network.worlds.world import World, rollout
 from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
