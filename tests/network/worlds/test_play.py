@@ -131,7 +131,7 @@ def test_who_has_thought_may_answer_again_and_the_thought_counts(
     known: PlanCache, still: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = Thinker()
-    monkeypatch.setattr("hippo.network.worlds.play.process_time", lambda: method.spent_s)
+    monkeypatch.setattr("hippo.network.worlds.asking.process_time", lambda: method.spent_s)
     run = play(still, known, method, Terms(1e-6), forecasts=unchanging(still))
     assert run.running.tolist() == [ACROSS] * 7 + [PRESSED] * (EPOCHS - 7)
     assert method.asked == sorted([*range(1, EPOCHS), 7])
