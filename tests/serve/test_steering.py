@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hippo.front_door.networks import method_named
+from hippo.front_door.networks import method_named, watch
 from hippo.jobs.job import TrainingKind
 from hippo.jobs.placement.offers import OfferTable
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import CONFIGURATION, PHASE, STILL, STOPPED, Rollout, advance
-from hippo.network.rules.view import Action, How, Method
+from hippo.network.rules.view import Action, How, Method, View
 from hippo.network.worlds.asking import AnswerTold
 from hippo.network.worlds.generator import world_from_trace
 from hippo.network.worlds.judge import scenario_of
@@ -27,11 +27,11 @@ from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import Plan
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace
-from hippo.problem.load import load_cluster, load_problem
+from hippo.problem.load import load_cluster, load_problem, load_trace
 from hippo.problem.problem import Problem
 from hippo.serve import records as r
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob
-from hippo.serve.steering import PlanAnswer, Steering, SteeringTerms
+from hippo.serve.steering import Steering, SteeringTerms
 from hippo.serve.store import plan_id
 
 from .worlds import Clock, Served, until, url
@@ -169,7 +169,6 @@ class Day:
     problem: Problem
     wire: Trace  # as a prober tells it
     make: Callable[[str], Method] = method_named
-    answers: list[PlanAnswer] = field(default_factory=list)
 
     @property
     def world(self) -> World:
@@ -183,14 +182,6 @@ class Day:
         cluster, clock, run = self.problem.cluster, Clock(BEGINS_S), Recorded(self.world, first)
         steering = Steering(SteeringTerms(name, EPOCH_S), cluster, BEGINS_S, make=self.make)
         steering.late_s = None  # no test asks a clock
-        taken = steering.turn
-
-        def noted(*told: Any, **more: Any) -> list[PlanAnswer]:
-            found = taken(*told, **more)
-            self.answers += found
-            return found
-
-        steering.turn = noted  # type: ignore[method-assign]
         made = Served.of(url(folder), clock, run, cluster=cluster, steering=steering, mode=mode, stale_s=1e9)
         made.loop.site.learn(offer(self.problem))
         made.submit(**job_of(self.problem, self.world.epochs))
@@ -227,8 +218,9 @@ class Day:
 
     def settled(self, made: Served, run: Recorded) -> bool:
         """Whatever has been ordered is under way or answered, and the service has seen how far it is."""
-        moves, busy = run.state[PHASE] != STILL, bool(made.loop._open)
-        return moves == busy and made.loop.workers["recorded"].seen == (run.told,)
+        moves, busy, worker = run.state[PHASE] != STILL, bool(made.loop._open), made.loop.workers["recorded"]
+        worker._due.set()  # look now
+        return moves == busy and worker.seen == (run.told,)
 
 
 def replayed(day: Day, name: str) -> tuple[list[Told], Plan]:
@@ -270,3 +262,57 @@ def test_a_day_told_to_the_service_leads_to_the_decisions_of_watch(day: Day, nam
     made.close()
     assert len(wanted) > 2
     assert found == wanted[1:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["receding_horizon", "hi_ppo"])
+def test_the_day_of_the_readme_leads_to_the_decisions_of_watch(name: str, tmp_path: Path):
+    cluster, file = load_cluster("four-hubs"), Path("examples/four-hubs-moving.csv")
+    problem = load_problem(model="gpt3-175b", cluster="four-hubs", global_batch=256)
+    story = watch(problem, file, method=name)
+    wanted = [
+        (each.epoch, ACTS[each.kind], plan_id(plan_to_document(problem, story.cache.configurations[each.after].plan)))
+        for each in story.decisions
+        if each.changes
+    ]
+    first = story.cache.configurations[story.decisions[0].after].plan
+    made = Day(problem, load_trace(file, cluster)).serve(tmp_path, name, first)
+    found = told_by(made)
+    made.close()
+    assert len(found) > 1
+    assert found == wanted[1:]
+
+
+class MovingByScript:
+    """Layers move beside the training and are given up, move again and arrive, move while training stands still."""
+
+    name = "scripted"
+
+    def begin(self, view: View) -> int:
+        return 0
+
+    def decide(self, view: View) -> Action:
+        if view.phase != STILL:
+            return Action(How.CANCEL) if view.epoch == 2 else Action()
+        ways = {1: How.BACKGROUND, 3: How.STOP, 8: How.BACKGROUND}
+        here = view.cache.location(view.running)
+        there = next(index for index in range(len(view.cache)) if view.cache.location(index) != here)
+        return Action(ways[view.epoch], there) if view.epoch in ways else Action()
+
+
+def test_moves_take_what_the_rules_make_of_them_and_are_given_up(day: Day, tmp_path: Path):
+    quick = 4.0 * day.wire.bandwidth_bytes_per_s[:1]
+    calm = Trace(day.wire.time_s[:14], np.tile(quick, (14, 1)), day.wire.latency_s[:14], "a calm day")
+    scripted = replace(day, wire=calm, make=lambda name: MovingByScript())
+    wanted, first = replayed(scripted, "hi_ppo")
+    made = scripted.serve(tmp_path, "hi_ppo", first)
+    assert [act for _, act, _ in wanted] == [r.BEGIN, r.MOVE, r.CANCEL, r.MOVE, r.MOVE]
+    found = told_by(made)
+    moved = [each.state for each in made.decisions() if each.act == r.MOVE]
+    runs = made.jobs()["j1"].place
+    made.close()
+    assert [each[:2] for each in found] == [each[:2] for each in wanted[1:]]
+    assert [found[at][2] for at in (0, 2, 3)] == [wanted[at][2] for at in (1, 3, 4)]
+    assert moved == [r.GIVEN_UP, r.CARRIED_OUT, r.CARRIED_OUT]
+    assert runs is not None
+    assert runs["plan"] == found[-1][2]
