@@ -18,7 +18,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -37,7 +36,7 @@ from hippo.problem.cluster import Cluster
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
 from hippo.run.control import RunClient
-from hippo.run.journal import Journal
+from hippo.run.journal import read_journal
 from hippo.serve import demo
 from hippo.serve import tables as t
 from hippo.serve.actuators.own import Own
@@ -50,6 +49,7 @@ from hippo.serve.store import Store, decision_of_row
 from hippo.units import bytes_per_s_from_gbps
 
 DOMAINS = ("oslo", "lyon", "porto")
+MODEL = {**demo.MODEL, "n_layer": 10}
 GBPS, LATENCY_MS, COLLAPSE = 0.4, 5.0, 0.02
 PERIOD_S = 1.0
 STEPS = 20_000
@@ -210,9 +210,9 @@ def inside(folder: Path, rounds: int, method: str) -> None:
             for share in (COLLAPSE, 1.0):
                 rows.append(made.one(ends, share))
                 made.until(lambda: False, STEADY_S)
-        lines = [each for each in Journal(folder / "runs" / "j1" / "run.journal").lines if each.get("kind") == "step"]
+        lines = [each for each in read_journal(folder / "runs" / "j1" / "run.journal") if each.get("kind") == "step"]
         told = {"rows": rows, "losses": [each["loss"] for each in lines], "steps": [each["step"] for each in lines]}
-        told["events"] = [each.told for each in made.decisions()]
+        told["decisions"] = [[each.act, each.state, each.policy, each.told] for each in made.decisions()]
         (folder / "found.json").write_text(json.dumps(told))
     finally:
         made.close()
@@ -222,11 +222,11 @@ def measured(rounds: int, method: str = "hi_ppo") -> dict[str, Any]:
     """What was seen in an emulation of its own."""
     with TemporaryDirectory(prefix="hippo-steering-") as name:
         folder = Path(name)
-        write_files(folder, {"steered.yaml": cluster_text(), "small.json": demo.files()["small.json"]})
+        write_files(folder, {"steered.yaml": cluster_text(), "small.json": json.dumps(MODEL)})
         command = (sys.executable, "-m", "benchmarks.steering", "--inside", name, "--rounds", str(rounds))
         command += ("--method", method)
         cluster = load_cluster(folder / "steered.yaml")
-        outcome = emulate(setting_of(replace(cluster), command, source="steering"))
+        outcome = emulate(setting_of(cluster, command, source="steering"))
         assert outcome.exit_code == 0, "it broke inside"
         return dict(json.loads((folder / "found.json").read_text()))
 

@@ -84,7 +84,7 @@ def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
             found = plan(problem, EFFORT, why=False).plan
         if found is not None and set(found.domains) == set(held):
             return plan_to_document(replace(problem, cluster=cluster), found)
-    raise InfeasibleError(f"{order.job} cannot use all of {', '.join(held)}")
+    raise InfeasibleError([f"{order.job} cannot use all of {', '.join(held)}"])
 
 
 def until(what: Callable[[], bool], most_s: float, every_s: float = 0.05) -> bool:
