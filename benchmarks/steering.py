@@ -151,6 +151,11 @@ class Steered:
         asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.act.in_(STEERED)).order_by("number")
         return [decision_of_row(each) for each in self.store.read(lambda at: at.execute(asked).all())]
 
+    def said(self) -> list[str]:
+        """By the service, of itself."""
+        asked = sql.select(t.EVENTS.c.told).where(t.EVENTS.c.kind == "service")
+        return [json.loads(each)["told"] for each in self.store.read(lambda at: at.execute(asked).scalars().all())]
+
     def status(self) -> dict[str, Any]:
         """Of the run."""
         try:
@@ -162,7 +167,7 @@ class Steered:
     def one(self, ends: tuple[str, str], share: float) -> dict[str, Any]:
         """A link changes: seconds from the measurement that shows it to what is done about it."""
         before, orders = len(self.decisions()), len(self.status()["orders"])
-        step_s = self.status()["step_s"]
+        step_s, first = self.status()["step_s"], self.status()["step"]
         self.carry(ends, share)
         self.push()
         shown_s = self.pushed_s
@@ -181,7 +186,10 @@ class Steered:
         if self.until(decided, WITHIN_S):
             done = self.status()["orders"][orders]
             found |= {"executed_s": time.time() - shown_s, "state": done["state"], "stopped_s": done.get("stopped_s")}
-            made = self.status()["step"]
+            made, ready = self.status()["step"], done.get("after_step") or 0
+            lines = read_journal(self.folder / "runs" / "j1" / "run.journal")
+            slow = [each["seconds"] for each in lines if each.get("kind") == "step" and first < each["step"] <= ready]
+            found |= {"steps_until": len(slow), "slowest_step_s": max(slow, default=None)}
             self.until(lambda: self.status().get("step", 0) >= made + 3, WITHIN_S)
             found["step_after_s"] = self.status()["step_s"]
         return found
@@ -213,6 +221,7 @@ def inside(folder: Path, rounds: int, method: str) -> None:
         lines = [each for each in read_journal(folder / "runs" / "j1" / "run.journal") if each.get("kind") == "step"]
         told = {"rows": rows, "losses": [each["loss"] for each in lines], "steps": [each["step"] for each in lines]}
         told["decisions"] = [[each.act, each.state, each.policy, each.told] for each in made.decisions()]
+        told["said"] = made.said()
         (folder / "found.json").write_text(json.dumps(told))
     finally:
         made.close()
@@ -223,8 +232,8 @@ def measured(rounds: int, method: str = "hi_ppo") -> dict[str, Any]:
     with TemporaryDirectory(prefix="hippo-steering-") as name:
         folder = Path(name)
         write_files(folder, {"steered.yaml": cluster_text(), "small.json": json.dumps(MODEL)})
-        command = (sys.executable, "-m", "benchmarks.steering", "--inside", name, "--rounds", str(rounds))
-        command += ("--method", method)
+        options = ("--inside", name, "--rounds", str(rounds), "--method", method)
+        command = (sys.executable, "-m", "benchmarks.steering", *options)
         cluster = load_cluster(folder / "steered.yaml")
         outcome = emulate(setting_of(cluster, command, source="steering"))
         assert outcome.exit_code == 0, "it broke inside"

@@ -89,6 +89,7 @@ class Served:
         renamed: tuple[str, str] = ("", ""),
         cluster: str | Cluster = "four-hubs",
         steering: Steering | None = None,
+        table: OfferTable | None = None,
         **terms: Any,
     ) -> Served:
         store = Store(url)
@@ -106,7 +107,7 @@ class Served:
         links = tuple(replace(each, source=a, destination=b) for each, (a, b) in zip(links, ends, strict=True))
         cluster = replace(cluster, domains=domains, links=links)
         site = ServedSite.of(cluster, decides, 1_800_000_000.0, rules)
-        site.learn(offers())
+        site.learn(offers() if table is None else table)
         told = LoopTerms(**{"mode": "act", **terms})
         loop = ServeLoop(store, site, actuators or (Paper(),), told, rule=rule, clock=clock, steering=steering)
         loop._held.limit_s = None  # no test asks a clock

@@ -155,6 +155,7 @@ class ServeLoop:
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
         self._ran: dict[str, Mapping[str, Any]] = {}  # who ran when the queue was begun anew, and where
         self._open: dict[str, set[str]] = {}  # of each job, keys of orders that are not answered
+        self._plans: dict[str, tuple[str, Mapping[str, Any]]] = {}  # of each job, the last that it was said to run
         self._steers: dict[str, str] = {}  # of these, those about its plan alone, and their acts
         self._failures: dict[str, tuple[int, float]] = {}  # of each job, and when it last failed
         self._refused: dict[str, float] = {}  # when a move of each job was last refused
@@ -438,6 +439,7 @@ class ServeLoop:
         if receipt.ok and receipt.plan is not None and order.job in self._jobs:
             name, plan = plan_kept(receipt.plan, now_s)
             self._unwritten.append(plan)
+            self._plans[order.job] = name, receipt.plan
             self._set(order.job, now_s, place={**(self._jobs[order.job].place or {}), "plan": name})
         if order.act == r.STOP or receipt.ended:  # a look from before says nothing of now
             self._stopped[order.job] = monotonic(), self._stopped.get(order.job, (0.0, 0))[1]
@@ -499,7 +501,16 @@ class ServeLoop:
 
     def _forget(self, name: str) -> None:
         """What was remembered of a job that is over."""
-        known = (self._jobs, self._times, self._looked, self._keys, self._failures, self._refused, self._measured)
+        known = (
+            self._jobs,
+            self._times,
+            self._looked,
+            self._keys,
+            self._failures,
+            self._refused,
+            self._measured,
+            self._plans,
+        )
         for each in known:
             each.pop(name, None)
 
@@ -863,11 +874,14 @@ class ServeLoop:
                     continue
                 each = seen.get(name, SeenJob(name, "", r.RUNNING))
                 told = each.arrived, each.stands, each.left_s, each.step_s
-                found[name] = SteeredRun(name, job.place or {}, self._document, name in self._open, *told)
+                found[name] = SteeredRun(
+                    name, job.place or {}, partial(self._document, name), name in self._open, *told
+                )
         return found
 
-    def _document(self, plan: str) -> Mapping[str, Any]:
-        return self.store.read(plan_of(plan))
+    def _document(self, job: str, plan: str) -> Mapping[str, Any]:
+        known, document = self._plans.get(job, ("", {}))
+        return document if known == plan else self.store.read(plan_of(plan))
 
     def _plan_proposals(self, name: str, *others: Any) -> list[StoredDecision]:
         return [each for each in self._proposals(*others) if each.job == name and each.act in r.STEERED]
@@ -906,7 +920,7 @@ class ServeLoop:
             self._set_decision(each.number, state=r.SUPERSEDED, told="the job has changed since")
             return
         self._set_decision(each.number, state=r.CARRIED_OUT, told="became an order")
-        plan = None if each.act == r.CANCEL else self._document(str(after["plan"]))
+        plan = None if each.act == r.CANCEL else self._document(each.job, str(after["plan"]))
         change = JobChange(each.job, each.act, now, after, plan, each.policy, each.predicted_step_s)
         self._order(change, now_s, {**each.why, "approved": each.name, "by": each.by})
         if self.steering is not None:
