@@ -72,7 +72,7 @@ def random_problem(seed: int) -> Problem:
         of=model(blocks, hidden=random.choice([2048, 4096]), tied=random.random() < 0.3),
         batch=random.choice([2, 3, 4]) if count < 3 and sum(each.gpus for each in domains) <= 4 else 2,
         memory_bytes=random.choice([None, None, random.uniform(12e9, 30e9)]),
-        runtime=random.choice(["any", "any", "megatron", "torch", "deepspeed"]),
+        runtime=random.choice(["ideal", "hippo", "megatron", "torch", "deepspeed"]),
     )
 
 

@@ -178,12 +178,27 @@ def test_nonsense_of_links_is_refused_whole(asked: Asked):
     for value in (-1.0, "NaN", None):
         assert asked.http.post("/v1/telemetry", json={"links": [{**right, "gbps": value}]}).status_code == 422
     assert asked.http.get("/v1/links").json()["links"][0]["measured_s"] is None
+    assert "hippo_link_measured_age_seconds{" not in asked.http.get("/metrics").text
     assert asked.http.post("/v1/telemetry", json={"links": [right]}).json() == {"taken": 1}
     asked.served.turn()
     (found,) = [
         each for each in asked.http.get("/v1/links").json()["links"] if (each["from"], each["to"]) == (one, two)
     ]
-    assert (found["gbps"], found["latency_ms"]) == (1.0, pytest.approx(20.0))
+    assert (found["gbps"], found["latency_ms"], found["silent_s"]) == (1.0, pytest.approx(20.0), 0.0)
+
+
+def test_a_link_that_is_silent_while_others_are_told(asked: Asked):
+    one, two = asked.served.loop.site.live.site.domains[:2]
+    there, back = ({"from": a, "to": b, "gbps": 1.0} for a, b in ((one, two), (two, one)))
+    asked.http.post("/v1/telemetry", json={"links": [there, back]})
+    asked.served.turn(400.0)
+    asked.http.post("/v1/telemetry", json={"links": [back]})
+    asked.served.turn()
+    links = {(each["from"], each["to"]): each for each in asked.http.get("/v1/links").json()["links"]}
+    assert (links[one, two]["silent_s"], links[two, one]["silent_s"]) == (400.0, 0.0)
+    age = f'hippo_link_measured_age_seconds{{destination="{two}",source="{one}"}} 400.0'
+    assert age in asked.http.get("/metrics").text
+    assert asked.http.get("/readyz").status_code == 200
 
 
 def test_what_a_job_would_wait(asked: Asked):
@@ -255,6 +270,7 @@ def test_what_watches_it(asked: Asked):
         "/v1/decisions/{name}/{verdict}": {"post"},
         "/v1/links": {"get"},
         "/v1/telemetry": {"post"},
+        "/otlp/v1/metrics": {"post"},
         "/v1/whatif": {"post"},
         "/v1/events": {"get"},
     }

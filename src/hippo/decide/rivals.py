@@ -46,6 +46,7 @@ FOR_OTHERS = 0.3  # share of it after which ways that are not told are left as t
 HOPELESS = 1.5  # times the worth of the answer from which on another way is not searched, unless it is told
 MOST_OF_A_WAY = 8  # whole plans made for one interval
 MOST_SETS = 4  # of domains that are searched for one idle domain
+KEEP_PLAN, KEEP_DOMAINS = "keep this plan", "keep the domains of this plan"
 SAME = 1e-4  # shares of time and price within which plans are as good: domains may be alike
 
 
@@ -481,8 +482,16 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
         without = tuple(each.name for each in game.problem.cluster.domains if each.name not in plan.domains)
         who = described(plan), plan.domains, joining(plan)
         reasons.append(RunnerUp(*who, *figures, worse, searched, beats_answer=better, without=without))
-        reasons += switches(others, *pair)
+        changes = switches(others, *pair)
+        reasons += changes if pair[0] is game else [_kept(change) for change in changes]
     return tuple(reasons)
+
+
+def _kept(change: Reason) -> Reason:
+    """The same change, told to who has the plan that is worse: to keep it is what starts to pay."""
+    if isinstance(change, Switch):
+        return replace(change, runner_up=KEEP_DOMAINS if change.planned_anew else KEEP_PLAN)
+    return replace(change, subject=KEEP_DOMAINS if isinstance(change, NoSwitch) and change.planned_at else KEEP_PLAN)
 
 
 def told(plan: Plan, runners_up: Sequence[Judged], likely: frozenset[Way] = frozenset()) -> list[Judged]:

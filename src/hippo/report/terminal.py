@@ -266,6 +266,8 @@ def front_view(
     told = f"{count(len(ordered), 'plan')} on the front"
     if hypervolume is not None:
         told += f", hypervolume {number(hypervolume)} of the box up to the baseline plan"
+        if hypervolume == 0:
+            told += ": none is better than it in time, utilisation and egress at once"
     return Trimmed(Group(table, Text(told, style="dim"), *([Text(cut_short)] if cut_short else [])))
 
 

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
@@ -18,7 +19,7 @@ import sqlalchemy as sql
 from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -29,6 +30,8 @@ from hippo.serve.access import Access, Caller
 from hippo.serve.ahead import expected_wait
 from hippo.serve.jobs import KNOWN, AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in
 from hippo.serve.loop import ServeLoop
+from hippo.serve.otlp import answer as otlp_answer
+from hippo.serve.otlp import told_links
 from hippo.serve.pull import Puller
 from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, LinkPoint, StoredDecision, StoredJob
 from hippo.serve.site import job_of
@@ -357,6 +360,26 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(store_points(points), lambda _: loop.points(points))
         return AsciiAnswer({"taken": 0 if dry_run else len(points)}, 202)
 
+    @app.post("/otlp/v1/metrics", responses=_told(400, 401, 403, 413))
+    async def otlp(request: Request, caller: Teller) -> Response:
+        """Measurements of links by OTLP/HTTP; nonsense is told as a partial success, and the rest is taken in."""
+        told, body, now_s = request.headers, await request.body(), loop.now_s()
+        kind = told.get("content-type", "").partition(";")[0].strip().lower()
+        encoding = told.get("content-encoding", "").lower()
+        links = await asyncio.to_thread(told_links, body, kind, encoding, MOST_BODY)
+        points, refused = [], []
+        for at, each in enumerate(links):
+            try:
+                link = Point.model_validate(asdict(each)).measured(loop, caller.name)
+                points.append(checked(loop.site.live.site, link, f"links.{at}", now_s))
+            except ValidationError as error:
+                refused.append(f"links.{at}: {error.errors()[0]['msg']}")
+            except InputError as error:
+                refused.append(str(error))
+        if points:
+            await written(store_points(points), lambda _: loop.points(points))
+        return Response(otlp_answer(kind, len(refused), refused[0] if refused else ""), media_type=kind)
+
     @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413, 422))
     async def alerts(push: Alerts, caller: Teller) -> Response:
         """An Alertmanager's webhook: alerts stand among the events, and on the page."""
@@ -594,7 +617,8 @@ def decision_document(decision: StoredDecision) -> dict[str, Any]:
 def links_document(loop: ServeLoop) -> list[dict[str, Any]]:
     """Directed links that there are."""
     site, (rate, late) = loop.site.live.site, loop.carried()
-    expected, found = loop.measured.expected(loop.now_s()), []
+    now_s, last_s = loop.now_s(), dict(loop.measured.last_s)
+    expected, found = loop.measured.expected(now_s), []
     for a, source in enumerate(site.domains):
         for b, destination in enumerate(site.domains):
             bought = site.bandwidth_bytes_per_s[a][b]
@@ -611,7 +635,8 @@ def links_document(loop: ServeLoop) -> list[dict[str, Any]]:
                         "forecast_interval_gbps": None
                         if told is None
                         else [gbps_from_bytes_per_s(told.least), gbps_from_bytes_per_s(told.most)],
-                        "measured_s": loop.measured.last_s.get((source, destination)),
+                        "measured_s": (at_s := last_s.get((source, destination))),
+                        "silent_s": None if at_s is None else max(0.0, now_s - at_s),
                     }
                 )
     return found

@@ -48,6 +48,12 @@ class _Now:
                 if a != b and (whole := loop.site.live.site.bandwidth_bytes_per_s[a][b]) > 0:
                     links.add_metric([source, destination], float(rate[a, b]))
                     bought.add_metric([source, destination], float(whole))
+        age = GaugeMetricFamily(
+            "hippo_link_measured_age_seconds", "Since a link was last measured.", labels=["source", "destination"]
+        )
+        now_s = loop.now_s()
+        for ends, last_s in dict(loop.measured.last_s).items():
+            age.add_metric([*ends], now_s - last_s)
         pace = GaugeMetricFamily(
             "hippo_step_measured_over_predicted_ratio", "Of the steps of a job that runs.", labels=["job"]
         )
@@ -63,6 +69,7 @@ class _Now:
             jobs,
             links,
             bought,
+            age,
             pace,
             faults,
             heard,
