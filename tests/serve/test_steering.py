@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.steering import measured
 
 from hippo.front_door.networks import method_named, watch
 from hippo.jobs.job import TrainingKind
@@ -473,3 +474,18 @@ def test_a_link_that_collapses_within_an_epoch_is_not_waited_with(day: Day, tmp_
         until(opened.made, lambda: not pilot.asks and not opened.made.loop._open)
         assert len(opened.said) == asked
     opened.made.close()
+
+
+@pytest.mark.slow
+def test_a_link_that_collapses_under_a_real_run_is_answered_by_a_lever_that_the_run_pulls():
+    found = measured(1)
+    collapse, back = found["rows"]
+    assert [each["state"] for each in found["rows"]] == ["done", "done"]
+    assert (collapse["act"], collapse["lever"]) == (r.LEVER, "relay")
+    assert (back["act"], back["lever"]) == (r.LEVER, "")
+    assert [each[:3] for each in found["decisions"]] == [[r.LEVER, r.CARRIED_OUT, "hi_ppo"]] * 2
+    assert found["said"] == []
+    assert found["steps"] == list(range(1, len(found["steps"]) + 1)), "no step is lost or made twice"
+    losses = np.array(found["losses"])
+    assert np.abs(np.diff(losses)).max() < 0.3
+    assert losses[-5:].mean() < losses[:5].mean()
