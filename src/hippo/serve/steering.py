@@ -12,6 +12,7 @@ L epochs, E links.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from hippo.front_door.networks import OURS, method_named
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import STOPPED, STREAMING
 from hippo.network.rules.view import How, Method, levers_alone
+from hippo.network.why.story import StoryEntry
 from hippo.network.worlds.asking import AnswerTold, EpochAnswer, RunStands, Terms, answered, view_of
 from hippo.network.worlds.judge import scenario_of
 from hippo.network.worlds.play import DEFAULT_FORECAST, telemetry_of
@@ -54,7 +56,7 @@ BEFORE, MOST_EPOCHS = 64, 512
 """Epochs of measurements with which a method begins, and after which it begins anew with what runs."""
 LEFT_EPOCHS = 64
 """That a run is taken to go on for where it does not say."""
-MOST_OTHERS = 4
+MOST_OTHERS, MOST_LETTERS = 4, 400
 LATE_S, BEGINS_LATE_S = 60.0, 900.0
 
 Floats = NDArray[np.float64]
@@ -247,7 +249,7 @@ class PlanPilot:
         found = PlanAnswer(self.job, "", view.epoch, self.method.name, entry is not None, self.plan)
         if entry is None or action.how is How.KEEP:
             return found
-        why = {"cause": " ".join(entry.sentences())[:600], "epoch": view.epoch}
+        why = {"cause": _cause(entry), "epoch": view.epoch}
         why |= {"reasons": [each.document() for each in entry.reasons]}
         if action.how is How.CANCEL:
             return replace(found, act=CANCEL, why=why)
@@ -425,6 +427,13 @@ def _step_s(cache: PlanCache, index: int, answer: EpochAnswer) -> float:
 def _quickest(cache: PlanCache, answer: EpochAnswer) -> list[int]:
     """Configurations by their steps now."""
     return sorted(range(len(cache)), key=lambda index: _step_s(cache, index, answer))
+
+
+def _cause(entry: StoryEntry) -> str:
+    """What happened first and what is done, without the figures in brackets; all of it stands among the reasons."""
+    done = [each for each in entry.reasons if each.kind in ("lever_pulled", "moved", "cancelled")]
+    told = dict.fromkeys(each.sentence() for each in (*entry.reasons[:1], *done))
+    return " ".join(re.sub(r" \([^()]*\)", "", each) for each in told)[:MOST_LETTERS]
 
 
 def _held(plan: Plan) -> dict[str, Any]:
