@@ -417,6 +417,7 @@ def test_a_lever_that_was_written_and_not_told_is_told_again_and_pulled_once(day
     assert levers[0].plan == told[0].plan
 
 
+@pytest.mark.slow
 def test_a_method_that_breaks_gives_way_and_one_that_hangs_holds_up_nothing(day: Day, tmp_path: Path):
     goes_on = Event()
 
@@ -457,6 +458,7 @@ def test_a_method_that_breaks_gives_way_and_one_that_hangs_holds_up_nothing(day:
     assert opened.said == []
 
 
+@pytest.mark.slow
 def test_a_link_that_collapses_within_an_epoch_is_not_waited_with(day: Day, tmp_path: Path):
     opened = Opened(day, tmp_path, lambda name: LeversByScript())
     opened.epoch(0)
