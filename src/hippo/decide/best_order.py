@@ -8,6 +8,7 @@ their planners chose, not by who was given an order. Replicas get the generator'
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from hippo.decide.wording import percent, seconds
 from hippo.plan.plan import Plan, ScheduleChoice
@@ -25,15 +26,17 @@ CUT = "The clock ended the search for a better order of its operations: asked ag
 GAIN = 1e-4  # share of the objective below which nothing changes
 
 
-def with_best_order(found: Proposal, limit_s: float, seed: int = 0) -> Proposal:
-    """The proposal, judged, with a better order of its plan, where ``best`` finds one in so much work; else as it is.
+def with_best_order(found: Proposal, limit_s: float, seed: int = 0, below_s: float = inf) -> Proposal:
+    """The proposal, judged, with a better order of its plan, where ``best`` finds one in so much work; else as it is,
+    also where no order of its one pipeline takes less than ``below_s``.
 
     Only for objectives of time or cost: where more is weighed, nobody's plan is ordered anew.
     """
     before = found.best
     if not isinstance(before, Judged) or limit_s <= 0 or before.problem.objective.name == "weighted":
         return found
-    better, method, cut = in_best_order(before, min(limit_s, LIMIT_S), seed, replicas=found.lower_bound_s is None)
+    limit_s, replicas = min(limit_s, LIMIT_S), found.lower_bound_s is None
+    better, method, cut = in_best_order(before, limit_s, seed, replicas=replicas, below_s=below_s)
     found = replace(found, cut_short=found.cut_short or (CUT if cut else ""))
     if better is before:
         return found
@@ -54,9 +57,11 @@ def passed(prover: str, bound_s: float | None) -> str:
     return f"The bound that {prover} proved{bound} does not hold for this kind of plan, so it says nothing of it."
 
 
-def in_best_order(found: Judged, limit_s: float, seed: int = 0, *, replicas: bool = True) -> tuple[Judged, str, bool]:
+def in_best_order(
+    found: Judged, limit_s: float, seed: int = 0, *, replicas: bool = True, below_s: float = inf
+) -> tuple[Judged, str, bool]:
     """The plan in the best order found in so much work, who found it, and whether the clock ended the search; itself
-    where nothing is gained. ``replicas``: several pipelines get orders, too."""
+    where nothing is gained, or none of one pipeline is below ``below_s``. ``replicas``: several get orders, too."""
     problem, plan = found.problem, found.plan
     if problem.rules.schedules is not None or plan.interleave > 1:
         return found, "", False
@@ -64,7 +69,7 @@ def in_best_order(found: Judged, limit_s: float, seed: int = 0, *, replicas: boo
     if len(plan.pipelines) > 1:
         own, method = (ordered(problem, plan) if replicas else None) or plan, METHOD
     elif len(plan.pipelines[0].stages) > 1 and plan.operations <= MOST_OPERATIONS:
-        own, method, cut = _searched(problem, plan, limit_s, seed)
+        own, method, cut = _searched(problem, plan, limit_s, seed, below_s)
     if own == plan or flaw(problem, own) is not None:
         return found, "", cut
     better = judge(problem, own)
@@ -72,8 +77,9 @@ def in_best_order(found: Judged, limit_s: float, seed: int = 0, *, replicas: boo
     return (better, method, cut) if objective_value(problem.objective, better.score) <= least else (found, "", cut)
 
 
-def _searched(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[Plan, str, bool]:
-    """The plan of one pipeline with the order that ``best`` finds; itself where it is at its bound."""
+def _searched(problem: Problem, plan: Plan, limit_s: float, seed: int, below_s: float) -> tuple[Plan, str, bool]:
+    """The plan of one pipeline with the order that ``best`` finds; itself where it is at its bound, or that is not
+    below ``below_s``."""
     from hippo.schedule.bound.lower_bound import lower_bound
     from hippo.schedule.replay import makespan
     from hippo.schedule.schedule import letters_of
@@ -81,6 +87,8 @@ def _searched(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[
     from hippo.simulate.ordering import ordering
 
     asked, (own,) = ordering(problem, plan), orders_of(problem, plan)
+    if below_s < inf and lower_bound(asked, quick=True) >= below_s:
+        return plan, "", False
     if makespan(asked, own) <= OPEN * lower_bound(asked):
         return plan, "", False
     from hippo.schedule.best import best

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from time import process_time
 
 from hippo.decide.best_order import passed
@@ -52,8 +53,9 @@ Search = Callable[[Problem, list[Judged], Stop], tuple[list[Judged], bool]]
 """Known plans in, those and others out, and whether every plan of its space is as good as met (``exact.front``)."""
 Thrift = Callable[[Problem, Stop], Judged | None]
 """The cheapest plan about as quick as the quickest of the search that was just made (``exact.thrift``)."""
-Order = Callable[[Proposal, float, int], Proposal]
-"""A judged proposal, seconds and a seed in; the proposal with a better order of its plan out (``best_order``)."""
+Order = Callable[[Proposal, float, int, float], Proposal]
+"""A judged proposal, seconds of work, a seed and what it must beat (seconds of a step) in; the proposal with a better
+order of its plan out (``best_order``)."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def choose(
     progress: Progress | None = None,
 ) -> Decision:
     """``decide`` without its reasons; ``everyone``: planners after a proof are asked, too."""
-    asking = _Hearing(problem, panel, stop, seed, progress)
+    asking = _Hearing(problem, panel, stop, seed, progress, everyone=everyone)
     against = asking.first_plan(panel.baseline)
     proposals: list[Proposal] = []
     for planner in panel.planners:
@@ -260,7 +262,17 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
 class _Hearing:
     """Asks planners about one problem, each at most once, and counts their work."""
 
-    def __init__(self, problem: Problem, panel: Panel, stop: Stop, seed: int, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        panel: Panel,
+        stop: Stop,
+        seed: int,
+        progress: Progress | None,
+        *,
+        everyone: bool = True,
+    ) -> None:
+        self.everyone = everyone  # whether rows are compared, else only the best plan is wanted
         self.problem, self.panel, self.stop, self.seed, self.progress = problem, panel, stop, seed, progress
         self.settled: set[str] = set()  # planners who have proven that there is next to nothing to gain
         self.ordering = problem.objective.name != "weighted"  # nobody is ordered anew where more than time is weighed
@@ -308,9 +320,18 @@ class _Hearing:
         if order is None or not self.ordering:
             return found
         if found.cheaper is not None:
-            cheap = order(Proposal(found.planner, Status.FEASIBLE, found.cheaper), limit_s, self.seed).best
+            cheap = order(Proposal(found.planner, Status.FEASIBLE, found.cheaper), limit_s, self.seed, inf).best
             found = replace(found, cheaper=cheap if isinstance(cheap, Judged) else None)
-        return order(found, limit_s, self.seed)
+        return order(found, limit_s, self.seed, self._least_s)
+
+    @property
+    def _least_s(self) -> float:
+        """Seconds from which on no plan is as good as the best so far; inf where all planners stand side by side, or
+        more than time counts."""
+        if self.everyone or self.problem.objective.name != "time":
+            return inf
+        steps = (each.score.step_time_s for each in self._answers.values() if each.score is not None)
+        return (1.0 + EQUAL) * min(steps, default=inf)
 
     def first_plan(self, planners: Iterable[Planner]) -> Baseline | None:
         """The first sound plan of ``planners`` as the baseline, scored against itself.

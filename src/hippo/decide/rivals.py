@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import exp, inf, log
 
 import numpy as np
@@ -151,15 +151,22 @@ class Alternatives:
     def settle(self) -> Judged:
         """The best of the answer and of all that would be told beside it, to be called before the answer is chosen.
 
-        Beside what ``search`` does, the answer's domains are searched together, and without each: only for what beats
-        it.
+        The sets of domains that ``search`` looks at, the answer's without each of its domains and itself are searched,
+        only for what beats it.
         """
         at, used = self.problem.cluster.domain_index, self.answer.plan.domains
-        for name in (None, *used):
-            rest = frozenset(at[each] for each in used if each != name)
-            if len(rest) > 1:
-                self.over(Only(rest), below=_value(self.best))
-        self.search()
+        rest = [frozenset(at[each] for each in used if each != name) for name in (None, *used)]
+        sets = dict.fromkeys(Only(each) for each in rest if len(each) > 1)
+        if self.replanner is not None:
+            near = [frozenset(each.plan.domains) for each in (self.answer, *self.known)]
+            for name in at if len(at) > 1 else ():
+                if name not in used:
+                    likely = [only for _, only in islice(self.replanner.sets_with(name, near), MOST_SETS)]
+                    sets |= dict.fromkeys(Only(each.domains) for each in likely)
+        close = [each for each in self.known if _value(each) < HOPELESS * _value(self.answer)]
+        sets |= dict.fromkeys(Only(self._only(each.plan).domains) for each in close)
+        for only in sets:
+            self.over(only, below=_value(self.best))
         return self.best
 
     @property

@@ -144,7 +144,7 @@ def test_the_choices_lead_to_the_total() -> None:
         if not np.isfinite(total[stages, 0, 4]):
             continue
         for left in range(stages, 0, -1):
-            last, shape = choice[left, layer, devices]
+            last, shape = divmod(int(choice[left, layer, devices]), 2)
             walked += latency_s[layer, last, shape, left]
             layer, devices = last + 1, devices - [1, 2][shape]
         assert (layer, devices) == (3, 0)

@@ -14,7 +14,7 @@ from hippo.decide.choose import judged
 from hippo.decide.rivals import Knob
 from hippo.planners.base import Stop
 from hippo.planners.effort import Effort
-from hippo.planners.exact.bounds import PacedLine, quickest_cuts, room_for
+from hippo.planners.exact.bounds import Floats, PacedLine, quickest_cuts, room_for
 from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.chains import Chain, ChainSearch
 from hippo.planners.exact.replan import DomainReplanner
@@ -136,37 +136,37 @@ def test_a_search_that_begins_from_an_answer_finds_nothing_worse(seed: int) -> N
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("ahead", [True, False])
 def test_no_cuts_that_fit_have_a_better_pace_than_the_quickest(seed: int, ahead: bool) -> None:
-    line = random_line(seed, ahead=ahead)
+    line, calls, behind = random_line(seed, ahead=ahead)
     stages, layers = len(line.part), line.tables.shape[2] - 1
     cuts = np.zeros(stages + 1, np.int64)
-    fits = quickest_cuts(line, cuts)
+    fits = quickest_cuts(line, calls, behind, cuts)
     paces = []
     for inner in combinations(range(1, layers), stages - 1):
-        pace = pace_of(line, (0, *inner, layers))
+        pace = pace_of(line, calls, behind, (0, *inner, layers))
         paces += [pace] if pace is not None else []
     assert fits == bool(paces)
     if fits:
-        assert pace_of(line, tuple(cuts.tolist())) == pytest.approx(min(paces), rel=1e-3)
+        assert pace_of(line, calls, behind, tuple(cuts.tolist())) == pytest.approx(min(paces), rel=1e-3)
 
 
-def pace_of(line: PacedLine, cuts: tuple[int, ...]) -> float | None:
+def pace_of(line: PacedLine, calls: Floats, behind: Floats, cuts: tuple[int, ...]) -> float | None:
     """Least pace that the cuts keep with the memory for what is then under way; None: they do not fit."""
     pace = 0.0
     for i, (a, b) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
         table, deepest = line.tables[line.part[i]], len(line.part) - i
-        pace = max(pace, table[1, b] - table[1, a] + line.calls[i])
+        pace = max(pace, table[1, b] - table[1, a] + calls[i])
         room = room_for(table, line.usable, a, b)
         if room >= line.waves:
             continue
-        if room < deepest or (line.ahead and room == deepest and line.behind[i] > 0):
+        if room < deepest or (line.ahead and room == deepest and behind[i] > 0):
             return None
-        if line.ahead and line.behind[i] > 0:
-            pace = max(pace, line.behind[i] / (room - deepest))
+        if line.ahead and behind[i] > 0:
+            pace = max(pace, behind[i] / (room - deepest))
     return float(pace)
 
 
-def random_line(seed: int, *, ahead: bool) -> PacedLine:
-    """Two domains, two to four stages, six layers."""
+def random_line(seed: int, *, ahead: bool) -> tuple[PacedLine, Floats, Floats]:
+    """Two domains, two to four stages, six layers; seconds in which ranks wait, and round trips behind them."""
     random = np.random.default_rng(seed)
     stages, layers = int(random.integers(2, 5)), 6
     tables = np.zeros((2, 9, layers + 1))
@@ -177,4 +177,6 @@ def random_line(seed: int, *, ahead: bool) -> PacedLine:
     calls = random.uniform(0.0, 1.0, stages)
     behind = np.sort(random.uniform(0.0, 3.0, stages))[::-1].copy()
     behind[-1] = 0.0
-    return PacedLine(tables, part, calls, behind, 8, ahead, float(random.uniform(3.0, 12.0)))
+    usable, none = float(random.uniform(3.0, 12.0)), np.zeros(2)
+    line = PacedLine(tables, part, none, none, 0.0, 8, ahead, usable, slowest=0.0, split=True)
+    return line, calls, behind

@@ -283,7 +283,7 @@ class InterOp:
         cuts, widths = [0], []
         layer, devices = 0, self.mesh.devices // self.mesh.unit
         for left in range(stages, 0, -1):
-            last, shape = (int(one) for one in choice[left, layer, devices])
+            last, shape = divmod(int(choice[left, layer, devices]), len(self.mesh.sizes))
             live = min(left, self.setting.waves)
             options = [one for one in self._of_shape(self.mesh.sizes[shape]) if live <= one.most_live[layer, last]]
             option = min(options, key=lambda one: float(one.seconds[layer, last]))

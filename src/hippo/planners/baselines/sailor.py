@@ -27,6 +27,15 @@ from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.baselines.crosspipe import try_ordered
+from hippo.planners.baselines.sailor_kernel import (
+    NARROW,
+    NO_ROOM,
+    WIDE,
+    ChainNumbers,
+    StageNumbers,
+    nearest_chain,
+    widths_of,
+)
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.effort import CHECK_S, Effort
 from hippo.planners.inside_domain import Reject
@@ -43,7 +52,7 @@ from hippo.units import SECONDS_PER_HOUR, gb_from_bytes
 SCALES = 1.5  # a doubling of the tensor width must speed a stage up by this much to be taken
 NEAR = 1.2
 """Estimates up to so many times the best are kept: what the judge says of them differs by as much."""
-SETTING_S, VISIT_S = 2e-4, 6e-6  # of work for a setting, and for a visit of ``best_chain`` (planners.effort)
+SETTING_S, CHAIN_S, VISIT_S = 1.2e-4, 7e-5, 1e-7  # of work for a setting, a chain and a visit of it (planners.effort)
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One tensor width per stage and one data width for all, even cuts, data parallelism inside a region (H5), regions "
@@ -274,32 +283,48 @@ class SailorSearch:
         waves = self._batch // (setting.recipe.micro_batch * dp)
         if self._at_least(setting, dp, waves) >= best:
             return None
-        narrow = self._narrowest(setting, dp, waves)
-        if narrow is None:
+        split = setting.split
+        chosen, kept = np.zeros((2, split.stages), np.int64), self._kept(split, setting.recipe.sharding, dp)
+        may, missing = widths_of(self._numbers(setting, least), kept, dp, waves, best, chosen)
+        if may == NO_ROOM:
+            self.reject(max(float(missing), 1.0))
             return None
-        narrow = np.maximum(narrow, least)
-        wide = self._expressible(setting.raised[narrow, setting.split.kind])
         found: SailorCandidate | None = None
-        for chosen in (narrow, wide) if (narrow != wide).any() else (narrow,):
-            candidate = self._chained(setting, chosen, dp, best)
+        for choice, own in ((NARROW, chosen[0]), (WIDE, chosen[1])):
+            candidate = self._chained(setting, own, dp, best) if may & choice else None
             if candidate is not None and (found is None or candidate.value < found.value):
                 found = candidate
         return found
+
+    def _numbers(self, setting: SailorSetting, least: int) -> StageNumbers:
+        return StageNumbers(
+            setting.seconds,
+            setting.raised,
+            setting.left_bytes,
+            setting.room_bytes,
+            setting.split.kind,
+            self._widths,
+            gpus=self._gpus,
+            least=least,
+            uniform=self.costs.problem.rules.uniform_tp_dp,
+        )
+
+    @cached_property
+    def _widths(self) -> NDArray[np.int64]:
+        return np.array(self.widths, np.int64)
 
     def _chained(
         self, setting: SailorSetting, chosen: NDArray[np.int64], dp: int, best: float
     ) -> SailorCandidate | None:
         """The chain of regions with the least estimate (section 4.2.2); ``chosen`` (p,) indexes the tensor widths."""
-        cluster, recipe, split = self.costs.problem.cluster, setting.recipe, setting.split
+        recipe, split = setting.recipe, setting.split
         waves = self._batch // (recipe.micro_batch * dp)
         tps = tuple(self.widths[width] for width in chosen.tolist())
         compute = setting.seconds[chosen, split.kind]
-        if compute.max() * waves + compute.sum() >= best or dp * sum(tps) > self._gpus:
-            return None
         sent = self._lane_bytes * recipe.micro_batch
         cp = self.costs.problem.context_parallel
         gpus = tuple(dp * tp * cp for tp in tps)
-        chain = RegionChain(cluster, gpus, tuple(compute.tolist()), waves, sent * dp, self._open_share)
+        chain = RegionChain(self._links, gpus, tuple(compute.tolist()), waves, sent * dp, self._open_share)
         regions = best_chain(chain, limit=best, effort=self.effort)
         if regions is None:
             return None
@@ -308,6 +333,10 @@ class SailorSearch:
         if self.costs.problem.objective.name == "cost":
             value = self._usd(seconds, sum(gpus), sent * dp * waves, regions)
         return SailorCandidate(value, split.cuts, regions, tps, dp, waves, recipe)
+
+    @cached_property
+    def _links(self) -> RegionLinks:
+        return RegionLinks(self.costs.problem.cluster)
 
     @cached_property
     def _lane_bytes(self) -> float:
@@ -374,18 +403,6 @@ class SailorSearch:
         rates = [sum(1 / max(link.rate_bytes_per_s(most), 1e-9) for link in pair) for pair in pairs]
         return min(there.delay_s + back.delay_s for there, back in pairs), min(rates)
 
-    def _narrowest(self, setting: SailorSetting, dp: int, waves: int) -> NDArray[np.int64] | None:
-        """H2: for each stage the narrowest tensor width that fits; None: a stage does not fit at any width."""
-        split = setting.split
-        live = np.minimum(waves, np.arange(split.stages, 0, -1))
-        free = setting.room_bytes - self._kept(split, setting.recipe.sharding, dp)
-        usable = np.where(setting.seconds < ENDLESS_S / 2, free / setting.left_bytes, -np.inf)
-        fits = usable[:, split.kind] >= live
-        if not fits.any(axis=0).all():
-            self.reject(max(float((setting.left_bytes - free).min()), 1.0))
-            return None
-        return self._expressible(fits.argmax(axis=0))
-
     def _kept(self, split: StageSplit, sharding: str, dp: int) -> NDArray[np.float64]:
         """Bytes (W, K) of weights, gradients and optimizer state."""
         key = split.stages, sharding, dp if sharding != "none" else 1
@@ -397,14 +414,6 @@ class SailorSearch:
     @cached_property
     def _memory(self) -> MemoryEstimate:
         return memory_estimate(self.costs)
-
-    def _expressible(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One width for all stages where the runtime has only one."""
-        return np.full_like(chosen, chosen.max()) if self._uniform else chosen
-
-    @cached_property
-    def _uniform(self) -> bool:
-        return self.costs.problem.rules.uniform_tp_dp
 
     def _sync_seconds(self, setting: SailorSetting, tps: tuple[int, ...], dp: int, regions: tuple[str, ...]) -> float:
         """Slowest synchronisation and update of a stage, inside its region; equal stages are asked for once."""
@@ -431,36 +440,61 @@ class SailorSearch:
 MOST_VISITS = 4_000  # partial chains looked at per question; beyond that the best so far is taken
 
 
+@dataclass(frozen=True, eq=False)
+class RegionLinks:
+    """Links between the regions of a cluster; what does not depend on what is sent is worked out once. n regions."""
+
+    cluster: Cluster
+    _known: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=dict)
+
+    @cached_property
+    def room(self) -> NDArray[np.int64]:
+        """(n,) GPUs."""
+        return np.array([domain.gpus for domain in self.cluster.domains], np.int64)
+
+    def pair_s(self, gpus: int, wave_bytes: float) -> NDArray[np.float64]:
+        """(n, n) activations there and gradients back, for stages of so many GPUs; infinite without links."""
+        if gpus not in self._known:
+            self._known[gpus] = self._pairs(gpus)
+        delays_s, rates = self._known[gpus]
+        there, back = delays_s + wave_bytes / rates
+        return np.asarray(there + back)
+
+    def _pairs(self, gpus: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(2, n, n) delays and bytes/s, there and back, of the nodes that such a stage takes in the first region."""
+        domains, size = self.cluster.domains, len(self.cluster.domains)
+        delays_s, rates = np.full((2, size, size), np.inf), np.ones((2, size, size))
+        for a, domain in enumerate(domains):
+            nodes = -(-gpus // domain.gpus_per_node)
+            for b, other in enumerate(domains):
+                pair = self.cluster.link(domain.name, other.name), self.cluster.link(other.name, domain.name)
+                for way, link in enumerate(pair if a != b else ()):
+                    if link is not None:
+                        delays_s[way, a, b] = link.delay_s
+                        rates[way, a, b] = max(link.rate_bytes_per_s(nodes), 1e-9)
+        return delays_s, rates
+
+
 @dataclass(frozen=True)
 class RegionChain:
     """p stages in order, to be dealt to regions."""
 
-    cluster: Cluster
+    links: RegionLinks
     gpus: tuple[int, ...]  # (p,) that each stage needs
     compute_s: tuple[float, ...]  # (p,) per micro-batch
     waves: int
     wave_bytes: float  # that all lanes together send to the next stage per micro-batch: they share the link
     open_share: float = 1.0  # of a border's round trip that its stage waits for
 
-    def filled(self, region: int, start: int) -> int:
-        """First stage that no longer fits when the region takes stages from ``start`` on."""
-        free, stage = self.cluster.domains[region].gpus, start
-        while stage < len(self.gpus) and self.gpus[stage] <= free:
-            free -= self.gpus[stage]
-            stage += 1
-        return stage
-
-    def transfer_s(self, a: str, b: str) -> float:
-        """Activations there and gradients back; infinite without links."""
-        there, back = self.cluster.link(a, b), self.cluster.link(b, a)
-        if there is None or back is None:
-            return float("inf")
-        nodes = -(-min(self.gpus) // self.cluster.domain(a).gpus_per_node)
-        return sum(link.delay_s + self.wave_bytes / max(link.rate_bytes_per_s(nodes), 1e-9) for link in (there, back))
+    @cached_property
+    def pair_s(self) -> NDArray[np.float64]:
+        """(n, n) of a round trip between two regions."""
+        return self.links.pair_s(min(self.gpus), self.wave_bytes)
 
     def seconds(self, regions: tuple[str, ...]) -> float:
         """The estimate for stages in these regions."""
-        crossing = [self.transfer_s(a, b) if a != b else 0.0 for a, b in zip(regions, regions[1:], strict=False)]
+        at = [self.links.cluster.domain_index[name] for name in regions]
+        crossing = [float(self.pair_s[a, b]) if a != b else 0.0 for a, b in zip(at, at[1:], strict=False)]
         times = [
             compute + self.open_share * sent for compute, sent in zip(self.compute_s, (*crossing, 0.0), strict=True)
         ]
@@ -468,39 +502,19 @@ class RegionChain:
 
 
 def best_chain(chain: RegionChain, *, limit: float, effort: Effort) -> tuple[str, ...] | None:
-    """Regions of the stages with the least estimate below ``limit``; None: there is none.
-
-    Depth first, nearest region next, as many stages as it holds first. A partial chain is dropped when it reaches the
-    best even if all borders that are still to come are the quickest ones.
-    """
-    names = [domain.name for domain in chain.cluster.domains]
-    pair_s = {(a, b): chain.transfer_s(a, b) for a in names for b in names if a != b}
-    total, slowest, least_s = sum(chain.compute_s), max(chain.compute_s), min(pair_s.values(), default=float("inf"))
-    quickest = min(chain.compute_s) + chain.open_share * least_s
-    largest = max(domain.gpus for domain in chain.cluster.domains)
-    behind = [sum(chain.gpus[stage:]) for stage in range(len(chain.gpus) + 1)]
-    best: tuple[float, tuple[str, ...] | None] = (limit, None)
-    visits = 0
-
-    def visit(stages: tuple[str, ...], sent_s: float, worst_s: float) -> None:
-        nonlocal best, visits
-        visits += 1
-        effort.spend(VISIT_S)
-        start = len(stages)
-        borders = max(-(-behind[start] // largest) - (start == 0), 0)
-        least = max(worst_s, slowest, quickest if borders else 0.0) * chain.waves + total + sent_s
-        if least + (borders * least_s if borders else 0.0) >= best[0] or visits > MOST_VISITS or effort.over():
-            return
-        if start == len(chain.gpus):
-            best = (least, stages)
-            return
-        free = [index for index, name in enumerate(names) if name not in stages]
-        for index in sorted(free, key=lambda index: (pair_s[stages[-1], names[index]] if stages else 0.0, index)):
-            step_s = pair_s[stages[-1], names[index]] if stages else 0.0
-            if step_s < float("inf"):
-                border_s = chain.compute_s[start - 1] + chain.open_share * step_s if stages else 0.0
-                for stop in range(chain.filled(index, start), start, -1):
-                    visit(stages + (names[index],) * (stop - start), sent_s + step_s, max(worst_s, border_s))
-
-    visit((), 0.0, 0.0)
-    return best[1]
+    """Regions of the stages with the least estimate below ``limit``; None: there is none."""
+    regions, pair_s = np.zeros(len(chain.gpus), np.int64), chain.pair_s
+    numbers = ChainNumbers(
+        pair_s,
+        np.argsort(pair_s, axis=1, kind="stable"),
+        chain.links.room,
+        np.array(chain.gpus, np.int64),
+        np.array(chain.compute_s),
+        chain.waves,
+        chain.open_share,
+    )
+    most = int(min(MOST_VISITS, effort.left_s / VISIT_S))
+    least, visits = nearest_chain(numbers, limit, most, regions)
+    effort.spend(CHAIN_S + VISIT_S * visits)
+    domains = chain.links.cluster.domains
+    return tuple(domains[at].name for at in regions.tolist()) if least < limit else None

@@ -101,11 +101,14 @@ class PacedLine(NamedTuple):
 
     tables: Floats  # (D, 9, N + 1)
     part: Ints  # (p,) domain of each stage
-    calls: Floats  # (p,) seconds of a wave in which the rank waits for messages with its neighbours
-    behind: Floats  # (p,) round trips of one wave over all borders behind the stage
+    hops: Floats  # (D,) seconds between two stages of a domain, one way
+    trips: Floats  # (D,) round trip of one wave over the border before each domain
+    waits: float  # share of a round trip in which both its ranks wait for messages, every wave
     waves: int
     ahead: bool  # whether a stage may run further ahead than 1F1B
     usable: float  # bytes of a GPU
+    slowest: float  # seconds one wave occupies the slowest link
+    split: bool  # whether weight gradients may come later
 
 
 @kernel
@@ -176,20 +179,24 @@ def held(table, stages, usable):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def cuts_at_pace(line, pace, cuts):  # type: ignore[no-untyped-def]
+def cuts_at_pace(line, calls, behind, pace, cuts):  # type: ignore[no-untyped-def]
     """Whether every stage of a ``PacedLine`` can do a wave in ``pace`` seconds, with memory for those under way behind
-    it by then; each stage takes as many layers as it can. Fills ``cuts`` (p + 1,)."""
+    it by then; each stage takes as many layers as it can. Fills ``cuts`` (p + 1,).
+
+    ``calls`` (p,) seconds of a wave in which the rank waits for messages with its neighbours, ``behind`` (p,) round
+    trips of one wave over all borders behind the stage.
+    """
     p, n, a = len(line.part), line.tables.shape[2] - 1, 0
     cuts[0] = 0
     for i in range(p):
         table, deepest = line.tables[line.part[i]], p - i
         if line.ahead:
-            deepest += int(np.ceil(line.behind[i] / pace))
+            deepest += int(np.ceil(behind[i] / pace))
         deepest = min(deepest, line.waves)
         low, high = a, n - (p - 1 - i)
         while low < high:
             b = (low + high + 1) // 2
-            if table[1, b] - table[1, a] + line.calls[i] <= pace and room_for(table, line.usable, a, b) >= deepest:
+            if table[1, b] - table[1, a] + calls[i] <= pace and room_for(table, line.usable, a, b) >= deepest:
                 low = b
             else:
                 high = b - 1
@@ -201,22 +208,49 @@ def cuts_at_pace(line, pace, cuts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def quickest_cuts(line, cuts):  # type: ignore[no-untyped-def]
+def quickest_cuts(line, calls, behind, cuts):  # type: ignore[no-untyped-def]
     """Whether any cuts of a ``PacedLine`` fit; fills ``cuts`` (p + 1,) with those of the least pace."""
     n = line.tables.shape[2] - 1
-    low, high = 0.0, line.tables[:, 1, n].max() + line.calls.max()
-    if len(line.part) > n or not cuts_at_pace(line, high, cuts):
+    low, high = 0.0, line.tables[:, 1, n].max() + calls.max()
+    if len(line.part) > n or not cuts_at_pace(line, calls, behind, high, cuts):
         return False
     low = high / (2 * len(line.part))
     for _ in range(STEPS):
         if high - low <= PRECISION * high:
             break
         middle = 0.5 * (low + high)
-        if cuts_at_pace(line, middle, cuts):
+        if cuts_at_pace(line, calls, behind, middle, cuts):
             high = middle
         else:
             low = middle
-    return cuts_at_pace(line, high, cuts)
+    return cuts_at_pace(line, calls, behind, high, cuts)
+
+
+@kernel
+def paced_step(line, cuts, numbers):  # type: ignore[no-untyped-def]
+    """Estimated seconds of a step of a ``PacedLine`` with its quickest cuts but for what follows the first stage's end;
+    inf where none fit. Fills ``cuts`` (p + 1,) and ``numbers`` (4, p): seconds of forward, of everything, round trip
+    before the stage, micro-batches that it has room for."""
+    p, forward, seconds, delays = len(line.part), numbers[0], numbers[1], numbers[2]
+    calls, behind = np.zeros(p), np.zeros(p)
+    for i in range(1, p):
+        border = line.part[i] != line.part[i - 1]
+        delays[i] = line.trips[line.part[i]] if border else 2.0 * line.hops[line.part[i]]
+    for i in range(p - 1, -1, -1):
+        after = delays[i + 1] if i + 1 < p else 0.0
+        behind[i] = after + (behind[i + 1] if i + 1 < p else 0.0)
+        calls[i] = line.waits * (delays[i] + after)
+    if not quickest_cuts(line, calls, behind, cuts):
+        return np.inf
+    pace, once, fixed = line.slowest, 0.0, 0.0
+    for i in range(p):
+        table, a, b = line.tables[line.part[i]], cuts[i], cuts[i + 1]
+        forward[i], seconds[i] = table[0, b] - table[0, a], table[1, b] - table[1, a]
+        numbers[3, i] = room_for(table, line.usable, a, b)
+        pace = max(pace, seconds[i] + calls[i])
+        once, fixed = max(once, table[5, b] - table[5, a]), max(fixed, table[6, 0])
+    filled = forward.sum() + 0.5 * delays.sum() + pace if line.split else seconds.sum() + delays.sum()
+    return (line.waves - 1) * pace + filled + once + fixed
 
 
 @kernel

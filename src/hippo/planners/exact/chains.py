@@ -3,7 +3,7 @@
 Nothing here is a bound; it finds what bounds do not lead to. Those of ``uniform`` and ``mixed`` grant every stage
 memory and messages that a runtime may not have, so the plans that they name can be far from the best. A *chain* has no
 cuts: those of the least pace are found at once, with the micro-batches that its runtime keeps under way, and with the
-seconds in which its ranks wait for messages (``bounds.quickest_cuts``). So thousands of chains can be told apart
+seconds in which its ranks wait for messages (``bounds.paced_step``). So thousands of chains can be told apart
 without a play. Letters: n domains, p stages, m waves.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.planners.effort import CHAIN_S
-from hippo.planners.exact.bounds import PacedLine, quickest_cuts, room_for
+from hippo.planners.exact.bounds import PacedLine, paced_step
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout, in_chains
 from hippo.planners.exact.polish import REACH, play_with_order
@@ -52,6 +52,14 @@ class Chain:
 
     path: tuple[int, ...]
     layouts: tuple[DomainLayout, ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Asked for again and again."""
+        return hash((self.path, self.layouts))
 
     @property
     def family(self) -> Family:
@@ -102,6 +110,7 @@ class ChainSearch:
     waits: float  # share of a border's round trip: see ``WAITS``
     _known: dict[Chain, Paced | None] = dataclass_field(default_factory=dict)
     _ways: dict[tuple[tuple[int, ...], int], DomainWay | None] = dataclass_field(default_factory=dict)
+    _wave_s: dict[DomainLayout, float] = dataclass_field(default_factory=dict)
 
     def run(self, starts: Iterable[Chain]) -> None:
         """Plays every start and where the best of them lead by the estimate, and goes on by plays from the best."""
@@ -189,27 +198,27 @@ class ChainSearch:
             return None
         wave = chain.layouts[0].wave
         found = [field.table(layout) for layout in chain.layouts]
-        hops = np.array([table.hop_s for table in found])
-        trips = np.diff(way.before_s + way.before_pace * wave * field.wave_bytes, prepend=0.0)
-        delays = np.where(np.diff(part, prepend=-1) > 0, trips[part], 2 * hops[part])  # (p,) round trip before each
-        delays[0] = 0.0
-        after = np.append(delays[1:], 0.0)
-        calls = self.waits * (delays + after)
-        behind, waves = np.cumsum(after[::-1])[::-1], field.problem.workload.global_batch // wave
-        tables = np.stack([table.likely for table in found])
-        line = PacedLine(tables, part, calls, behind, waves, field.rules.live_limit, field.tables.usable_bytes)
-        cuts = np.zeros(len(part) + 1, np.int64)
-        if not quickest_cuts(line, cuts):
+        trips = way.before_s + way.before_pace * wave * field.wave_bytes
+        trips[1:] -= trips[:-1].copy()
+        line = PacedLine(
+            np.stack([table.likely for table in found]),
+            part,
+            np.array([table.hop_s for table in found]),
+            trips,
+            self.waits,
+            waves=field.problem.workload.global_batch // wave,
+            ahead=field.rules.live_limit,
+            usable=field.tables.usable_bytes,
+            slowest=way.slowest * wave * field.wave_bytes,
+            split=field.tables.split,
+        )
+        cuts, numbers = np.zeros(len(part) + 1, np.int64), np.zeros((4, len(part)))
+        step_s = paced_step(line, cuts, numbers)
+        if step_s == inf:
             return None
-        forward, seconds, once = (tables[part, row, cuts[1:]] - tables[part, row, cuts[:-1]] for row in (0, 1, 5))
-        slowest = way.slowest * wave * field.wave_bytes
-        pace = max(float((seconds + calls).max()), slowest)
-        ends = float(once.max() + tables[:, 6, 0].max()) + field.tail_s(way)
-        filled = forward.sum() + 0.5 * delays.sum() + pace if field.tables.split else seconds.sum() + delays.sum()
-        step_s = (waves - 1) * pace + float(filled) + ends
-        room = [room_for(tables[j], line.usable, a, b) for j, a, b in zip(part, cuts[:-1], cuts[1:], strict=True)]
-        times = ChainTimes(forward, seconds, delays, np.array(room, np.float64), waves, slowest)
-        return Paced(chain, way, tuple(cuts.tolist()), times, step_s)
+        forward, seconds, delays, room = numbers
+        times = ChainTimes(forward, seconds, delays, room, line.waves, line.slowest)
+        return Paced(chain, way, tuple(cuts.tolist()), times, step_s + field.tail_s(way))
 
     def _way(self, chain: Chain) -> DomainWay | None:
         """The borders of a chain; where links cap each node, as wide as the fewest nodes of a stage send."""
@@ -298,7 +307,10 @@ class ChainSearch:
 
     def _seconds(self, layout: DomainLayout) -> float:
         """Seconds of a wave of the whole model on a domain alone, its stages always busy."""
-        return float(self.field.table(layout).total_s[-1]) / layout.stages
+        if layout not in self._wave_s:
+            times = self.field.tables.times(layout.kind, layout.tp, layout.dp, layout.mode)
+            self._wave_s[layout] = float(times[1][-1]) / layout.stages
+        return self._wave_s[layout]
 
     def _paths(self) -> list[tuple[int, ...]]:
         """Orders of sets of domains: of few domains every set in its quickest order, and those of ``ways.lines``."""

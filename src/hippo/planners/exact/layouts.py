@@ -272,6 +272,14 @@ class DomainLayout:
     mode: Mode
     cp: int = 1
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Asked for again and again."""
+        return hash((self.kind, self.tp, self.dp, self.stages, self.mode, self.cp))
+
     @property
     def gpus(self) -> int:
         """GPUs of a stage."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from math import inf
 
 import numpy as np
@@ -48,33 +49,38 @@ class LayoutFamily:
     hops: Floats  # (O,) seconds between two stages of the domain, one way
     rest: Floats  # (N + 1,) least round trip of the layers behind a cut
     drained: float  # least seconds per step of a first stage
+    _known: dict[tuple[int, int], Floats] = dataclass_field(default_factory=dict)  # of ``_work_s``
 
     def fluid(self, most: int, tail_s: float = 0.0) -> Floats:
         """(most + 1,) bound for n domains where stages take any share of a layer (docs/theory.md, bound 4).
 
         ``tail_s``: seconds after the first stage is done.
         """
-        bounds = self._work_s(8, np.ones(len(self.early)), most) + self.drained + tail_s
+        bounds = self._work_s(8, most) + self.drained + tail_s
         if (self.early < 1.0).any():  # backwards are split: a stage need not wait for the first one's end, nor the tail
             first, fixed = (self.early * self.tables[:, 1, 1]).max(), self.tables[:, 6, 0].min()
-            bounds = np.maximum(bounds, self._work_s(1, self.early, most) - first + fixed)
+            bounds = np.maximum(bounds, self._work_s(1, most) - first + fixed)
         return bounds
 
-    def _work_s(self, row: int, early: Floats, most: int) -> Floats:
-        """(most + 1,) least seconds in which n domains do all waves, each stage after the early part of those before.
+    def _work_s(self, row: int, most: int) -> Floats:
+        """(most + 1,) least seconds in which n domains do all waves; ``row`` 8: round trips, each stage after those
+        before, 1: everything, after the early part of those before. No link changes it: worked out once.
 
         Options are quick at unlike layers. So layers count by weights, tried as the seconds of each option, and an
         option is as quick as at the layer it does best.
         """
-        seconds = np.diff(self.tables[:, row], axis=1)  # (O, N)
-        weights = seconds / seconds.sum(axis=1, keepdims=True)
-        done = np.zeros((most + 1, len(weights)))  # share of all layers per second
-        with np.errstate(divide="ignore", invalid="ignore"):
-            each = np.where(weights[:, None] > 0, seconds / weights[:, None], np.inf)  # weights, options, layers
-            total, taken = early * each.min(axis=2), -np.expm1(self.stages * np.log1p(-early / self.waves))
-            for n in range(1, most + 1):
-                done[n] = np.max(taken / total + (1.0 - taken) * done[n - 1][:, None], axis=1)
-            return np.asarray(1.0 / done.min(axis=1))
+        if (row, most) not in self._known:
+            early = np.ones(len(self.early)) if row == 8 else self.early
+            seconds = np.diff(self.tables[:, row], axis=1)  # (O, N)
+            weights = seconds / seconds.sum(axis=1, keepdims=True)
+            done = np.zeros((most + 1, len(weights)))  # share of all layers per second
+            with np.errstate(divide="ignore", invalid="ignore"):
+                each = np.where(weights[:, None] > 0, seconds / weights[:, None], np.inf)  # weights, options, layers
+                total, taken = early * each.min(axis=2), -np.expm1(self.stages * np.log1p(-early / self.waves))
+                for n in range(1, most + 1):
+                    done[n] = np.max(taken / total + (1.0 - taken) * done[n - 1][:, None], axis=1)
+                self._known[row, most] = np.asarray(1.0 / done.min(axis=1))
+        return self._known[row, most]
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,6 +41,7 @@ FIRST_WAYS = 12  # ways to join that are played at least once, if only to be tol
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
 CHUNKED = "stages of several chunks that all lie alike"
 MIXED = "pipelines whose domains lie differently"
+BUSY = "GPU time that never waits"
 TOLD = 0.01  # a gap above it gets a word on why it is open
 OPEN = (
     "The gap stays open for {cause}: their bound grants every border and every ring the quickest links there are, and "
@@ -89,8 +90,8 @@ class Exact:
         plain = tried.least
         if near:
             _in_chunks(tried, fields)
-        chunked = min(map(least_interleaved, fields)) if lower > 0 else lower  # beyond 32 domains nothing is proven
-        lower, cause = min((lower, cause), (chunked, CHUNKED))
+        if len(problem.cluster.domains) <= MOST_DOMAINS:  # of more the work alone is counted, whatever the chunks
+            lower, cause = min((lower, cause), (min(map(least_interleaved, fields)), CHUNKED))
         found = _proposal(problem, tried, lower, cause)
         if tried.winner is not None and tried.winner.chunks > 1:
             found = replace(found, notes=(_with_chunks(problem, tried, plain), *found.notes))
@@ -175,28 +176,36 @@ def polish_best(problem: Problem, tried: Tried, fields: list[Field]) -> None:
 
 def _lower(problem: Problem, tried: Tried, fields: list[Field]) -> tuple[float, str]:
     """Least worth of any plan of the space, in the unit of the objective (0: nothing is proven), and of which plans."""
+    bounds = [(tried.value, "the plan itself")]
     if len(problem.cluster.domains) > MOST_DOMAINS:
-        return 0.0, f"plans over more than {MOST_DOMAINS} domains"
-    bounds = [(tried.value, "the plan itself")] + [(_least(field), LIKE) for field in fields]
+        if problem.objective.name == "cost":
+            return min([*bounds, (_least_rent_usd(fields[0]), BUSY)])
+        gpus = sum(domain.gpus for domain in problem.cluster.domains)
+        return min([*bounds, (_least_gpu_s(fields[0]) / gpus, BUSY)])
+    bounds += [(_least(field), LIKE) for field in fields]
     if problem.objective.name != "cost":
         bounds += [(_least_of_unlike(field), UNLIKE) for field in fields]
         lower, cause = min(bounds)
         mixed = search_mixed(fields[0], lower)
         return (mixed, MIXED) if mixed < lower else (lower, cause)
     if len(problem.cluster.domains) > 1:
-        bounds.append((_least_rent_usd(fields[0]), "GPU time that never waits"))
+        bounds.append((_least_rent_usd(fields[0]), BUSY))
     return min(bounds)
 
 
 def _least_rent_usd(field: Field) -> float:
-    """What the GPU-seconds of a step cost at least: every layer in its thriftiest layout, nobody ever waiting."""
-    batch, gpu = field.problem.workload.global_batch, field.problem.cluster.gpu
+    """What the GPU-seconds of a step cost at least."""
+    return _least_gpu_s(field) * rent_usd_per_s(field.problem.cluster.gpu, 1)
+
+
+def _least_gpu_s(field: Field) -> float:
+    """GPU-seconds of a step at least: every layer in its thriftiest layout, nobody ever waiting."""
     layers = np.full(field.problem.model.num_layers, np.inf)
     for layouts in field.layouts:
         for each in layouts:
             seconds = np.diff(field.tables.times(each.kind, each.tp, each.dp, each.mode)[1])
             layers = np.minimum(layers, seconds * each.gpus / each.wave)
-    return float(layers.sum()) * batch * rent_usd_per_s(gpu, 1)
+    return float(layers.sum()) * field.problem.workload.global_batch
 
 
 def _fields(problem: Problem, tried: Tried) -> list[Field]:
