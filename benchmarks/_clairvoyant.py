@@ -1,9 +1,11 @@
-"""The least makespan of single plays with all their draws known, by constraint programming: exact where small.
+"""The least makespan of single plays with all their draws known: exact where small, searched where not.
 
 What ``hindsight.floors`` bounds from below is found here, for about p 4, m 8: of each play the shortest schedule that
 runs the micro-batches of each rank in order, with the times that were drawn. Nobody who decides while the play runs can
 reach it but by luck. A model of CP-SAT as in ``schedule.constraint_model``, but every operation and every message has a
-length of its own. Letters: p ranks, m micro-batches; kinds F, B, W = 0, 1, 2.
+length of its own; ``searched_run`` is the package's tabu search over the same lengths, at any size.
+
+Letters: p ranks, m micro-batches; kinds F, B, W = 0, 1, 2.
 """
 
 from __future__ import annotations
@@ -20,10 +22,28 @@ from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InputError, MissingExtraError
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.schedule import Schedule, Shape
+from hippo.schedule.search.graph import GROUP, LATENCY, NTH, RANK, TIME, TRANSFER
+from hippo.schedule.search.tabu import Tabu
 
 Floats = NDArray[np.float64]
 
 _STEPS = 20_000  # of the solver's whole numbers in the longest operation
+
+
+def searched_run(problem: ScheduleProblem, factors: Factors, index: int, start: Schedule, *, steps: int) -> float:
+    """The makespan that a tabu search from a legal order comes to, the draws of play ``index`` known; at most the
+    order's own. One chunk per rank."""
+    one = Factors(*(each[index : index + 1] for each in factors))
+    search = Tabu(problem, start, [index])
+    facts, times, m = search.graph.facts, search.graph.times, problem.micro_batches
+    place = facts[:, GROUP] * m + facts[:, NTH]
+    times[:, TIME] *= one.operations[0, place].astype(np.float64) * one.ranks[0, facts[:, RANK]]
+    sends = facts[:, GROUP] < WEIGHT * problem.ranks
+    for way in (LATENCY, TRANSFER):
+        times[sends, way] *= one.messages[0, place[sends]].astype(np.float64)
+    search.span = float(play(problem, start, one)[0])
+    search.go(steps, float(floors_of(problem, one)[0]))
+    return search.span
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,9 @@ from hippo.network.hi_ppo.serving import Policy, shipped
 from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.plans.candidates import fill
 from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.worlds.asking import Terms
 from hippo.network.worlds.generator import FAMILIES, draw_problem
-from hippo.network.worlds.play import Terms, steps, usd_per_token
+from hippo.network.worlds.play import steps, usd_per_token
 from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth, base_latency
 

@@ -3,9 +3,14 @@
 Baselines: ZB-H1, ZB-H2, ZB-auto and the cross-domain generator, each in fixed order, as a hint, and as a hint with
 patience (the best of .25 to 2). The best baseline of a row is chosen on the very draws that are reported, which
 favours the baselines; learned dispatch is told how unsteady the steps before were. Intervals are of 95 %, of
-differences play by play. Draws are new: none was trained or tuned on. On the drawn problems there stands beside it
-what the dispatcher does without its network: it picks order and patience by the same trial plays, and follows them.
-`--json` prints every row as a document, `--exact-s S` adds CP-SAT with S seconds per play where p is 8 and m 32.
+differences play by play. Draws are new: none was trained or tuned on. No shape (ranks, micro-batches, memory) of these
+tables is one that training draws (`env/generator.py`). On the drawn problems there stands beside it what the dispatcher
+does without its network: it picks order and patience by the same trial plays, and follows them; and what one who knows
+the draws would save at least: a tabu search over the times as drawn, from the quickest runs of everybody.
+`--part look` is for choosing: shapes on which nothing is learned and nothing is judged. `--policy FILES` plays others
+than the shipped policy, for instance one of each training seed; with `--adapt N` each goes on learning on the problem
+alone, N updates of 64 plays each, before it is played. `--json` prints every row as a document, `--exact-s S`
+adds CP-SAT with S seconds per play where p is 8 and m 32.
 """
 
 from __future__ import annotations
@@ -21,14 +26,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from _clairvoyant import clairvoyant  # type: ignore[import-not-found]
+from _clairvoyant import clairvoyant, searched_run  # type: ignore[import-not-found]
 from hippo.dispatch.dispatch import decision_seconds
-from hippo.dispatch.network import follower, shipped
-from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread, drawn
+from hippo.dispatch.env.generator import JUDGE, LOOK, DispatchWorld, side_of
+from hippo.dispatch.guard import settled
+from hippo.dispatch.network import DispatchWeights, follower, read, shipped
+from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, UNIFORM
 from hippo.dispatch.noise.fluctuation_grid import pipeline as alike
 from hippo.dispatch.noise.learned_play import spread_learned
@@ -36,11 +45,20 @@ from hippo.dispatch.noise.presets import PRESETS
 from hippo.dispatch.noise.robust_order import HINT, robust_order
 from hippo.dispatch.noise.timed_play import order_run, timed_hint, timed_learned
 from hippo.dispatch.noise.trial import KINDS, ORDERS, ZERO_BUBBLE, FluctuationTrial, TriedOrder, order_for, trial
+from hippo.dispatch.train.learner import learn
+from hippo.dispatch.train.policy import DispatchPolicy
+from hippo.dispatch.train.settings import DispatchPpo, Settings
 from hippo.schedule.problem import RankLink, ScheduleProblem
+from hippo.schedule.schedule import Schedule, split
 
 SEEDS = (90_001, 90_002, 90_003, 90_004)  # of the draws
 PLAYS, ASKED_PLAYS = 50, 200  # of each seed
-DRAWN = 40  # problems
+DRAWN = 60  # problems
+FORESEEN, STARTS, TABU_STEPS = (
+    2,
+    4,
+    2000,
+)  # plays of each seed that are searched with all draws known; from so many runs
 SHOWN = {"zb-h1": "H1", "zb-h2": "H2", "zb-auto": "auto", "cross-domain": "cross"}
 LEGEND = (
     "Mean makespans in F. H1, H2, auto: zero-bubble orders, cross: the cross-domain generator; each in fixed order, as "
@@ -122,11 +140,16 @@ def sizes() -> Iterator[Case]:
             yield Case("sizes", f"unequal ranks, {layout} {delay:g}", f"{live}", "30%", problem, noise)
 
 
-def unseen() -> Iterator[Case]:
+def unseen(part: str = "unseen", side: str = JUDGE) -> Iterator[Case]:
     """Those problems at 30 %, all four kinds of noise in turn."""
-    for index, (links, memory, problem) in enumerate(drawn_problems()):
+    for index, (links, memory, problem) in enumerate(drawn_problems(side)):
         name = list(NOISES)[index % len(NOISES)]
-        yield Case("unseen", links, memory, name, problem, NOISES[name], PLAYS // 3)
+        yield Case(part, links, memory, name, problem, NOISES[name], PLAYS // 3)
+
+
+def look() -> Iterator[Case]:
+    """The same of shapes that are neither learned on nor judged: what a policy may be chosen by."""
+    yield from unseen("look", LOOK)
 
 
 def real() -> Iterator[Case]:
@@ -136,10 +159,10 @@ def real() -> Iterator[Case]:
             yield Case("real", links, memory, name, problem, noise, PLAYS // 3)
 
 
-def drawn_problems() -> Iterator[tuple[str, str, ScheduleProblem]]:
-    """Name, memory and problem: drawn here, by other rules than those that training draws by."""
-    rng = random.Random(2026)
-    for index in range(DRAWN):
+def drawn_problems(side: str = JUDGE) -> Iterator[tuple[str, str, ScheduleProblem]]:
+    """Name, memory and problem: drawn here, by other rules than training's, and of shapes that training never draws."""
+    rng, index = random.Random(20_261_128), 0
+    while index < DRAWN:
         p = rng.choice((3, 4, 6, 8, 10, 12))
         m = p * rng.choice((2, 3, 4)) + rng.randrange(3)
         times = (1.0, rng.uniform(0.7, 1.4), rng.uniform(0.3, 1.2))
@@ -152,7 +175,9 @@ def drawn_problems() -> Iterator[tuple[str, str, ScheduleProblem]]:
         links = tuple(RankLink(each) for each in delays)
         forward, backward, weight = (tuple(each * slow for slow in pace) for each in times)
         problem = ScheduleProblem(m, forward, backward, weight, links, links, (limit,) * p)
-        yield f"drawn {index}, p {p} m {m}", f"{limit:g}", problem
+        if side_of(problem) == side:
+            yield f"drawn {index}, p {p} m {m}", f"{limit:g}", problem
+            index += 1
 
 
 PARTS = {
@@ -160,6 +185,7 @@ PARTS = {
     "grid": ("p 8, m 32: fluctuation (normal) against delay", grid),
     "noise": ("p 8, m 32: other noise, 30 %", noises),
     "unseen": ("Problems drawn by other rules than those of training: times, links, memory; 30 %", unseen),
+    "look": ("To choose a policy by: the same, of shapes on which nothing is learned or judged; 30 %", look),
     "real": ("The same problems under the noise of published runs, and under stress", real),
     "sizes": ("Other sizes, and ranks whose times differ by up to 30 %; 30 %, normal", sizes),
 }
@@ -173,6 +199,8 @@ class Row:
     case: Case
     trial: FluctuationTrial
     unlearned: TriedOrder  # the same dispatcher without its network
+    others: tuple[MakespanSpread, ...]  # of further policies
+    foreseen: NDArray[np.float64]  # (n,) makespans with all draws known, of the first plays of each seed; n may be 0
 
     @property
     def fixed(self) -> TriedOrder:
@@ -189,21 +217,89 @@ class Row:
         """The best hint with or without patience."""
         return self.trial.best("hint", "patient")
 
+    def saved(self, other: TriedOrder) -> list[float]:
+        """Share of a baseline's mean that each policy saves."""
+        return [1 - each.mean / other.spread.mean for each in (self.trial.learned, *self.others)]
+
+    def foresight(self) -> tuple[float, float, float]:
+        """Shares of the best hint's mean that policies, one who knows the draws, and the floor save, on the plays that
+        were searched."""
+        seeds = max(1, len(self.foreseen) // FORESEEN)
+
+        def mean(makespans: NDArray[np.float64]) -> float:
+            return float(makespans.reshape(seeds, -1)[:, :FORESEEN].mean())
+
+        usual = mean(self.hint.spread.makespans)
+        learned = statistics.fmean(mean(each.makespans) for each in (self.trial.learned, *self.others))
+        known = float(self.foreseen.mean())
+        return 1 - learned / usual, 1 - known / usual, 1 - mean(self.trial.floor) / usual
+
     @property
     def zero_bubble(self) -> TriedOrder:
         """The best of the zero-bubble orders as their paper runs them."""
         return self.trial.best("fixed", orders=ZERO_BUBBLE)
 
 
-def measured(case: Case) -> Row:
-    """Plays a case."""
-    found = trial(case.problem, case.fluctuation, samples=case.plays, seeds=SEEDS)
+def adapted(case: Case, start: DispatchWeights, updates: int) -> DispatchWeights:
+    """A policy that has gone on learning on this problem alone before it is played: on plays of its own, with the
+    standard deviation that a dispatcher is told, and on the base that it would run on."""
+    settings = Settings(ppo=DispatchPpo(learning_rate=2e-3, learning_rate_end=2e-4))
+    torch.manual_seed(0)
+    policy, level = DispatchPolicy(start), case.fluctuation.deviation
+    world = DispatchWorld(case.problem, Fluctuation(level), settled(case.problem, start, level).base)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=settings.ppo.learning_rate, eps=1e-5)
+    for update in range(updates):
+        learn(policy, optimizer, [world], settings, np.random.default_rng([1, update]), done=update / updates)
+    return policy.weights()
+
+
+def measured(case: Case, policies: Sequence[DispatchWeights] = (), updates: int = 0) -> Row:
+    """Plays a case, with the policy that ships where none is given; each learns on it first for so many updates."""
+    if updates:
+        policies = [adapted(case, each, updates) for each in policies or [shipped()]]
+    found = trial(case.problem, case.fluctuation, samples=case.plays, seeds=SEEDS, weights=(policies or (None,))[0])
     seeds = SEEDS if len(found.learned.makespans) > 1 else SEEDS[:1]
-    plays = [
-        spread_learned(case.problem, case.fluctuation, weights=follower(), samples=found.per_seed, seed=seed).makespans
-        for seed in seeds
-    ]
-    return Row(case, found, TriedOrder("without the network", HINT, MakespanSpread(np.concatenate(plays))))
+
+    def played(weights: DispatchWeights) -> MakespanSpread:
+        return MakespanSpread(
+            np.concatenate(
+                [
+                    spread_learned(
+                        case.problem, case.fluctuation, weights=weights, samples=found.per_seed, seed=seed
+                    ).makespans
+                    for seed in seeds
+                ]
+            )
+        )
+
+    unlearned = TriedOrder("without the network", HINT, played(follower()))
+    known = foreseen(case, found, seeds) if case.part in ("unseen", "real", "look") else np.empty(0)
+    return Row(case, found, unlearned, tuple(played(each) for each in policies[1:]), known)
+
+
+def foreseen(case: Case, found: FluctuationTrial, seeds: Sequence[int]) -> NDArray[np.float64]:
+    """The shortest order that a search finds for each of the first plays of a seed, all draws known: from the quickest
+    baselines on that very play. Nobody who decides while the play runs can do as well but by luck, and the best may be
+    shorter still."""
+    ends = []
+    for number, seed in enumerate(seeds):
+        rng = np.random.default_rng(seed)
+        factors = next(drawn(case.problem, case.fluctuation, samples=found.per_seed, rng=rng))
+        for index in range(min(FORESEEN, found.per_seed)):
+            play = number * found.per_seed + index
+            quickest = sorted(found.baselines, key=lambda each: each.spread.makespans[play])[:STARTS]
+            runs = [run_of(case.problem, each, factors, index) for each in quickest]
+            spans = [searched_run(case.problem, factors, index, run, steps=TABU_STEPS) for run in runs]
+            ends.append(min(*spans, found.learned.makespans[play]))
+    return np.array(ends)
+
+
+def run_of(problem: ScheduleProblem, tried: TriedOrder, factors: Factors, index: int) -> Schedule:
+    """The order in which ranks ran in one play."""
+    schedule, _ = order_for(problem, tried.order)
+    if not tried.way.by_hint:
+        return split(schedule)
+    return order_run(timed_hint(problem, schedule, factors, index, patience=tried.way.patience), tried.order)
 
 
 def signed(share: tuple[float, float]) -> str:
@@ -237,7 +333,7 @@ def table(title: str, rows: Sequence[Row]) -> Table:
     last = None
     for row in rows:
         case, found = row.case, row.trial
-        if last not in (None, case.links) and case.part not in ("unseen", "real"):
+        if last not in (None, case.links) and case.part not in ("unseen", "look", "real"):
             shown.add_section()
         last = case.links
         ahead, seeds = found.seeds_ahead(found.best())
@@ -288,9 +384,10 @@ def verdicts(everything: Sequence[Row]) -> Iterator[str]:
     """What the rows say together: where learned dispatch wins, the claim, and where a hint is the better baseline."""
     drawn_ones = [row for row in everything if row.case.part == "unseen"]
     yield from over_problems("30 %, four kinds of noise", drawn_ones)
+    yield from over_problems("30 %, to choose by", [row for row in everything if row.case.part == "look"])
     for name in PRESETS:
         yield from over_problems(name, [row for row in everything if (row.case.part, row.case.noise) == ("real", name)])
-    rows = [row for row in everything if row.case.part not in ("unseen", "real")]
+    rows = [row for row in everything if row.case.part not in ("unseen", "look", "real")]
     if not rows:
         return
     noisy = [row for row in rows if len(row.trial.learned.makespans) > 1]
@@ -315,22 +412,37 @@ def over_problems(noise: str, rows: Sequence[Row]) -> Iterator[str]:
     """Of problems drawn here: the mean saving over problems, with its interval."""
     if not rows:
         return
-    told = []
+    told, each_policy = [], []
     for against, saved in (
-        ("the best fixed order", [row.trial.saved(row.fixed)[0] for row in rows]),
-        ("the best hint", [row.trial.saved(row.plain)[0] for row in rows]),
-        ("the best patient hint", [row.trial.saved(row.trial.best("patient"))[0] for row in rows]),
-        ("the best hint of any kind", [row.trial.saved(row.hint)[0] for row in rows]),
-        ("itself without the network", [row.trial.saved(row.unlearned)[0] for row in rows]),
+        ("the best fixed order", [row.saved(row.fixed) for row in rows]),
+        ("the best hint", [row.saved(row.plain) for row in rows]),
+        ("the best patient hint", [row.saved(row.trial.best("patient")) for row in rows]),
+        ("the best hint of any kind", [row.saved(row.hint) for row in rows]),
+        ("itself without the network", [row.saved(row.unlearned) for row in rows]),
     ):
-        error = 1.96 * statistics.stdev(saved) / len(saved) ** 0.5
-        told.append(f"{100 * statistics.fmean(saved):+.2f} ±{100 * error:.2f} % of {against}")
+        told.append(f"{over([statistics.fmean(each) for each in saved])} of {against}")
+        if against == "the best hint of any kind":
+            each_policy = [f"{100 * statistics.fmean(mine):+.2f}" for mine in zip(*saved, strict=True)]
     count = {name: sum(row.trial.verdict == name for row in rows) for name in ("learned", "even", "hint", "fixed")}
     yield (
-        f"{len(rows)} problems drawn by other rules than those of training, {noise}: learned dispatch saves "
-        f"{', '.join(told)} (95 % over problems); it beats every baseline in {count['learned']}, "
-        f"{count['even']} are even, a hint is better in {count['hint']}, a fixed order in {count['fixed']}."
+        f"{len(rows)} problems of shapes that training leaves out, {noise}: learned dispatch saves {', '.join(told)} "
+        f"(95 % over problems); it beats every baseline in {count['learned']}, {count['even']} are even, a hint is "
+        f"better in {count['hint']}, a fixed order in {count['fixed']}."
     )
+    if len(each_policy) > 1:
+        yield f"Each policy, of the best hint of any kind: {', '.join(each_policy)} %."
+    learned, known, floor = (list(each) for each in zip(*(row.foresight() for row in rows), strict=True))
+    yield (
+        f"On {len(rows[0].foreseen)} plays of each, of the best hint of any kind: one who knows all draws saves at "
+        f"least {over(known)} (searched), at most {over(floor)} (the floor); learned dispatch {over(learned)}, "
+        f"{statistics.fmean(learned) / max(statistics.fmean(known), 1e-9):.0%} of the first."
+    )
+
+
+def over(shares: Sequence[float]) -> str:
+    """A mean over problems with its 95 % interval, in %."""
+    error = 1.96 * statistics.stdev(shares) / len(shares) ** 0.5
+    return f"{100 * statistics.fmean(shares):+.2f} ±{100 * error:.2f} %"
 
 
 def claim(rows: Sequence[Row]) -> Iterator[str]:
@@ -473,16 +585,18 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="every row as a document")
     parser.add_argument("--part", choices=PARTS, help="one table alone, without hindsight and times")
+    parser.add_argument("--policy", nargs="+", default=[], metavar="FILE", help="in place of that which ships")
+    parser.add_argument("--adapt", type=int, default=0, metavar="UPDATES", help="learn on each problem first")
     parser.add_argument("--exact-s", type=float, default=0.0, help="CP-SAT seconds per play where p is 8 and m 32")
     given = parser.parse_args(arguments)
-    began = time.process_time()
+    began, policies = time.process_time(), [read(each) for each in given.policy]
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 250)
     if not given.json:
         console.print(LEGEND, highlight=False)
     rows: list[Row] = []
     for name, (title, cases) in PARTS.items():
-        if given.part in (None, name):
-            mine = [measured(case) for case in cases()]
+        if given.part == name or (given.part is None and name != "look"):
+            mine = [measured(case, policies, given.adapt) for case in cases()]
             rows += mine
             if not given.json:
                 console.print(table(title, mine))

@@ -36,7 +36,7 @@ from hippo.run.change import Changed, PlanChange
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.network import trained_bytes
 from hippo.run.run import Emulated, run
-from hippo.units import bytes_per_s_from_gbps
+from hippo.units import bytes_per_s_from_gbps, gbps_from_bytes_per_s
 
 SEQ, WAVES = 64, 8
 BEFORE, AFTER = 8, 3  # steps before the order, and after the move
@@ -104,15 +104,32 @@ class Scenario:
         joined = Pipeline((Stage(self.joins, layers, 1, 1, (f"{self.joins}/0/0",)),), WAVES // 2)
         return self.plan(self.before), Plan((alone, joined), 1)
 
-    def trace(self) -> str:
-        """Links within the swing around their rate, anew every so often; the draws are the scenario's own."""
+    def trace(self, links: Sequence[Link]) -> str:
+        """These links within the swing around their rate, anew every so often; the draws are the scenario's own."""
         rng = np.random.default_rng([7, *self.name.encode()])
         lines = ["time_s,src,dst,bandwidth_gbps,latency_ms"]
         for at in range(round(SECONDS / self.every_s)):
-            for link in self.problem.cluster.links:
-                gbps = self.mbit_s / 1e3 * rng.uniform(1 - self.swing, 1 + self.swing)
+            for link in links:
+                gbps = gbps_from_bytes_per_s(link.rate_bytes_per_s(1)) * rng.uniform(1 - self.swing, 1 + self.swing)
                 lines.append(f"{at * self.every_s:g},{link.source},{link.destination},{gbps:.6f},{1e3 * FAR_S:g}")
         return "\n".join(lines) + "\n"
+
+    def emulated(self, cluster: Cluster, command: Sequence[str], congestion: str) -> None:
+        """Runs a command inside the cluster's links, moving where the scenario says so."""
+        with tempfile.TemporaryDirectory() as folder:
+            trace = None
+            if self.swing:
+                Path(folder, "net.csv").write_text(self.trace(cluster.links))
+                trace = load_trace(Path(folder, "net.csv"), cluster.under(IDEAL))
+            setting = setting_of(
+                cluster,
+                [sys.executable, "-m", *command],
+                source=self.name,
+                trace=trace,
+                congestion=congestion,
+                backend="userspace",
+            )
+            assert emulate(setting).exit_code == 0, f"{' '.join(command)} failed"
 
 
 SCENARIOS = (
@@ -247,27 +264,9 @@ def inside(name: str, way: str, out: Path) -> None:
 def measured(scenario: Scenario, way: str) -> Found:
     """One run, in an emulation of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        out, trace = Path(folder, "out.json"), None
-        cluster = scenario.problem.cluster
-        if scenario.swing:
-            Path(folder, "net.csv").write_text(scenario.trace())
-            trace = load_trace(Path(folder, "net.csv"), cluster.under(IDEAL))
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.moves",
-            "--inside",
-            scenario.name,
-            "--ways",
-            way,
-            "--out",
-            str(out),
-        ]
-        setting = setting_of(
-            cluster, command, source=scenario.name, trace=trace, congestion=scenario.congestion, backend="userspace"
-        )
-        outcome = emulate(setting)
-        assert outcome.exit_code == 0, f"{scenario.name} {way} failed"
+        out = Path(folder, "out.json")
+        command = ["benchmarks.moves", "--inside", scenario.name, "--ways", way, "--out", str(out)]
+        scenario.emulated(scenario.problem.cluster, command, scenario.congestion)
         return read(json.loads(out.read_text()))
 
 

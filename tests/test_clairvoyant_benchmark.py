@@ -25,7 +25,7 @@ from hippo.schedule.schedule import Schedule, Shape
 pytest.importorskip("ortools")
 
 _CLAIRVOYANT = script("benchmarks/_clairvoyant.py")
-clairvoyant = _CLAIRVOYANT.clairvoyant
+clairvoyant, searched_run = _CLAIRVOYANT.clairvoyant, _CLAIRVOYANT.searched_run
 
 NOISE = Fluctuation(0.3, rank_level=0.2, abnormal_share=0.1)
 
@@ -91,6 +91,17 @@ def test_it_lies_between_the_floor_and_what_is_played(problem: ScheduleProblem, 
     floor = floors(problem, NOISE, samples=2, rng=np.random.default_rng(seed))[1]
     assert best.lower_bound <= best.makespan <= play(problem, checked("", problem, one_by_one(problem)), factors)[1]
     assert best.makespan >= floor * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("transfer", [0.0, 0.8])
+def test_a_search_knows_the_draws(transfer: float) -> None:
+    """From a legal order, whose own makespan it begins with, to the shortest of all where there are few."""
+    links = (RankLink(0.7, transfer),)
+    problem = replace(ScheduleProblem.uniform(2, 3, (1.0, 1.2, 0.5), live_limit=2), down=links, up=links)
+    factors, serial = draws(problem), checked("serial", problem, one_by_one(problem))
+    one = Factors(*(each[1:] for each in factors))
+    assert searched_run(problem, factors, 1, serial, steps=0) == pytest.approx(float(play(problem, serial, one)[0]))
+    assert searched_run(problem, factors, 1, serial, steps=500) == pytest.approx(enumerated(problem, one), rel=1e-6)
 
 
 def test_memory_that_comes_back_at_b_is_refused() -> None:

@@ -55,10 +55,40 @@ def test_problems_drawn_here_are_told_as_a_mean(bench: ModuleType, monkeypatch: 
     monkeypatch.setattr(bench, "PLAYS", 6)
     rows = [bench.measured(case) for case in list(bench.unseen())[:6]]
     saved = [100 * row.trial.saved(row.fixed)[0] for row in rows]
-    (told,) = bench.over_problems("30 %", rows)
+    told, known = bench.over_problems("30 %", rows)
     assert f"saves {sum(saved) / 6:+.2f} ±" in told
     assert {row.case.noise for row in rows} == set(bench.NOISES)
     assert list(bench.over_problems("30 %", [])) == []
+    for learned, foreseen, floor in (row.foresight() for row in rows):
+        assert learned <= foreseen <= floor + 1e-9
+    assert f"at least {bench.over([row.foresight()[1] for row in rows])} (searched)" in known
+
+
+def test_several_policies_are_told_each(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "PLAYS", 6)
+    cases = list(bench.look())[:2]
+    assert len(list(bench.look())) == bench.DRAWN
+    rows = [bench.measured(case, [bench.shipped(), bench.follower()]) for case in cases]
+    for row in rows:
+        assert row.saved(row.unlearned) == pytest.approx([row.trial.saved(row.unlearned)[0], 0.0])
+    mean = sum(row.saved(row.hint)[1] for row in rows) / 2
+    assert any(f", {100 * mean:+.2f} %." in told for told in bench.over_problems("30 %", rows))
+
+
+def test_nothing_here_is_of_a_shape_that_policies_learn_on(bench: ModuleType) -> None:
+    for part, (_, cases) in bench.PARTS.items():
+        sides = {bench.side_of(case.problem) for case in cases()}
+        assert sides == {bench.LOOK if part == "look" else bench.JUDGE}
+    own = [problem for _, _, problem in bench.drawn_problems()]
+    assert len(own) == len(set(own)) == 60
+
+
+def test_a_policy_that_learns_on_the_problem_alone_gets_better_there(bench: ModuleType) -> None:
+    """The same plays as before: it has learned on others."""
+    problem = bench.pipeline("mid", 1.0, 2, ranks=3, micro_batches=9)
+    case = bench.Case("asked", "small", "2", "30 %", problem, bench.NOISES["normal"], 32)
+    before, after = (bench.measured(case, (), updates).trial.learned.mean for updates in (0, 20))
+    assert after < 0.999 * before
 
 
 def test_rows_as_documents(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Action, How, View
 from hippo.network.why.story import Story
-from hippo.network.worlds.play import Terms
+from hippo.network.worlds.asking import Terms
 from hippo.network.worlds.replay import Source, replay
 from hippo.network.worlds.world import World
 from hippo.plan.plan import Pipeline, Plan, Stage

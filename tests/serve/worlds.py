@@ -26,6 +26,7 @@ from hippo.serve.actuators.paper import Paper
 from hippo.serve.loop import LoopTerms, ServeLoop
 from hippo.serve.records import StoredDecision, StoredJob
 from hippo.serve.site import ServedSite
+from hippo.serve.steering import Steering
 from hippo.serve.store import Store, decision_of_row, job_of_row
 
 KIND = TrainingKind("gpt-2.7b", 64, 2048)
@@ -87,6 +88,8 @@ class Served:
         without: str = "",
         renamed: tuple[str, str] = ("", ""),
         cluster: str | Cluster = "four-hubs",
+        steering: Steering | None = None,
+        table: OfferTable | None = None,
         **terms: Any,
     ) -> Served:
         store = Store(url)
@@ -104,9 +107,9 @@ class Served:
         links = tuple(replace(each, source=a, destination=b) for each, (a, b) in zip(links, ends, strict=True))
         cluster = replace(cluster, domains=domains, links=links)
         site = ServedSite.of(cluster, decides, 1_800_000_000.0, rules)
-        site.learn(offers())
+        site.learn(offers() if table is None else table)
         told = LoopTerms(**{"mode": "act", **terms})
-        loop = ServeLoop(store, site, actuators or (Paper(),), told, rule=rule, clock=clock)
+        loop = ServeLoop(store, site, actuators or (Paper(),), told, rule=rule, clock=clock, steering=steering)
         loop._held.limit_s = None  # no test asks a clock
         return cls(store, loop, clock)
 
@@ -119,6 +122,11 @@ class Served:
         self.loop.come(taken, new)
         self.numbers.append(taken.number)
         return taken.name
+
+    def approve(self, number: int) -> None:
+        """Say yes to a proposal."""
+        row = sql.update(t.DECISIONS).where(t.DECISIONS.c.number == number)
+        self.store.write(lambda at: at.execute(row.values(state="approved", by="me"))).result()
 
     def turn(self, seconds: float = 0.0) -> None:
         self.clock.now_s += seconds

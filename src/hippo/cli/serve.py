@@ -38,6 +38,10 @@ class Choice:
         list[str] | None,
         typer.Option(metavar="NAME", help="Who carries out; the first does what names none.", show_default="paper"),
     ] = None
+    steering: Annotated[
+        str, typer.Option(metavar="NAME", help="Who decides about plans of running jobs, as in watch; none: nobody.")
+    ] = "hi_ppo"
+    epoch: Annotated[float, typer.Option(metavar="S", help="Seconds between decisions about plans.")] = 300.0
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where it listens; others need tokens.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(metavar="N", help="0: any that is free.")] = 8470
     tls_cert: Annotated[str, typer.Option(metavar="PEM", help="Certificate.", show_default="no TLS")] = ""
@@ -110,6 +114,8 @@ def serve(choice: Choice) -> None:
         cluster_file=choice.cluster if isinstance(_file_or_name(choice.cluster), Path) else "",
         keeps_running=choice.keep_running,
         online=choice.online,
+        steering=choice.steering,
+        epoch_s=choice.epoch,
         pull=pulled(choice.prometheus, choice.every, choice.rate_query, choice.latency_query),
     )
     service = Service.of(load_cluster(_file_or_name(choice.cluster)), terms, tell=mention)

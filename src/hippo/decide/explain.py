@@ -66,7 +66,8 @@ def memory_headroom(game: Judged) -> MemoryHeadroom:
     p, s, stage = stages[fullest]
     of = f" of pipeline {p + 1}" if len(plan.pipelines) > 1 else ""
     name = f"stage {s + 1}{of} in {stage.domain}"
-    return MemoryHeadroom(name, peaks, cost_model(game.problem).usable_memory_bytes())
+    reserved = float(game.memory[fullest].reserved_bytes)
+    return MemoryHeadroom(name, peaks, cost_model(game.problem).usable_memory_bytes(), reserved)
 
 
 def _reward(game: Judged, baseline: Baseline | None) -> list[Reason]:

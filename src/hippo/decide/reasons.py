@@ -256,11 +256,14 @@ class MemoryHeadroom(Reason):
     kind: ClassVar[str] = "memory"
     peak_bytes: tuple[float, ...]  # per stage
     usable_bytes: float
+    reserved_bytes: float = 0.0  # of the peak: CUDA context, communicators, what the allocator cannot use
 
     def _said(self) -> str:
         fullest, least = max(self.peak_bytes), min(self.peak_bytes)
         free = self.usable_bytes - fullest
         head = f"The fullest GPU, in {self.subject}, needs {gb(fullest)} of {gb(self.usable_bytes)} usable"
+        if self.reserved_bytes > 0:
+            head += f" (of it {gb(self.reserved_bytes)} in reserve, for the context and what the allocator cannot use)"
         if free < 0:
             return f"{head}: {gb(-free)} too much."
         spread = "" if len(self.peak_bytes) == 1 else f"; the emptiest stage needs {gb(least)}"

@@ -151,13 +151,15 @@ def serve(folder: Path) -> None:
     """The service of the demo, behind a socket in its folder."""
     from hippo.serve.actuators.own import Own
     from hippo.serve.server import Service, ServiceTerms
+    from hippo.serve.steering import OFF
 
     path = folder / "http"
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
     listening.listen(128)
-    terms = ServiceTerms(store=f"sqlite:///{folder / 'hippo.db'}", mode="act", policy="srpt", restart_s=1.0)
+    store = f"sqlite:///{folder / 'hippo.db'}"
+    terms = ServiceTerms(store=store, mode="act", policy="srpt", restart_s=1.0, steering=OFF)  # the queue moves jobs
     actuator = Own(folder / "runs", folder / "demo.yaml")
     Service.of(load_cluster(folder / "demo.yaml"), terms, actuators=[actuator], listening=listening).run()
 

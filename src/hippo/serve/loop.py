@@ -37,6 +37,7 @@ from hippo.serve.expected import LinkMinutes
 from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob, StoredDecision, StoredJob
 from hippo.serve.site import LAYOUT, JobChange, ServedSite, job_of
+from hippo.serve.steering import SteeredRun, Steering
 from hippo.serve.store import (
     BEYOND,
     Store,
@@ -47,6 +48,7 @@ from hippo.serve.store import (
     kept,
     note,
     plan_kept,
+    plan_of,
     set_job,
 )
 from hippo.serve.telemetry import lately, looked, rolled
@@ -112,7 +114,8 @@ class LoopState:
 
 class ServeLoop:
     """See the top of the file. ``clock``: seconds since 1970, never back; ``wall``: what the machine's clock says,
-    as those who measure go by theirs; ``notice``: what somebody should know, where there is something."""
+    as those who measure go by theirs; ``notice``: what somebody should know, where there is something;
+    ``steering``: who decides about plans of running jobs."""
 
     def __init__(
         self,
@@ -125,9 +128,13 @@ class ServeLoop:
         clock: Callable[[], float],
         wall: Callable[[], float] | None = None,
         notice: Callable[[], str] = lambda: "",
+        steering: Steering | None = None,
     ) -> None:
         self.store, self.site, self.terms, self._clock = store, site, terms, clock
         self._wall, self._notice, self._noticed_s = wall or clock, notice, 0.0
+        self.steering = steering
+        if steering is not None:
+            steering.tell, steering.news = self.tell, self.wake
         self.mode, self.state, self.lock = terms.mode, LoopState(), RLock()
         self._held = HeldScheduler(site.scheduler, rule, self.tell)
         self.site.live.scheduler = self._held  # type: ignore[assignment]  # which names, summaries have no part in
@@ -148,6 +155,8 @@ class ServeLoop:
         self._keys: dict[str, tuple[str, float]] = {}  # key of each job's last order that was carried out, and when
         self._ran: dict[str, Mapping[str, Any]] = {}  # who ran when the queue was begun anew, and where
         self._open: dict[str, set[str]] = {}  # of each job, keys of orders that are not answered
+        self._plans: dict[str, tuple[str, Mapping[str, Any]]] = {}  # of each job, the last that it was said to run
+        self._steers: dict[str, str] = {}  # of these, those about its plan alone, and their acts
         self._failures: dict[str, tuple[int, float]] = {}  # of each job, and when it last failed
         self._refused: dict[str, float] = {}  # when a move of each job was last refused
         self._stopped: dict[str, tuple[float, int]] = {}  # who was stopped, when last, and how often again
@@ -197,6 +206,8 @@ class ServeLoop:
             if each.time_s >= self.measured.last_s.get(pair, -inf):
                 self._links[pair] = each
         self.measured.add(young)
+        if self.steering is not None:
+            self.steering.links.add(young)
         self._heard_s, self._moved = monotonic(), True
         self.wake()
 
@@ -256,7 +267,10 @@ class ServeLoop:
             self._last_decision = max(int(each or 0) for each in known)
             since_s, domains = self._clock() - 60.0 * self.measured.minutes, set(self.site.live.site.domains)
             found = self.store.read(lambda at: lately(at, since_s))
-            self.measured.add(each for each in found if {each.source, each.destination} <= domains)
+            known_of = [each for each in found if {each.source, each.destination} <= domains]
+            self.measured.add(known_of)
+            if self.steering is not None:
+                self.steering.links.add(known_of)
             content = self.store.read(lambda at: kept(at, QUEUE))
             if content is not None:
                 self._restore(content)
@@ -308,10 +322,11 @@ class ServeLoop:
         asked = [t.ORDERS.c.state == OPEN, *(t.ORDERS.c.job.in_(each) for each in some)]
         rows = {row.key: row for which in asked for row in self._orders(which)}
         for row in sorted(rows.values(), key=lambda each: each.decision):
-            if row.state == ANSWERED and row.job in self._jobs:
+            order = JobOrder(**json.loads(row.body))
+            if row.state == ANSWERED and row.job in self._jobs and order.act != r.CANCEL:
                 self._keys[row.job] = row.key, monotonic()
             if row.state == OPEN:
-                self._hand(JobOrder(**json.loads(row.body)), row.actuator)
+                self._hand(order, row.actuator)
 
     def _orders(self, which: Any) -> Sequence[Any]:
         return self.store.read(lambda at: at.execute(sql.select(t.ORDERS).where(which)).all())
@@ -361,6 +376,7 @@ class ServeLoop:
             if looks:
                 self._look(now_s)
             self._looks = False
+            self._steer(now_s)
             if self.mode != r.ACT:
                 self._propose(now_s)
             elif not self.state.turns:
@@ -401,6 +417,7 @@ class ServeLoop:
             self._took_answer(order, receipt, now_s)
 
     def _took_answer(self, order: JobOrder, receipt: Receipt, now_s: float) -> None:
+        self._steers.pop(order.key, None)
         left = self._open.pop(order.job, set()) - {order.key}
         self._open |= {order.job: left} if left else {}
         state = ANSWERED if receipt.ok else NOT_DONE
@@ -422,9 +439,12 @@ class ServeLoop:
         if receipt.ok and receipt.plan is not None and order.job in self._jobs:
             name, plan = plan_kept(receipt.plan, now_s)
             self._unwritten.append(plan)
+            self._plans[order.job] = name, receipt.plan
             self._set(order.job, now_s, place={**(self._jobs[order.job].place or {}), "plan": name})
         if order.act == r.STOP or receipt.ended:  # a look from before says nothing of now
             self._stopped[order.job] = monotonic(), self._stopped.get(order.job, (0.0, 0))[1]
+        if order.act == r.CANCEL:
+            return
         if receipt.ok and order.job in self._jobs:
             self._keys[order.job] = order.key, monotonic()
             self._measured[order.job] = decision, []
@@ -481,7 +501,16 @@ class ServeLoop:
 
     def _forget(self, name: str) -> None:
         """What was remembered of a job that is over."""
-        known = (self._jobs, self._times, self._looked, self._keys, self._failures, self._refused, self._measured)
+        known = (
+            self._jobs,
+            self._times,
+            self._looked,
+            self._keys,
+            self._failures,
+            self._refused,
+            self._measured,
+            self._plans,
+        )
         for each in known:
             each.pop(name, None)
 
@@ -618,7 +647,8 @@ class ServeLoop:
                     continue
                 key, since_s = self._keys.get(name, ("", monotonic()))
                 found = seen.get(name)
-                if name in self._open or worker.seen is None or worker.fault:
+                tells = found is not None and found.key == key and self._open.get(name, set()) <= self._steers.keys()
+                if worker.seen is None or worker.fault or (name in self._open and not tells):
                     self.site.live.outlast(name, at_s + 10.0, at_s)  # nobody knows: it goes on
                 elif found is None or found.key != key:
                     if monotonic() - since_s > self.terms.gone_after_s and worker.seen_s > since_s:
@@ -755,10 +785,16 @@ class ServeLoop:
 
     def _order(self, change: JobChange, now_s: float, why: Mapping[str, Any], job: StoredJob | None = None) -> None:
         """Write a decision and its order, which is carried out once they are on the disk; ``job``: one that is over."""
-        job, number = job or self._jobs[change.job], self._next_decision()
+        job = job or self._jobs[change.job]
+        if change.act not in r.STEERED and r.MOVE in [self._steers.get(key) for key in self._open.get(change.job, ())]:
+            self._order(replace(change, act=r.CANCEL), now_s, {"cause": "the job stops, or goes elsewhere"}, job)
+        number = self._next_decision()
         order = JobOrder(f"o-{number}-{change.job}-{self._mark}", change.act, change.job, dict(job.spec), change.after)
-        actuator, step_s = self._actuator(job), self._expected(job, change)
-        row = _decision_row(change, now_s, why, self._held.name, r.ACT, r.ORDERED, job.step_s, step_s)
+        order = replace(order, plan=change.plan, way=str((change.after or {}).get("way", "")))
+        steers, actuator = change.act in r.STEERED, self._actuator(job)
+        step_s = change.step_s if steers else self._expected(job, change)
+        policy = change.policy or self._held.name
+        row = _decision_row(change, now_s, why, policy, r.ACT, r.ORDERED, job.step_s, step_s)
         body = {"key": order.key, "decision": number, "job": change.job, "actuator": actuator}
         body |= {"body": json.dumps(asdict(order)), "state": OPEN, "made_s": now_s, "told": ""}
 
@@ -780,7 +816,9 @@ class ServeLoop:
         self.state.decisions += 1
         self._open.setdefault(change.job, set()).add(order.key)
         self._due.append((order, actuator))
-        if change.job not in self._jobs:
+        if steers:
+            self._steers[order.key] = order.act
+        if steers or change.job not in self._jobs:
             return
         values: dict[str, Any] = {"state": r.WAITING if change.after is None else r.RUNNING}
         if change.after is not None:
@@ -797,12 +835,104 @@ class ServeLoop:
         self._last_decision += 1
         return self._last_decision
 
+    # ------------------------------------------------------------------------------------------- plans of running jobs
+    def _steer(self, now_s: float) -> None:
+        """Take what was answered about plans of running jobs, and ask about those that are due."""
+        if self.steering is None:
+            return
+        for answer in self.steering.turn(now_s, self._steered(), holds=bool(self.state.holds)):
+            if not answer.act:
+                if answer.decided and self.mode != r.ACT:  # it is kept, as was decided
+                    self._supersede(self._plan_proposals(answer.job))
+                continue
+            place = dict(self._jobs[answer.job].place or {})
+            after = place
+            if answer.document is not None:
+                name, write = plan_kept(answer.document, now_s)
+                self._unwritten.append(write)
+                after = {**place, "plan": name, "way": answer.way, "lever": answer.lever}
+            change = JobChange(answer.job, answer.act, place, after, answer.document, answer.policy, answer.step_s)
+            if self.mode == r.ACT:
+                self._order(change, now_s, answer.why or {})
+                self.steering.ordered(answer.job, str(after["plan"]), answer.way)
+            else:
+                self._propose_plan(change, now_s, answer.why or {})
+
+    def _steered(self) -> dict[str, SteeredRun]:
+        """Running jobs that take orders for their plans, as their actuators see them."""
+        found = {}
+        for worker in self.workers.values():
+            if not getattr(worker.actuator, "steers", False):
+                continue
+            seen = {each.job: each for each in worker.seen or ()}
+            for name, job in self._jobs.items():
+                if (
+                    job.state != r.RUNNING
+                    or self._actuator(job) != worker.actuator.name
+                    or "plan" not in (job.place or {})
+                ):
+                    continue
+                each = seen.get(name, SeenJob(name, "", r.RUNNING))
+                told = each.arrived, each.stands, each.left_s, each.step_s
+                found[name] = SteeredRun(
+                    name, job.place or {}, partial(self._document, name), name in self._open, *told
+                )
+        return found
+
+    def _document(self, job: str, plan: str) -> Mapping[str, Any]:
+        known, document = self._plans.get(job, ("", {}))
+        return document if known == plan else self.store.read(plan_of(plan))
+
+    def _plan_proposals(self, name: str, *others: Any) -> list[StoredDecision]:
+        return [each for each in self._proposals(*others) if each.job == name and each.act in r.STEERED]
+
+    def _propose_plan(self, change: JobChange, now_s: float, why: Mapping[str, Any]) -> None:
+        """Say what would be done about a job's plan, unless that is said already, or somebody said no."""
+        young = t.DECISIONS.c.time_s > now_s - DENIED_S
+
+        def said(place: Mapping[str, Any] | None) -> tuple[Any, ...]:
+            return tuple((place or {}).get(key) for key in ("plan", "way"))
+
+        known = self._plan_proposals(change.job, t.DECISIONS.c.state == r.DENIED, young)
+        same = [
+            each
+            for each in known
+            if (each.act, said(each.after)) == (change.act, said(change.after))
+            and (each.before or {}).get("plan") == (change.before or {}).get("plan")
+        ]
+        self._supersede([each for each in known if each.state == r.PROPOSED and each not in same])
+        if same:
+            return
+        number, job = self._next_decision(), self._jobs[change.job]
+        row = _decision_row(change, now_s, why, change.policy, self.mode, r.PROPOSED, job.step_s, change.step_s)
+
+        def write(at: Connection) -> None:
+            at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
+            note(at, now_s, "proposal", f"d{number}", job=change.job, act=change.act, after=change.after)
+
+        self._unwritten.append(write)
+
+    def _take_approved_plan(self, each: StoredDecision, now_s: float) -> None:
+        """An approved change of a plan becomes an order, where the job still runs as it did when it was proposed."""
+        job, after = self._jobs.get(each.job), each.after or {}
+        now = {} if job is None or job.state != r.RUNNING else job.place or {}
+        if now.get("plan") != (each.before or {}).get("plan") or (each.job in self._open and each.act != r.CANCEL):
+            self._set_decision(each.number, state=r.SUPERSEDED, told="the job has changed since")
+            return
+        self._set_decision(each.number, state=r.CARRIED_OUT, told="became an order")
+        plan = None if each.act == r.CANCEL else self._document(each.job, str(after["plan"]))
+        change = JobChange(each.job, each.act, now, after, plan, each.policy, each.predicted_step_s)
+        self._order(change, now_s, {**each.why, "approved": each.name, "by": each.by})
+        if self.steering is not None:
+            self.steering.ordered(each.job, str(after["plan"]), str(after.get("way", "")))
+
     # -------------------------------------------------------------------------------------------- observe and advise
     def _propose(self, now_s: float) -> None:
         """Say what would be done; what is said already stands, what is said no more is superseded."""
         if self.state.holds:
             return
         found = self._proposals(t.DECISIONS.c.state == r.DENIED, t.DECISIONS.c.time_s > now_s - DENIED_S)
+        found = [each for each in found if each.act not in r.STEERED]
         of = {True: dict[str, StoredDecision](), False: dict[str, StoredDecision]()}
         for each in found:
             of[each.state == r.DENIED][self._said(JobChange(each.job, each.act, each.before, each.after))] = each
@@ -861,6 +991,9 @@ class ServeLoop:
             ).all()
         )
         for each in map(decision_of_row, rows):
+            if each.act in r.STEERED:
+                self._take_approved_plan(each, now_s)
+                continue
             change, places = JobChange(each.job, each.act, each.before, each.after), self.site.places()
             there = each.job in self._jobs and self.site.live.moment is not None
             told = "" if there and self._stands(each.job, each.after) else "what it names is not there any more"
@@ -922,6 +1055,8 @@ class ServeLoop:
 
     def _hand(self, order: JobOrder, actuator: str) -> None:
         self._open.setdefault(order.job, set()).add(order.key)
+        if order.act in r.STEERED:
+            self._steers[order.key] = order.act
         worker = self.workers.get(actuator)
         if worker is not None:  # else it stays open, and is told when its actuator is served again
             worker.order(order)

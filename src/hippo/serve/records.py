@@ -18,6 +18,9 @@ JOB_STATES = (QUEUED, PLANNING, WAITING, RUNNING, *OVER)
 
 BEGIN, RESIZE, STOP = "begin", "resize", "stop"
 """What is decided about a job, and ordered."""
+LEVER, MOVE, CANCEL = "lever", "move", "cancel"
+STEERED = (LEVER, MOVE, CANCEL)
+"""What is decided about the plan of a job that runs: other levers, layers that move, a move that is given up."""
 
 PROPOSED, APPROVED, DENIED, SUPERSEDED, ORDERED, CARRIED_OUT, GIVEN_UP = (
     *("proposed", "approved", "denied", "superseded", "ordered", "carried out", "given up"),
@@ -62,7 +65,7 @@ class StoredDecision:
     number: int  # its id is ``d`` and this
     time_s: float
     job: str
-    act: str  # BEGIN, RESIZE or STOP
+    act: str  # BEGIN, RESIZE, STOP or of ``STEERED``
     before: Mapping[str, Any] | None  # place
     after: Mapping[str, Any] | None  # place
     why: Mapping[str, Any]  # cause, alternatives with what each would cost, the policy's version, hash of what it saw
@@ -90,6 +93,8 @@ class JobOrder:
     job: str
     spec: Mapping[str, Any]
     place: Mapping[str, Any] | None = None  # None: it stops
+    plan: Mapping[str, Any] | None = None  # of ``STEERED``: the document of the plan that is to run
+    way: str = ""  # in which layers move to it: stop or background
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,9 @@ class SeenJob:
     step_s: float | None = None
     loss: float | None = None
     told: str = ""
+    left_s: float | None = None  # until it ends, at the pace of its steps
+    arrived: float | None = None  # share of a move of its layers that is under way; None: there is none
+    stands: bool = False  # training stands still for it
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from hippo.arguments import check_fields
 from hippo.errors import InputError, UnknownNameError
+from hippo.front_door.networks import LONGEST_EPOCH_S, SHORTEST_EPOCH_S
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import JobSite
 from hippo.problem.cluster import Cluster
-from hippo.registry import ACTUATORS, JOB_SCHEDULERS, LIVE_SCHEDULERS, load
+from hippo.registry import ACTUATORS, JOB_SCHEDULERS, LIVE_SCHEDULERS, METHODS, load
 from hippo.serve.access import Access, first_token
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.api import application
@@ -29,6 +31,7 @@ from hippo.serve.loop import CLOCK, LoopTerms, ServeLoop
 from hippo.serve.pull import Puller, PullTerms
 from hippo.serve.records import MODES
 from hippo.serve.site import ServedSite
+from hippo.serve.steering import OFF, Steering, SteeringTerms
 from hippo.serve.store import Store, keep, kept
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -56,6 +59,8 @@ class ServiceTerms:
     pull: PullTerms | None = None  # a Prometheus that knows the links
     keeps_running: bool = False  # nobody stops or moves a job that runs but failures and people
     online: str = ""  # folder for log and policies of agents that learn while they serve
+    steering: str = SteeringTerms.method  # who decides about plans of running jobs; none: nobody
+    epoch_s: float = SteeringTerms.epoch_s  # how often
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -66,6 +71,11 @@ class ServiceTerms:
         for name in self.actuators:
             if name not in ACTUATORS:
                 raise UnknownNameError("actuator", name[:40], ACTUATORS, source="--actuator")
+        if self.steering not in (*METHODS, OFF):
+            raise UnknownNameError("method", self.steering[:40], (*METHODS, OFF), source="--steering")
+        if not SHORTEST_EPOCH_S <= self.epoch_s <= LONGEST_EPOCH_S:
+            told = f"must be from {SHORTEST_EPOCH_S:g} to {LONGEST_EPOCH_S:g} seconds"
+            raise InputError(told, source="--epoch", value=self.epoch_s, remedy="give seconds, for instance 300")
         if not self.actuators:
             raise InputError("names nothing", source="--actuator", remedy=f"name one of {', '.join(ACTUATORS)}")
         if self.online:
@@ -168,7 +178,11 @@ class Service:
             told = LoopTerms(mode=terms.mode, actuator=made[0].name, stale_s=terms.stale_s)
             tell("standing as the store says")
             notice = _changed(terms.cluster_file)
-            loop = ServeLoop(store, site, made, told, rule=rule, clock=clock, wall=time.time, notice=notice)
+            steering = None
+            if terms.steering != OFF:
+                steering = Steering(SteeringTerms(terms.steering, terms.epoch_s), cluster, epoch_s)
+            others: dict[str, Any] = {"clock": clock, "wall": time.time, "notice": notice, "steering": steering}
+            loop = ServeLoop(store, site, made, told, rule=rule, **others)
             if terms.online:
                 scheduler.tell = loop.tell
             puller = None if terms.pull is None else Puller(loop, terms.pull)

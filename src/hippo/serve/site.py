@@ -47,6 +47,9 @@ class JobChange:
     act: str
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
+    plan: Mapping[str, Any] | None = None  # where its plan alone changes: the document of the one that is to run
+    policy: str = ""  # who decided that
+    step_s: float | None = None  # that is to be expected of it
 
 
 @dataclass(eq=False)

@@ -292,15 +292,31 @@ def set_job(connection: Connection, name: str, **values: Any) -> None:
 
 
 def plan_kept(document: Mapping[str, Any], now_s: float) -> tuple[str, Callable[[Connection], None]]:
-    """A plan's id, which is of what it says, and what writes it down."""
-    text = json.dumps(dict(document), sort_keys=True)
-    name = f"p{sha256(text.encode()).hexdigest()[:16]}"
+    """A plan's id, and what writes it down."""
+    name, text = plan_id(document), json.dumps(dict(document), sort_keys=True)
 
     def write(at: Connection) -> None:
         if at.execute(sql.select(t.PLANS.c.id).where(t.PLANS.c.id == name)).first() is None:
             at.execute(sql.insert(t.PLANS), {"id": name, "document": text, "made_s": now_s})
 
     return name, write
+
+
+def plan_id(document: Mapping[str, Any]) -> str:
+    """A plan's id, which is of what it says."""
+    return f"p{sha256(json.dumps(dict(document), sort_keys=True).encode()).hexdigest()[:16]}"
+
+
+def plan_of(name: str) -> Callable[[Connection], dict[str, Any]]:
+    """Reads the document of a plan; ``KeyError``: there is none of that id."""
+
+    def read(at: Connection) -> dict[str, Any]:
+        found = at.execute(sql.select(t.PLANS.c.document).where(t.PLANS.c.id == name)).scalar()
+        if found is None:
+            raise KeyError(name)
+        return dict(json.loads(found))
+
+    return read
 
 
 def number_of(name: str) -> int:

@@ -12,7 +12,7 @@ from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic
 
 from hippo.serve.actuators.base import Actuator
-from hippo.serve.records import DONE, FAILED, RUNNING, JobOrder, Receipt, SeenJob
+from hippo.serve.records import CANCEL, DONE, FAILED, RUNNING, JobOrder, Receipt, SeenJob
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Between two tries of an order that its actuator has not answered."""
@@ -44,7 +44,10 @@ class ActuatorWorker:
         self._looker.start()
 
     def order(self, order: JobOrder) -> None:
-        """Carry it out when those before of its job are."""
+        """Carry it out when those before of its job are; what gives one of them up does not wait for it."""
+        if order.act == CANCEL:
+            Thread(target=self._carry_out, args=(order,), name=f"cancels for {order.job}", daemon=True).start()
+            return
         with self._lock:
             before = self._orders.get(order.job)
             if before is not None:
@@ -116,4 +119,8 @@ def _sane(seen: SeenJob) -> SeenJob:
         raise ValueError(f"{seen.job} is said to be done by {share}"[:100])
     if step_s is not None and not 0.0 <= step_s < inf:
         raise ValueError(f"a step of {seen.job} is said to take {step_s} s"[:100])
+    if seen.arrived is not None and not 0.0 <= seen.arrived <= 1.0:
+        raise ValueError(f"a move of {seen.job} is said to have arrived by {seen.arrived}"[:100])
+    if seen.left_s is not None and not 0.0 <= seen.left_s < inf:
+        raise ValueError(f"{seen.job} is said to go on for {seen.left_s} s"[:100])
     return seen if seen.loss is None or isfinite(seen.loss) else replace(seen, loss=None)

@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from hippo.dispatch.base import base_of
 from hippo.dispatch.env.env import DispatchEnv
-from hippo.dispatch.env.generator import DispatchWorld, asked_problem, drawn_world
+from hippo.dispatch.env.generator import JUDGE, LEARN, LOOK, DispatchWorld, drawn_world, side_of
 from hippo.dispatch.env.gym_vector import DispatchGym, DispatchVectorEnv
 from hippo.dispatch.env.reward import LAGS, lags, reward
 from hippo.dispatch.env.rollout import roll_out
@@ -130,13 +130,18 @@ def test_lags_by_hand() -> None:
 
 def test_worlds_vary_and_fit() -> None:
     rng = np.random.default_rng(0)
-    worlds = [drawn_world(rng, asked=0.0, grid=0.0) for _ in range(200)]
+    worlds = [drawn_world(rng) for _ in range(200)]
     assert {world.problem.ranks for world in worlds} == set(range(2, 17))
     assert {world.fluctuation.kind for world in worlds} == {"normal", "uniform"}
     assert all(min(world.problem.limit) >= 1 for world in worlds)
     assert any(link.transfer > 0 for world in worlds for link in world.problem.down)
-    asked = [drawn_world(rng, asked=1.0) for _ in range(20)]
-    assert {world.problem for world in asked} == {asked_problem(8), asked_problem(16)}
-    assert {world.fluctuation.level for world in asked} == {0.3}
-    grid = [drawn_world(rng, asked=0.0, grid=1.0) for _ in range(50)]
-    assert {world.problem.down[3].latency for world in grid} == {0.0, 0.1, 1.0, 5.0}
+
+
+@pytest.mark.parametrize("side", [LEARN, LOOK, JUDGE])
+def test_no_shape_is_on_two_sides(side: str) -> None:
+    """By hand: 3 ranks, 6 micro-batches and memory for 3, 4, 5 or 6 leave 0, 1, 2 and 3 over 4."""
+    rng = np.random.default_rng(1)
+    drawn_ones = [drawn_world(rng, side=side, most_ranks=6).problem for _ in range(100)]
+    assert {side_of(each) for each in drawn_ones} == {side}
+    sides = [side_of(ScheduleProblem.uniform(3, 6, live_limit=live)) for live in (3, 4, 5, 6)]
+    assert sides == [JUDGE, LEARN, LOOK, LEARN]

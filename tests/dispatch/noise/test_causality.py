@@ -46,7 +46,7 @@ def other_future(play: TimedPlay, draws: Draws, now: float, rng: np.random.Gener
 @pytest.mark.parametrize("seed", range(30))
 def test_what_is_done_by_a_moment_does_not_depend_on_what_comes_later(seed: int) -> None:
     rng = np.random.default_rng([77, seed])
-    world = drawn_world(rng, asked=0.2, grid=0.2, most_ranks=8)
+    world = drawn_world(rng, most_ranks=8)
     problem = world.problem
     factors = next(drawn(problem, world.fluctuation, samples=1, rng=rng))
     draws = factors.operations[0], factors.messages[0], factors.ranks[0]

@@ -13,16 +13,17 @@ import yaml
 
 from hippo.cli.main import run
 from hippo.dispatch.base import base_of
-from hippo.dispatch.env.generator import DispatchWorld
+from hippo.dispatch.env.generator import LEARN, LOOK, DispatchWorld, side_of
 from hippo.dispatch.env.rollout import roll_out
 from hippo.dispatch.features import FEATURES
 from hippo.dispatch.network import DispatchWeights, follower, packed, read, scores
 from hippo.dispatch.noise.fluctuation import Fluctuation, drawn
 from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.dispatch.train.learner import batch_of, learn, lost
+from hippo.dispatch.train.look import look_of
 from hippo.dispatch.train.policy import DispatchPolicy, SeenChoices
 from hippo.dispatch.train.settings import DispatchPpo, NetworkSettings, RunSettings, Settings, Worlds, parse_settings
-from hippo.dispatch.train.train import _against, train
+from hippo.dispatch.train.train import _against, bank, train
 from hippo.errors import InputError
 from hippo.learn.checkpoint import load
 from hippo.schedule.problem import ScheduleProblem
@@ -32,9 +33,7 @@ SMALL = DispatchWorld(
     ScheduleProblem.uniform(3, 6, (1.0, 1.05, 0.75), comm=[0.1, 2.0], live_limit=3), Fluctuation(0.3, rank_level=0.1)
 )
 TINY = Settings(
-    worlds=Worlds(
-        most_ranks=3, train=2, each_update=2, draws=2, plays=2, asked=0.0, grid=0.0, validation=1, validation_draws=4
-    ),
+    worlds=Worlds(most_ranks=3, train=2, each_update=2, draws=2, plays=2, validation=1, validation_draws=4),
     run=RunSettings(updates=4, validate_every=2, checkpoint_every=2),
 )
 
@@ -52,9 +51,12 @@ def test_wrong_settings_are_refused() -> None:
         parse_settings({"worlds": {"share": 2.0}})
     with pytest.raises(InputError, match="each_update"):
         parse_settings({"worlds": {"each_updates": 2}})
-    with pytest.raises(InputError, match=r"mine\.yaml: worlds\.grid: is too much beside asked 0\.7 \(got 0\.7\)"):
-        parse_settings({"worlds": {"asked": 0.7, "grid": 0.7}}, source="mine.yaml")
-    assert parse_settings({"worlds": {"asked": 0.9, "grid": 0.1}}).worlds.grid == 0.1
+
+
+def test_what_is_learned_on_what_is_looked_at_and_what_is_judged_are_of_other_shapes() -> None:
+    looked = {side_of(world.problem) for world in look_of(TINY).worlds}
+    learned = {side_of(world.problem) for seed in range(5) for world in bank(replace(TINY, run=RunSettings(seed=seed)))}
+    assert (learned, looked) == ({LEARN}, {LOOK})
 
 
 @pytest.mark.parametrize("key", ["gamma", "gae_lambda", "value", "steps_per_update"])
@@ -206,7 +208,7 @@ def test_hippo_train_takes_the_learner_from_the_file(tmp_path: Path, capsys: pyt
     file = tmp_path / "mine.yaml"
     file.write_text(
         "learner: dispatch\nrun: {updates: 1}\n"
-        "worlds: {asked: 0, grid: 0, most_ranks: 3, train: 1, each_update: 1, draws: 1, plays: 2, validation: 0, "
+        "worlds: {most_ranks: 3, train: 1, each_update: 1, draws: 1, plays: 2, validation: 1, "
         "validation_draws: 2}\n"
     )
     assert run(["train", "--config", str(file), "--out", str(tmp_path / "out")]) == 0

@@ -23,8 +23,9 @@ from hippo.network.plans.candidates import fill
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import TOKENS
 from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.asking import Terms
 from hippo.network.worlds.generator import make_world, trace_of
-from hippo.network.worlds.play import MethodRun, Terms, play
+from hippo.network.worlds.play import MethodRun, play
 from hippo.network.worlds.world import World
 from hippo.problem.links import Trace
 from hippo.problem.prices import RELAUNCHED

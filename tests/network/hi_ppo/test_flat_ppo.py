@@ -17,8 +17,9 @@ from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import STREAMING
 from hippo.network.rules.trigger import Thresholds
 from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.asking import Terms
 from hippo.network.worlds.generator import make_world
-from hippo.network.worlds.play import Terms, steps, usd_per_token
+from hippo.network.worlds.play import steps, usd_per_token
 
 
 def observation(domains: int, options: int, worlds: int = 1) -> Observation:

@@ -13,8 +13,9 @@ from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import STILL, STREAMING
 from hippo.network.rules.view import Action, How, View
 from hippo.network.rules.worth import Now, ahead, relevered, worth
+from hippo.network.worlds.asking import Terms
 from hippo.network.worlds.generator import make_world
-from hippo.network.worlds.play import Terms, foresee, steps, usd_per_token
+from hippo.network.worlds.play import foresee, steps, usd_per_token
 from hippo.network.worlds.world import World
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact

@@ -15,8 +15,9 @@ from hippo.network.plans.candidates import fill
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.trigger import Due, Seen, Thresholds, due, seen, standing
 from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.asking import Terms
 from hippo.network.worlds.generator import make_world
-from hippo.network.worlds.play import Terms, steps, usd_per_token
+from hippo.network.worlds.play import steps, usd_per_token
 from hippo.network.worlds.world import World
 
 

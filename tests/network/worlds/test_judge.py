@@ -13,9 +13,10 @@ from hippo.network.methods.settings import CROSSPIPE, DILOCO, receding_horizon
 from hippo.network.methods.static import Static
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.asking import Terms
 from hippo.network.worlds.generator import DrawnTerms, make_world
 from hippo.network.worlds.judge import HINDSIGHT, TOLERANCE, Comparison, Scenario, for_hindsight, judge, scenario_of
-from hippo.network.worlds.play import Terms, foresee, play
+from hippo.network.worlds.play import foresee, play
 from hippo.network.worlds.world import World
 from hippo.plan.plan import Plan
 from hippo.planners.base import Stop

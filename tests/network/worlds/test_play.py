@@ -14,7 +14,8 @@ from hippo.network.plans.levers import either
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, STILL, STREAMING, TOKENS
 from hippo.network.rules.view import Action, How, View
-from hippo.network.worlds.play import Terms, foresee, play, usd_per_token
+from hippo.network.worlds.asking import Terms
+from hippo.network.worlds.play import foresee, play, usd_per_token
 from hippo.network.worlds.world import World, rollout
 from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
@@ -130,7 +131,7 @@ def test_who_has_thought_may_answer_again_and_the_thought_counts(
     known: PlanCache, still: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = Thinker()
-    monkeypatch.setattr("hippo.network.worlds.play.process_time", lambda: method.spent_s)
+    monkeypatch.setattr("hippo.network.worlds.asking.process_time", lambda: method.spent_s)
     run = play(still, known, method, Terms(1e-6), forecasts=unchanging(still))
     assert run.running.tolist() == [ACROSS] * 7 + [PRESSED] * (EPOCHS - 7)
     assert method.asked == sorted([*range(1, EPOCHS), 7])

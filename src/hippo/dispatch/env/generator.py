@@ -1,19 +1,29 @@
 """Problems and fluctuations to learn dispatch on: many sizes, links, memories and noises, all drawn.
 
-A share of them is *asked*: eight ranks, 32 micro-batches, one middle link of 5 F, 8 or 16 micro-batches of memory,
-F B W = 1 1.05 .75, 30 % fluctuation. Another share is the *grid* around it: the same ranks, with all links or the
-middle one of 0 to 5 F, and 0 to 30 %.
+Shapes are dealt out before anything is drawn: ranks + micro-batches + memory (micro-batches that the first rank holds),
+over 4, leave 1 or 3 where a policy learns, 2 where it is looked at while it learns, and 0 where it is judged, as all
+problems of results/dispatch.md do. So no problem is learned on and judged on, whatever is drawn.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
+from hippo.dispatch.base import Base
 from hippo.dispatch.noise.fluctuation import Fluctuation
 from hippo.schedule.problem import RankLink, ScheduleProblem
+
+LEARN, LOOK, JUDGE = "learn", "look", "judge"
+_SIDES: Mapping[int, str] = MappingProxyType({0: JUDGE, 1: LEARN, 2: LOOK, 3: LEARN})
+
+
+def side_of(problem: ScheduleProblem) -> str:
+    """What problems of this shape are for (``LEARN``, ``LOOK`` or ``JUDGE``): see the top of the file."""
+    return _SIDES[(problem.ranks + problem.micro_batches + int(problem.limit[0])) % 4]
 
 
 class DispatchWorld(NamedTuple):
@@ -21,33 +31,16 @@ class DispatchWorld(NamedTuple):
 
     problem: ScheduleProblem
     fluctuation: Fluctuation
+    base: Base | None = None  # that is learned on; None: the problem's own
 
 
-def drawn_world(
-    rng: np.random.Generator, *, asked: float = 0.3, grid: float = 0.35, most_ranks: int = 16
-) -> DispatchWorld:
-    """One world; ``asked``, ``grid``: the shares of those (see the top of the file)."""
-    kind = rng.random()
-    if kind < asked:
-        return DispatchWorld(asked_problem(int(rng.choice([8, 16]))), _fluctuation(rng, 0.3))
+def drawn_world(rng: np.random.Generator, *, side: str = LEARN, most_ranks: int = 16) -> DispatchWorld:
+    """One world whose shape is on that side."""
     level = float(rng.choice([0.0, 0.1, 0.2, 0.3, 0.3]))
-    return DispatchWorld(_on_grid(rng) if kind < asked + grid else _problem(rng, most_ranks), _fluctuation(rng, level))
-
-
-def asked_problem(limit: int, *, ranks: int = 8, micro_batches: int = 32, slow: float = 5.0) -> ScheduleProblem:
-    """The problem in question: one middle link of ``slow`` F, the others .05, F B W = 1 1.05 .75."""
-    delays = [0.05] * (ranks - 1)
-    delays[ranks // 2 - 1] = slow
-    return ScheduleProblem.uniform(ranks, micro_batches, (1.0, 1.05, 0.75), comm=delays, live_limit=limit)
-
-
-def _on_grid(rng: np.random.Generator) -> ScheduleProblem:
-    delay = float(rng.choice([0.0, 0.1, 1.0, 5.0]))
-    middle = asked_problem(int(rng.choice([8, 16])), slow=delay)
-    if rng.random() < 0.4:
-        return middle
-    links = (RankLink(delay),) * (middle.ranks - 1)
-    return replace(middle, down=links, up=links)
+    while True:
+        problem = _problem(rng, most_ranks)
+        if side_of(problem) == side:
+            return DispatchWorld(problem, _fluctuation(rng, level))
 
 
 def most_micro_batches(ranks: int) -> int:

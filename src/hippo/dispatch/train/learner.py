@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from hippo.dispatch.base import base_of
-from hippo.dispatch.env.generator import DispatchWorld, asked_problem, most_micro_batches
+from hippo.dispatch.env.generator import DispatchWorld, most_micro_batches
 from hippo.dispatch.env.reward import reward
 from hippo.dispatch.env.rollout import DECISIONS, DispatchRollout, roll_out, rows_of
 from hippo.dispatch.features import CHOICES
@@ -51,9 +51,7 @@ def need(settings: Settings) -> Need:
     """What one update holds where all its worlds are the largest that may come: room for the plays of one world, the
     decisions that are drawn in all of them. Measured, twice to three times what updates take."""
     given = settings.worlds
-    ranks, asked = given.most_ranks, asked_problem(8)
-    drawn_cells = ranks * most_micro_batches(ranks) if given.asked + given.grid < 1 else 0
-    cells = max(drawn_cells, asked.ranks * asked.micro_batches)
+    cells = given.most_ranks * most_micro_batches(given.most_ranks)
     decisions = given.draws * given.plays * DECISIONS * cells
     row_bytes = sum(each.nbytes for each in rows_of(1))
     draw_bytes = given.draws * 6 * cells * 2 * 4  # factors of three operations, two messages and a rank, joined
@@ -93,7 +91,7 @@ def _played(
     given = settings.worlds
     parts = drawn(world.problem, world.fluctuation, samples=given.draws, rng=rng)
     factors = Factors(*(np.concatenate(each) for each in zip(*parts, strict=True)))
-    base = base_of(world.problem, world.fluctuation.deviation)
+    base = base_of(world.problem, world.fluctuation.deviation) if world.base is None else world.base
     return roll_out(world.problem, base, weights, factors, plays=given.plays, share=given.share, rng=rng)
 
 

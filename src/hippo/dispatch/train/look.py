@@ -8,9 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.dispatch.env.generator import DispatchWorld, asked_problem, drawn_world
+from hippo.dispatch.env.generator import LOOK, DispatchWorld, drawn_world
 from hippo.dispatch.network import DispatchWeights, follower
-from hippo.dispatch.noise.fluctuation import Fluctuation
 from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.dispatch.train.settings import Settings
 
@@ -19,10 +18,9 @@ _SEED = 1_000_003  # of validation, far from those of learning
 
 @dataclass(frozen=True)
 class Look:
-    """Worlds to look at, and of which kind each of them is."""
+    """Worlds to look at."""
 
     worlds: tuple[DispatchWorld, ...]
-    kinds: tuple[str, ...]
     draws: int
 
     @cached_property
@@ -36,10 +34,9 @@ class Look:
         return np.array([100 * (usual.mean() - found.mean()) / usual.mean() for usual, found in pairs])
 
     def figures(self, weights: DispatchWeights) -> dict[str, float]:
-        """Mean gain of each kind of worlds, the least gain, and the mean over kinds (what policies are chosen by)."""
-        gains, kinds = self.gains(weights), np.array(self.kinds)
-        means = {f"validation/{kind}": float(gains[kinds == kind].mean()) for kind in dict.fromkeys(self.kinds)}
-        return means | {"validation/least": float(gains.min()), "validation/gain": float(np.mean(list(means.values())))}
+        """The mean gain (what policies are chosen by), and the least."""
+        gains = self.gains(weights)
+        return {"validation/least": float(gains.min()), "validation/gain": float(gains.mean())}
 
     def _plays(self, weights: DispatchWeights) -> list[NDArray[np.float64]]:
         return [
@@ -56,15 +53,7 @@ class Look:
 
 
 def look_of(settings: Settings) -> Look:
-    """The asked worlds, with both memories and both kinds of fluctuation; worlds on the grid; drawn worlds."""
-    given, rng = settings.worlds, np.random.default_rng([_SEED, settings.run.seed])
-    worlds = [
-        DispatchWorld(asked_problem(limit), Fluctuation(0.3, kind))
-        for limit in (8, 16)
-        for kind in ("normal", "uniform")
-    ]
-    kinds = ["asked"] * len(worlds)
-    for kind, share, count in (("grid", 1.0, given.validation // 2), ("drawn", 0.0, given.validation)):
-        worlds += [drawn_world(rng, asked=0.0, grid=share, most_ranks=given.most_ranks) for _ in range(count)]
-        kinds += [kind] * count
-    return Look(tuple(worlds), tuple(kinds), given.validation_draws)
+    """Worlds of shapes that nothing is learned on, the same for every seed of a run."""
+    given, rng = settings.worlds, np.random.default_rng(_SEED)
+    worlds = [drawn_world(rng, side=LOOK, most_ranks=given.most_ranks) for _ in range(given.validation)]
+    return Look(tuple(worlds), given.validation_draws)

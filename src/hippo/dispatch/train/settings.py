@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hippo.errors import InputError
 from hippo.learn.settings import Checked, Ppo, parse_as, within
 
 
@@ -52,22 +51,14 @@ class NetworkSettings(Checked):
 class Worlds(Checked):
     """What is learned on, and what is looked at."""
 
-    asked: float = within(0.3, 0.0, 1.0)  # share of the worlds of an update that are the asked ones, see the generator
-    grid: float = within(0.35, 0.0, 1.0)  # and of those on the grid around them
-    most_ranks: int = within(16, 2, 256)  # of the others
-    train: int = within(160, 1, 100_000)  # of the others, drawn once
+    most_ranks: int = within(16, 2, 256)
+    train: int = within(160, 1, 100_000)  # drawn once
     each_update: int = within(8, 1, 10_000)
     draws: int = within(8, 1, 10_000)  # of each world and update
     plays: int = within(8, 1, 10_000)  # of each draw
     share: float = within(0.3, 0.001, 1.0)  # of the decisions that are drawn; the others are best choices
-    validation: int = within(16, 0, 100_000)  # worlds with seeds of their own
+    validation: int = within(24, 1, 100_000)  # worlds of shapes that are not learned on
     validation_draws: int = within(128, 1, 100_000)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.asked + self.grid > 1 + 1e-9:
-            remedy = "give shares that are 1 together at most; the rest is drawn"
-            raise InputError(f"is too much beside asked {self.asked:g}", key="grid", value=self.grid, remedy=remedy)
 
 
 @dataclass(frozen=True)

@@ -92,12 +92,9 @@ def _begun(settings: Settings) -> DispatchWeights:
 
 
 def bank(settings: Settings) -> list[DispatchWorld]:
-    """The drawn worlds of a run; those asked and those on the grid are drawn update by update."""
+    """The worlds that a run learns on."""
     rng = np.random.default_rng([settings.run.seed, _BANK])
-    return [
-        drawn_world(rng, asked=0.0, grid=0.0, most_ranks=settings.worlds.most_ranks)
-        for _ in range(settings.worlds.train)
-    ]
+    return [drawn_world(rng, most_ranks=settings.worlds.most_ranks) for _ in range(settings.worlds.train)]
 
 
 class DispatchLearner:
@@ -113,13 +110,7 @@ class DispatchLearner:
         """One update; ``done``: share of the run that lies behind."""
         began, given, number = time.process_time(), self.settings.worlds, round(done * self.settings.run.updates)
         rng = np.random.default_rng([self.settings.run.seed, _UPDATE, number])
-        worlds = []
-        for _ in range(given.each_update):
-            kind = rng.random()
-            if kind < given.asked + given.grid:
-                worlds.append(drawn_world(rng, asked=float(kind < given.asked), grid=1.0))
-            else:
-                worlds.append(self.bank[rng.integers(len(self.bank))])
+        worlds = [self.bank[at] for at in rng.integers(len(self.bank), size=given.each_update)]
         told = learn(self.policy, self.optimizer, worlds, self.settings, rng, done=done)
         losses = {f"ppo/{name}": float(value) for name, value in told.losses._asdict().items()}
         figures = {"gain": told.gain, "strayed": told.strayed, **losses}

@@ -50,8 +50,9 @@ from hippo.network.observation.scene import CONSTRUCTED, figures
 from hippo.network.rules.move import BUSY_S, CONFIGURATION, EGRESS_USD, STILL, TOKENS, Rollout, advance
 from hippo.network.rules.trigger import Thresholds, due, seen
 from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.asking import Weights, view_of
 from hippo.network.worlds.judge import Scenario, scenario_of
-from hippo.network.worlds.play import Weights, carry_out, share_arrived, telemetry_of, until, view_of
+from hippo.network.worlds.play import carry_out, share_arrived, stands_of, telemetry_of, until
 from hippo.network.worlds.world import World, rollout
 
 UPPER, LOWER = "upper", "lower"
@@ -98,7 +99,8 @@ class Going:
         """What is known when the epoch begins."""
         told, forecast = until(self.where.told, self.epoch), self.where.setting.forecasts.at(self.epoch)
         arrived = share_arrived(self.rollout, self.state, self.remaining)
-        return view_of(self.world, self.cache, self.terms, told, forecast, self.state, arrived)
+        stands = stands_of(self.state, arrived, self.world.epochs - self.epoch)
+        return view_of(self.cache, self.terms, self.world.epoch_s, told, forecast, stands)
 
     def carry_out(self, action: Action) -> None:
         """Applies an answer."""

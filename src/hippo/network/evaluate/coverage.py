@@ -22,8 +22,9 @@ from hippo.network.evaluate.entrants import Entrant
 from hippo.network.hi_ppo.coordinator import HiPpo
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Replanner
+from hippo.network.worlds.asking import Weights
 from hippo.network.worlds.judge import Scenario, scenario_of
-from hippo.network.worlds.play import Weights, steps
+from hippo.network.worlds.play import steps
 from hippo.network.worlds.world import World
 from hippo.planners.base import Stop
 from hippo.planners.exact.front import front_candidates

@@ -27,9 +27,10 @@ from hippo.network.evaluate.coverage import front_row
 from hippo.network.evaluate.entrants import Entrant, compete, held, run_of
 from hippo.network.evaluate.figures import figures, kpis
 from hippo.network.rules.move import TOKENS
+from hippo.network.worlds.asking import Weights
 from hippo.network.worlds.generator import FAMILIES, DrawnTerms, make_world, scaled
 from hippo.network.worlds.judge import STATIC, Comparison, Scenario, scenario_of
-from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun, Weights
+from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun
 from hippo.network.worlds.world import World
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.links import base_bandwidth, base_latency

@@ -21,8 +21,9 @@ from hippo.network.plans.candidates import best_under, fill, net_rates, plan_und
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net, reachable
 from hippo.network.rules.view import Action, View
+from hippo.network.worlds.asking import Terms, Weights
 from hippo.network.worlds.hindsight import hindsight
-from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun, Terms, Weights, foresee, play, usd_per_token
+from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun, foresee, play, usd_per_token
 from hippo.network.worlds.world import World, rollout
 from hippo.planners.base import Progress
 from hippo.problem.problem import Problem

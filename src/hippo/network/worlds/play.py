@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import process_time
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.dynamics.forecast import HORIZONS, Forecast, Forecasts, Telemetry, forecast_all
+from hippo.dynamics.forecast import HORIZONS, Forecasts, Telemetry, forecast_all
 from hippo.errors import InfeasibleError
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import (
@@ -32,37 +31,24 @@ from hippo.network.rules.move import (
     advance,
     begin_move,
 )
-from hippo.network.rules.view import Action, How, Method, Replanning, View, levers_alone
+from hippo.network.rules.view import Action, How, Method, levers_alone
+from hippo.network.worlds.asking import EpochAnswer, RunStands, Terms, answered, view_of
 from hippo.network.worlds.world import World, rollout
 from hippo.problem.links import base_bandwidth, base_latency
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Weights = tuple[float, float, float]
 DEFAULT_FORECAST = "kalman"
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
-    """What a run is judged by and told, the same for every method. ``usd_per_token``: what a token is worth; 0 (GPUs
-    without a rent): egress does not count."""
-
-    usd_per_token: float
-    weights: Weights = (1.0, 0.0, 0.0)  # preferences: time, utilisation, egress cost
-
-
-@dataclass(frozen=True, eq=False)
-class Epoch:
+class Epoch(EpochAnswer):
     """One epoch as it went. ``running`` and ``phase`` are those at its start, after the answer was carried out."""
 
-    view: View
-    action: Action
     running: int
     target: int
     phase: int
     gave: Floats  # (5,), places named in network.rules.move
-    decision_s: float  # CPU seconds until the answer was there, re-planning that it waited for included
-    replanning_s: float  # CPU seconds of thinking about this view
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +63,7 @@ class MethodRun:
     running: Ints  # (T,) at the start of each epoch
     phase: Ints  # (T,)
     gave: Floats  # (T, 5)
-    decision_s: Floats  # (T,) CPU seconds, as in ``Epoch``
+    decision_s: Floats  # (T,) CPU seconds, as in ``EpochAnswer``
     replanning_s: Floats  # (T,)
 
     @property
@@ -251,9 +237,10 @@ def steps(
     )
     known: Rollout | None = None
     for epoch in range(world.epochs):
-        arrived = share_arrived(known, state, remaining)
-        view = view_of(world, cache, terms, until(told, epoch), foreseen.at(epoch), state, arrived)
-        action, decision_s, replanning_s = _answered(method, view)
+        stands = stands_of(state, share_arrived(known, state, remaining), world.epochs - epoch)
+        view = view_of(cache, terms, world.epoch_s, until(told, epoch), foreseen.at(epoch), stands)
+        answer = answered(method, view)
+        action = answer.action
         if epoch == 0 and action.target < 0:
             raise InfeasibleError(["Nothing can run when the run begins: every plan needs a link that is down."])
         known = rollout(world, cache, known=known)
@@ -261,43 +248,13 @@ def steps(
         running, target, phase = (int(value) for value in state)
         gave = np.zeros(5)
         advance(known, epoch, state, remaining, gave)
-        yield Epoch(view, action, running, target, phase, gave, decision_s, replanning_s)
+        yield Epoch(view, action, answer.decision_s, answer.replanning_s, running, target, phase, gave)
 
 
-def _answered(method: Method, view: View) -> tuple[Action, float, float]:
-    """The answer that counts, CPU seconds until it was there, and CPU seconds of thinking: an answer that is given
-    again has waited for the replanned."""
-    first, began_s = view.epoch == 0, process_time()
-    action = Action(How.SWITCH, method.begin(view)) if first else method.decide(view)
-    decided_s = process_time()
-    again = isinstance(method, Replanning) and method.replan(view)
-    thought_s = process_time()
-    if not again or first:
-        return action, decided_s - began_s, thought_s - decided_s
-    action = method.decide(view)
-    return action, process_time() - began_s, thought_s - decided_s
-
-
-def view_of(
-    world: World, cache: PlanCache, terms: Terms, told: Telemetry, forecast: Forecast, state: Ints, arrived: float
-) -> View:
-    """What a method sees when an epoch begins: the last one that is told."""
-    epoch = len(told.fresh) - 1
-    return View(
-        cache=cache,
-        epoch=epoch,
-        epoch_s=world.epoch_s,
-        epochs_left=world.epochs - epoch,
-        telemetry=told,
-        forecast=forecast,
-        running=int(state[CONFIGURATION]),
-        target=int(state[TARGET]),
-        phase=int(state[PHASE]),
-        arrived=arrived,
-        restart_s=world.problem.rules.prices.stop_s,
-        usd_per_token=terms.usd_per_token,
-        weights=terms.weights,
-    )
+def stands_of(state: Ints, arrived: float, epochs_left: int) -> RunStands:
+    """How a run that is played stands."""
+    running, target, phase = int(state[CONFIGURATION]), int(state[TARGET]), int(state[PHASE])
+    return RunStands(epochs_left, running, target, phase, arrived)
 
 
 def share_arrived(known: Rollout | None, state: Ints, remaining: Floats) -> float:

@@ -14,13 +14,12 @@ from hippo.dynamics.forecast import Forecasts
 from hippo.errors import InfeasibleError
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import BUSY_S, DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
-from hippo.network.rules.trigger import Seen, Thresholds, due, seen
 from hippo.network.rules.view import Action, Method, Replanning, View
-from hippo.network.why.explain import explain
-from hippo.network.why.story import BACKGROUND, KEPT, STOPPED, Story, StoryEntry, Track, kind_of
+from hippo.network.why.story import BACKGROUND, STOPPED, Story, StoryEntry, Track, kind_of
+from hippo.network.worlds.asking import AnswerTold, Terms
 from hippo.network.worlds.hindsight import hindsight
 from hippo.network.worlds.judge import for_hindsight
-from hippo.network.worlds.play import Epoch, Terms, foresee, steps
+from hippo.network.worlds.play import Epoch, foresee, steps
 from hippo.network.worlds.world import World, rollout
 from hippo.problem.links import base_bandwidth
 
@@ -114,13 +113,13 @@ def _decided(
     keeping: Track | None = None
     epochs: list[Epoch] = []
     decisions: list[StoryEntry] = []
-    last: Seen | None = None
+    told_of = AnswerTold(method)
     net = kept = 0.0
     for each in steps(world, cache, _Able(method), terms, forecasts=forecasts):
         if keeping is None:
             kept_from = _Follow([each.action] + [Action()] * (world.epochs - 1))
             keeping = _track(KEEPING, steps(world, cache.copy(), kept_from, terms, forecasts=forecasts), terms)
-        decided, last = _told(each, method, last, world.epoch_s)
+        decided = told_of.of(each)
         if decided is not None:
             decisions.append(decided)
         epochs.append(each)
@@ -130,29 +129,6 @@ def _decided(
             watcher(WatchedEpoch(each, decided, net, kept))
     assert keeping is not None
     return epochs, decisions, keeping
-
-
-def _told(each: Epoch, method: Method, last: Seen | None, epoch_s: float) -> tuple[StoryEntry | None, Seen | None]:
-    """The decision of an epoch, if there is one to tell, and what the next is compared with."""
-    view, action = each.view, each.action
-    happened = due(view, last, Thresholds())
-    kind = kind_of(view, action)
-    fired = bool(happened) or kind != KEPT
-    if not fired:
-        return None, last
-    only_long = kind == KEPT and not any(
-        (happened.links, happened.loads, happened.lost, happened.back, happened.arrived, happened.behind)
-    )
-    own = getattr(method, "reasons", None)
-    spoken: tuple[Reason, ...] = () if own is None else own(view)
-    if only_long and not spoken:
-        return None, seen(view)
-    reasons = explain(view, action, last=last, told=spoken)
-    if kind == KEPT and not reasons:  # a move that has arrived was told when it began
-        return None, seen(view)
-    after = action.target if action.target >= 0 else view.running
-    told = StoryEntry(view.epoch, view.epoch * epoch_s, kind, view.running, after, reasons, each.decision_s)
-    return told, seen(view)
 
 
 def _track(name: str, epochs: Iterable[Epoch], terms: Terms) -> Track:

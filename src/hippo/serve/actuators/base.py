@@ -15,7 +15,8 @@ class ActuatorError(HippoError):
 
 
 class Actuator(Protocol):
-    """Carries orders out, each once."""
+    """Carries orders out, each once. One with ``steers = True`` carries out those about the plan of a running job, too
+    (``records.STEERED``)."""
 
     name: str
     tells: bool

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,13 +28,16 @@ from hippo.run.checkpoint import last
 from hippo.run.control import RunClient
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.placing import plan_at, runs_cluster, runs_folder, until
-from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, JobOrder, Receipt, SeenJob
+from hippo.serve.records import BEGIN, CANCEL, DONE, FAILED, MOVE, RESIZE, RUNNING, STEERED, JobOrder, Receipt, SeenJob
 
 CHECKPOINT_EVERY = 25  # steps
 BEGINS_WITHIN_S, MOVES_WITHIN_S, ENDS_WITHIN_S = 120.0, 120.0, 20.0
 PATIENCE_S = 300
 """A run in which nothing moves for so long ends."""
 SEED = 0
+RUNTIME = "hippo:live"  # levers act at the border of a step
+LOOKS_EVERY_S = 0.1
+"""At an order for a plan that is under way."""
 GIVES_WAY = ("nice", "-n", "5")
 """Where cores are few, who trains gives way to who watches."""
 
@@ -50,16 +54,32 @@ class KeptRun:
     told: str = ""
 
 
+@dataclass(frozen=True)
+class PlanMove:
+    """Layers of a job that move to another plan, as its run forecast it."""
+
+    since_s: float  # monotonic
+    lasts_s: float
+    stands: bool
+
+    @property
+    def arrived(self) -> float:
+        """Share of it that should have arrived."""
+        return min(1.0, (time.monotonic() - self.since_s) / self.lasts_s) if self.lasts_s > 0 else 1.0
+
+
 class Own:
     """See the top of the file. ``folder`` and ``cluster``: else of ``HIPPO_RUNS`` and ``HIPPO_RUNS_CLUSTER``."""
 
     name = "own"
     tells = True
+    steers = True
 
     def __init__(self, folder: Path | None = None, cluster: str | Path | None = None) -> None:
         self.cluster: Cluster = runs_cluster(cluster, self.name)
         self.folder = runs_folder(folder)
         self._lock = Lock()  # of what is kept of jobs
+        self._moves: dict[str, PlanMove] = {}  # under way, by job
 
     def close(self) -> None:
         """Runs go on."""
@@ -77,6 +97,8 @@ class Own:
         state = _state(home)
         if state is not None and state.key == order.key:
             return Receipt(True, "was carried out before", _plan(home))
+        if order.act in STEERED:
+            return self._steer(home, state, order)
         if order.act == BEGIN or (order.act == RESIZE and not _alive(home, state)):
             return self._begin(home, order)
         if order.act == RESIZE:
@@ -96,7 +118,7 @@ class Own:
             return Receipt(True, "had begun before", _plan(home))
         _end(home, _state(home))
         try:
-            document = plan_at(self.cluster, order, precision="fp32")
+            document = plan_at(self.cluster, order, precision="fp32", runtime=RUNTIME)
         except InfeasibleError as error:
             return Receipt(False, f"no plan: {error}")
         except InputError as error:
@@ -131,7 +153,7 @@ class Own:
 
     def _move(self, home: Path, state: KeptRun, order: JobOrder) -> Receipt:
         try:
-            document = plan_at(self.cluster, order, precision="fp32")
+            document = plan_at(self.cluster, order, precision="fp32", runtime=RUNTIME)
         except HippoError as error:
             return Receipt(False, f"no plan: {error}")
         try:
@@ -150,6 +172,49 @@ class Own:
                 True, f"moved: stopped {stopped or 0.0:.2f} s of {took or 0.0:.2f} s, loss goes on", document
             )
         return Receipt(False, str(told.get("why") or "the move was given up"))
+
+    def _steer(self, home: Path, state: KeptRun | None, order: JobOrder) -> Receipt:
+        """Another plan on the devices that a job has, from the border of a step on; or what moves there given up."""
+        if state is None or not _alive(home, state):
+            return Receipt(False, "it does not run")
+        try:
+            with RunClient(home / "run") as run:
+                if order.act == CANCEL:
+                    run.ask({"order": "give-up", "key": order.key})
+                    return Receipt(True, "is given up at the next border")
+                told = self._changed(run, order)
+        except (InputError, OSError) as error:
+            if not _alive(home, state):
+                raise ActuatorError(f"the run has ended: {error}") from None
+            return Receipt(False, str(error))
+        finally:
+            self._moves.pop(order.job, None)
+        if told.get("state") != "done":
+            return Receipt(False, str(told.get("why") or "it was given up"))
+        assert order.plan is not None, "it is decided with its plan"
+        write_whole(home / "plan.json", json_text(dict(order.plan)))
+        with self._lock:
+            _keep(home, replace(state, key=order.key))
+        after, stopped_s = told.get("after_step"), told.get("stopped_s") or 0.0
+        return Receipt(True, f"holds after step {after}: stopped {stopped_s:.2f} s, loss goes on", order.plan)
+
+    def _changed(self, run: RunClient, order: JobOrder) -> Mapping[str, Any]:
+        """Order a plan, and wait for what becomes of it, however long layers take: who ordered it may give it up."""
+        asked = {"order": "plan", "plan": dict(order.plan or {}), "way": order.way or "stop", "key": order.key}
+        try:
+            told = run.ask(asked)
+        except InputError as error:
+            if "changes nothing" in str(error):
+                return {"state": "done"}
+            raise
+        if order.act == MOVE:
+            lasts_s = float((told.get("move") or {}).get("predicted_s") or 0.0)
+            self._moves[order.job] = PlanMove(time.monotonic(), lasts_s, order.way != "background")
+        while True:
+            found: Mapping[str, Any] = run.ask({"ask": "status"})["orders"][int(told["accepted"]) - 1]
+            if found["state"] != "accepted":
+                return found
+            time.sleep(LOOKS_EVERY_S)
 
     # --------------------------------------------------------------------------------------------------- what there is
     def seen(self) -> Sequence[SeenJob]:
@@ -175,8 +240,18 @@ class Own:
                 told = run.ask({"ask": "status"})
         except (InputError, OSError):
             return SeenJob(home.name, state.key, RUNNING)
-        step, loss = int(told["step"]), told.get("loss")
-        return SeenJob(home.name, state.key, RUNNING, min(0.999, step / state.steps), told.get("step_s"), loss)
+        step, step_s, move = int(told["step"]), told.get("step_s"), self._moves.get(home.name)
+        return SeenJob(
+            home.name,
+            state.key,
+            RUNNING,
+            min(0.999, step / state.steps),
+            step_s,
+            told.get("loss"),
+            left_s=None if step_s is None else max(0.0, (int(told["last_step"]) - step) * step_s),
+            arrived=None if move is None else move.arrived,
+            stands=move is not None and move.stands,
+        )
 
 
 _PROCESSES: dict[int, subprocess.Popen[bytes]] = {}

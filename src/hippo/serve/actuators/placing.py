@@ -56,9 +56,9 @@ def held_gpus(place: Mapping[str, Any]) -> dict[str, int]:
     return dict(zip(place["domains"], place["gpus"], strict=True))
 
 
-def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
-    """A plan file's document of an elastic job on the devices of its place. ``InfeasibleError``: it cannot use all."""
-    spec, held = order.spec, held_gpus(order.place or {})
+def held_part(cluster: Cluster, place: Mapping[str, Any]) -> Cluster:
+    """The devices of a place, and the links between its domains."""
+    held = held_gpus(place)
     domains = tuple(
         replace(each, nodes=1, gpus_per_node=held[each.name])
         if held[each.name] <= each.gpus_per_node
@@ -66,18 +66,25 @@ def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
         for each in cluster.domains
         if each.name in held
     )
+    links = tuple(each for each in cluster.links if each.source in held and each.destination in held)
+    return replace(cluster, domains=domains, links=links)
+
+
+def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
+    """A plan file's document of an elastic job on the devices of its place. ``InfeasibleError``: it cannot use all."""
+    spec, held = order.spec, held_gpus(order.place or {})
+    part = held_part(cluster, order.place or {})
     asked = {"model": spec["model"], "global_batch": spec["batch"], "seq": spec["seq"], **asked}
-    links = [each for each in cluster.links if each.source in held and each.destination in held]
     for gbps in (None, *PLANNED_GBPS[::-1]):  # on quicker links, where on these some domain would be left idle
         rate = None if gbps is None else bytes_per_s_from_gbps(gbps)
-        told = tuple(each if rate is None else replace(each, bandwidth_bytes_per_s=rate) for each in links)
-        there = replace(cluster, domains=domains, links=told)
+        told = tuple(each if rate is None else replace(each, bandwidth_bytes_per_s=rate) for each in part.links)
+        there = replace(part, links=told)
         with _PLANNING:
             problem = load_problem(cluster=there, **asked)
             found = plan(problem, EFFORT, why=False).plan
         if found is not None and set(found.domains) == set(held):
             return plan_to_document(replace(problem, cluster=cluster), found)
-    raise InfeasibleError(f"{order.job} cannot use all of {', '.join(held)}")
+    raise InfeasibleError([f"{order.job} cannot use all of {', '.join(held)}"])
 
 
 def until(what: Callable[[], bool], most_s: float, every_s: float = 0.05) -> bool:
