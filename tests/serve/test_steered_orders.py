@@ -266,7 +266,7 @@ def test_a_move_that_is_refused_leaves_the_job_under_its_plan(tmp_path: Path):
     change = JobChange(name, r.RESIZE, now, now | {"domains": [there]})
     assert made.loop.site.carry_out(change)
     made.loop._order(change, made.clock(), {"cause": "a test's"})
-    made.loop._steers["o-9-c"] = r.CANCEL  # what gives a move up, and is not answered yet, says nothing of where it runs
+    made.loop._steers["o-9-c"] = r.CANCEL  # not answered yet, and no word of where it runs
     made.loop._open[name].add("o-9-c")
     until(made, lambda: r.RESIZE in run.acts and made.loop._open[name] == {"o-9-c"})
     made.turn(0.1)
