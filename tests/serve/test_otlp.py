@@ -71,6 +71,18 @@ def test_a_round_trip_belongs_to_the_rate_that_is_nearest_in_time():
     assert [(each.gbps, each.latency_ms, each.time_s) for each in told] == [(1.0, 100.0, 1000.0), (2.0, None, 2000.0)]
 
 
+def test_a_series_that_went_stale_measured_no_zero():
+    """A collector that scrapes sends a point without a value when a series ends (OTLP: NO_RECORDED_VALUE)."""
+    sent = ExportMetricsServiceRequest.FromString(body(wuhu_guian=2e9))
+    (rate,) = [each for each in sent.resource_metrics[0].scope_metrics[0].metrics if each.name == RATE]
+    point = rate.gauge.data_points[0]
+    point.ClearField("as_double")
+    point.flags = 1
+    assert told_links(sent.SerializeToString(), PROTOBUF, "", MOST) == []
+    point.as_int = 0
+    assert [each.gbps for each in told_links(sent.SerializeToString(), PROTOBUF, "", MOST)] == [0.0]
+
+
 @pytest.mark.parametrize(
     ("told", "words"),
     [
@@ -83,6 +95,7 @@ def test_a_round_trip_belongs_to_the_rate_that_is_nearest_in_time():
         ((b"", PROTOBUF, "br"), "Content-Encoding"),
         ((b"no gzip", PROTOBUF, "gzip"), "is not gzip"),
         ((gzip.compress(b"")[:-4], PROTOBUF, "gzip"), "is torn"),
+        ((gzip.compress(b"") * 2, PROTOBUF, "gzip"), "is torn"),
         ((gzip.compress(bytes(MOST + 1)), PROTOBUF, "gzip"), "more than 100000 bytes"),
     ],
 )

@@ -522,6 +522,10 @@ def listening(path: Path, opened: Callable[[], Desk]) -> Iterator[Desk]:
 
 
 # -------------------------------------------------------------------------------------------------------------- client
+class RefusedError(InputError):
+    """The run has answered, and says no; any other ``InputError`` of a client: it has not answered."""
+
+
 class RunClient:
     """Talks to a running job: ``with RunClient(path) as run: run.ask({"order": ..})``."""
 
@@ -552,7 +556,7 @@ class RunClient:
         self.close()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer; ``InputError`` where it is a refusal, or the run has ended."""
+        """The answer; ``RefusedError`` where it is a refusal, ``InputError`` where the run has ended or is silent."""
         try:
             self._file.write(json.dumps(request).encode() + b"\n")
             self._file.flush()
@@ -566,7 +570,7 @@ class RunClient:
             raise InputError("has ended", source=str(self.path), remedy="see what 'hippo run' printed, and its journal")
         found: dict[str, Any] = json.loads(line)
         if "refused" in found:
-            raise InputError(str(found["refused"]).removesuffix("."))
+            raise RefusedError(str(found["refused"]).removesuffix("."))
         return found
 
     def watch(self) -> Iterator[dict[str, Any]]:

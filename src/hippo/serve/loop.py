@@ -132,9 +132,9 @@ class ServeLoop:
     ) -> None:
         self.store, self.site, self.terms, self._clock = store, site, terms, clock
         self._wall, self._notice, self._noticed_s = wall or clock, notice, 0.0
-        self.steering = steering
-        if steering is not None:
-            steering.tell, steering.news = self.tell, self.wake
+        self.steering = steering if any(getattr(each, "steers", False) for each in actuators) else None
+        if self.steering is not None:
+            self.steering.tell, self.steering.news = self.tell, self.wake
         self.mode, self.state, self.lock = terms.mode, LoopState(), RLock()
         self._held = HeldScheduler(site.scheduler, rule, self.tell)
         self.site.live.scheduler = self._held  # type: ignore[assignment]  # which names, summaries have no part in
@@ -420,6 +420,7 @@ class ServeLoop:
         self._steers.pop(order.key, None)
         left = self._open.pop(order.job, set()) - {order.key}
         self._open |= {order.job: left} if left else {}
+        left = left - self._steers.keys()  # which say nothing of where it runs
         state = ANSWERED if receipt.ok else NOT_DONE
         decision = _decision(order.key)
 
@@ -436,11 +437,8 @@ class ServeLoop:
             note(at, now_s, "answer", order.job, act=order.act, ok=receipt.ok, told=receipt.told, decision=decision)
 
         self._unwritten.append(write)
-        if receipt.ok and receipt.plan is not None and order.job in self._jobs:
-            name, plan = plan_kept(receipt.plan, now_s)
-            self._unwritten.append(plan)
-            self._plans[order.job] = name, receipt.plan
-            self._set(order.job, now_s, place={**(self._jobs[order.job].place or {}), "plan": name})
+        if receipt.ok and receipt.plan is not None:
+            self._goes_by(order.job, receipt.plan, now_s)
         if order.act == r.STOP or receipt.ended:  # a look from before says nothing of now
             self._stopped[order.job] = monotonic(), self._stopped.get(order.job, (0.0, 0))[1]
         if order.act == r.CANCEL:
@@ -455,6 +453,17 @@ class ServeLoop:
                 self._lost(order.job, f"its move was refused: {receipt.told}", now_s, fails=False)
             else:
                 self._stays(order.job, receipt.told, now_s)
+        if order.act == r.RESIZE and not receipt.ok and receipt.plan is not None and not left:  # it goes by it still
+            self._goes_by(order.job, receipt.plan, now_s)
+
+    def _goes_by(self, name: str, document: Mapping[str, Any], now_s: float) -> None:
+        """A job runs under a plan."""
+        if name not in self._jobs:
+            return
+        plan, write = plan_kept(document, now_s)
+        self._unwritten.append(write)
+        self._plans[name] = plan, document
+        self._set(name, now_s, place={**(self._jobs[name].place or {}), "plan": plan})
 
     def _stays(self, name: str, why: str, now_s: float) -> None:
         """A move was refused: the job runs on where its last order that was carried out put it, which is no failure of
@@ -840,7 +849,12 @@ class ServeLoop:
         """Take what was answered about plans of running jobs, and ask about those that are due."""
         if self.steering is None:
             return
-        for answer in self.steering.turn(now_s, self._steered(), holds=bool(self.state.holds)):
+        runs = self._steered()
+        if self.mode != r.ACT:
+            now = {name: run.place["plan"] for name, run in runs.items()}
+            said = [each for each in self._proposals() if each.act in r.STEERED]
+            self._supersede([each for each in said if now.get(each.job) != (each.before or {}).get("plan")])
+        for answer in self.steering.turn(now_s, runs, holds=bool(self.state.holds)):
             if not answer.act:
                 if answer.decided and self.mode != r.ACT:  # it is kept, as was decided
                     self._supersede(self._plan_proposals(answer.job))
@@ -854,7 +868,7 @@ class ServeLoop:
             change = JobChange(answer.job, answer.act, place, after, answer.document, answer.policy, answer.step_s)
             if self.mode == r.ACT:
                 self._order(change, now_s, answer.why or {})
-                self.steering.ordered(answer.job, str(after["plan"]), answer.way)
+                self.steering.ordered(answer.job, answer.act, str(after["plan"]), answer.way)
             else:
                 self._propose_plan(change, now_s, answer.why or {})
 
@@ -924,7 +938,7 @@ class ServeLoop:
         change = JobChange(each.job, each.act, now, after, plan, each.policy, each.predicted_step_s)
         self._order(change, now_s, {**each.why, "approved": each.name, "by": each.by})
         if self.steering is not None:
-            self.steering.ordered(each.job, str(after["plan"]), str(after.get("way", "")))
+            self.steering.ordered(each.job, each.act, str(after["plan"]), str(after.get("way", "")))
 
     # -------------------------------------------------------------------------------------------- observe and advise
     def _propose(self, now_s: float) -> None:

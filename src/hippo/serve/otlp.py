@@ -92,7 +92,7 @@ def _unpacked(body: bytes, encoding: str, most_bytes: int) -> bytes:
         found = unpacker.decompress(body, most_bytes)
     except zlib.error:
         raise InputError("is not gzip", source="body", remedy="send what Content-Encoding says") from None
-    if unpacker.unconsumed_tail or not unpacker.eof:
+    if unpacker.unconsumed_tail or unpacker.unused_data or not unpacker.eof:
         raise InputError(
             f"is torn, or holds more than {most_bytes} bytes", source="body", remedy="send smaller batches"
         )
@@ -121,6 +121,8 @@ def _points(request: ExportMetricsServiceRequest, name: str) -> Iterator[tuple[t
         for scope in resource.scope_metrics:
             for metric in (each for each in scope.metrics if each.name == name):
                 for point in (*metric.gauge.data_points, *metric.sum.data_points):
+                    if (form := point.WhichOneof("value")) is None:
+                        continue  # a series that has gone stale: nobody measured a zero
                     ends = {each.key: each.value.string_value for each in point.attributes}
-                    value = float(point.as_int) if point.HasField("as_int") else point.as_double
+                    value = float(getattr(point, form))
                     yield (ends.get("src", ""), ends.get("dst", "")), value, point.time_unix_nano / 1e9 or None

@@ -103,7 +103,9 @@ class Receipt:
 
     ok: bool
     told: str = ""
-    plan: Mapping[str, Any] | None = None  # under which it runs now: a plan file's document
+    plan: Mapping[str, Any] | None = (
+        None  # a plan file's document, of what it runs under now, also where a move is refused
+    )
     ended: bool = False  # of a move that is not ``ok``: what ran of the job has ended, so that it runs nowhere
 
 

@@ -52,12 +52,15 @@ WAITS = 0.1
 """Of an epoch, for links that told in the epoch before."""
 SUDDEN = 2.0
 """A link that carries so many times less or more than when the method was last asked is not waited with."""
-BEFORE, MOST_EPOCHS = 64, 512
-"""Epochs of measurements with which a method begins, and after which it begins anew with what runs."""
+BEFORE, MOST_EPOCHS, MOST_VALUES = 64, 512, 2_000_000
+"""Epochs of measurements with which a method begins, and after which it begins anew with what runs; values that are
+kept of all links: where there are many, it begins anew sooner."""
 LEFT_EPOCHS = 64
 """That a run is taken to go on for where it does not say."""
 MOST_OTHERS, MOST_LETTERS = 4, 400
 LATE_S, BEGINS_LATE_S = 60.0, 900.0
+MOST_AT_ONCE = 2
+"""Methods that think at once: more of them would only take the process from each other, and from who asks it."""
 
 Floats = NDArray[np.float64]
 Pair = tuple[str, str]
@@ -109,6 +112,7 @@ class LinkEpochs:
         self.epoch_s, self.origin_s = epoch_s, origin_s
         self.pairs = [(each.source, each.destination) for each in cluster.links]
         self._at = {pair: at for at, pair in enumerate(self.pairs)}
+        self.most = min(MOST_EPOCHS, max(2 * BEFORE, MOST_VALUES // max(1, len(self.pairs)) - BEFORE))
         self._rows: dict[int, Floats] = {}  # (3, E): bytes/s, seconds, when
         self._lock = Lock()
 
@@ -125,7 +129,7 @@ class LinkEpochs:
                 row = self._rows.setdefault(self.of(each.time_s), np.full((3, len(self.pairs)), np.nan))
                 if not each.time_s < row[2, at]:
                     row[:, at] = each.bytes_per_s, np.nan if each.latency_s is None else each.latency_s, each.time_s
-            for old in [each for each in self._rows if each <= max(self._rows) - MOST_EPOCHS - BEFORE]:
+            for old in [each for each in self._rows if each <= max(self._rows) - self.most - BEFORE]:
                 del self._rows[old]
 
     def first(self) -> int | None:
@@ -173,7 +177,8 @@ class PlanPilot:
         """Begin to ask about an epoch."""
         self.done, self.began_s, self.asks, self.late = Event(), time.monotonic(), True, False
         self.found, self.error, self.epoch = None, None, epoch
-        self.saw = self.links.window(epoch, epoch)[0][0]
+        before, now = self.links.window(epoch - 1, epoch)[0]
+        self.saw = np.where(np.isfinite(now), now, before)
         done = self.done
 
         def think() -> None:
@@ -186,9 +191,10 @@ class PlanPilot:
 
         Thread(target=think, name=f"plan of {self.job}", daemon=True).start()
 
-    def ordered(self, plan: str, way: str) -> None:
-        """What was answered has become an order."""
-        if plan in self._ids:
+    def ordered(self, act: str, plan: str, way: str) -> None:
+        """What was answered has become an order; what is given up is waited for."""
+        self.move = None
+        if act != CANCEL and plan in self._ids:
             self.move = self._ids[plan], STREAMING if way == How.BACKGROUND.value else STOPPED
 
     def runs(self, plan: str) -> bool:
@@ -200,11 +206,11 @@ class PlanPilot:
 
     def give_way(self, method: Method) -> None:
         """Another method decides from now on, and begins."""
-        self.method, self._cache, self.epoch = method, None, -1
+        self.method, self._cache, self.epoch, self.move = method, None, -1, None
 
     # ---------------------------------------------------------------------------------------------------- in a thread
     def _answer(self, run: SteeredRun, epoch: int) -> PlanAnswer:
-        if self._cache is not None and epoch - self._first >= MOST_EPOCHS:
+        if self._cache is not None and epoch - self._first >= self.links.most and not run.ordered:
             self._cache = None
         if self._cache is None:
             return self._begin(run, epoch)
@@ -323,7 +329,9 @@ class Steering:
         self.pilots: dict[str, PlanPilot] = {}
 
     def turn(self, now_s: float, runs: Mapping[str, SteeredRun], *, holds: bool = False) -> list[PlanAnswer]:
-        """What has been answered, and ask whoever is due; ``holds``: nobody is."""
+        """What has been answered, and ask whoever is due, those first that wait longest; ``holds``: nobody is, and what
+        was asked before does not count. Nobody is asked about a job in one domain, which uses no link."""
+        runs = {name: run for name, run in runs.items() if len(run.place["domains"]) > 1}
         for name in [each for each in self.pilots if each not in runs]:
             del self.pilots[name]
         found: list[PlanAnswer] = []
@@ -331,19 +339,22 @@ class Steering:
             pilot, plan = self.pilots.get(name), str(run.place["plan"])
             if pilot is not None and pilot.asks:
                 answer = self._taken(pilot)
-                found += [answer] if answer is not None and answer.before == plan else []
+                found += [answer] if answer is not None and answer.before == plan and not holds else []
             if pilot is None or not (pilot.asks or pilot.runs(plan)):
                 pilot = self.pilots[name] = PlanPilot(run, self._method(self.terms.method), self.links)
             if not run.ordered:
                 pilot.move = None
-            if not pilot.asks and not holds and self._due(pilot, run, now_s):
-                pilot.ask(run, self.links.of(now_s), self.news)
+        room = MOST_AT_ONCE - sum(each.asks and not each.late for each in self.pilots.values())
+        for pilot in sorted(self.pilots.values(), key=lambda each: each.began_s):
+            if room > 0 and not holds and not pilot.asks and self._due(pilot, runs[pilot.job], now_s):
+                pilot.ask(runs[pilot.job], self.links.of(now_s), self.news)
+                room -= 1
         return found
 
-    def ordered(self, job: str, plan: str, way: str) -> None:
+    def ordered(self, job: str, act: str, plan: str, way: str) -> None:
         """An answer has become an order."""
         if job in self.pilots:
-            self.pilots[job].ordered(plan, way)
+            self.pilots[job].ordered(act, plan, way)
 
     def _taken(self, pilot: PlanPilot) -> PlanAnswer | None:
         """What a pilot has answered; None: nothing that counts."""

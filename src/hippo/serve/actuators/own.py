@@ -25,7 +25,7 @@ from hippo.files import json_text, write_whole
 from hippo.problem.cluster import Cluster
 from hippo.problem.load import load_model
 from hippo.run.checkpoint import last
-from hippo.run.control import RunClient
+from hippo.run.control import RefusedError, RunClient
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.placing import plan_at, runs_cluster, runs_folder, until
 from hippo.serve.records import BEGIN, CANCEL, DONE, FAILED, MOVE, RESIZE, RUNNING, STEERED, JobOrder, Receipt, SeenJob
@@ -80,6 +80,7 @@ class Own:
         self.folder = runs_folder(folder)
         self._lock = Lock()  # of what is kept of jobs
         self._moves: dict[str, PlanMove] = {}  # under way, by job
+        self._numbers: dict[str, int] = {}  # that the runs of jobs gave the orders for their plans that are under way
 
     def close(self) -> None:
         """Runs go on."""
@@ -155,14 +156,14 @@ class Own:
         try:
             document = plan_at(self.cluster, order, precision="fp32", runtime=RUNTIME)
         except HippoError as error:
-            return Receipt(False, f"no plan: {error}")
+            return Receipt(False, f"no plan: {error}", _plan(home))
         try:
             with RunClient(home / "run") as run:
                 told = _ask_to_move(run, document, order.key)
-        except (InputError, OSError) as error:
-            if not _alive(home, state):
-                raise ActuatorError(f"the run has ended: {error}") from None
-            return Receipt(False, str(error))
+        except RefusedError as error:
+            return Receipt(False, str(error), _plan(home))
+        except (InputError, OSError) as error:  # it may have taken the order
+            raise ActuatorError(f"the run says nothing: {error}") from None
         if told.get("state") == "done":
             write_whole(home / "plan.json", json_text(document))
             with self._lock:
@@ -171,24 +172,24 @@ class Own:
             return Receipt(
                 True, f"moved: stopped {stopped or 0.0:.2f} s of {took or 0.0:.2f} s, loss goes on", document
             )
-        return Receipt(False, str(told.get("why") or "the move was given up"))
+        return Receipt(False, str(told.get("why") or "the move was given up"), _plan(home))
 
     def _steer(self, home: Path, state: KeptRun | None, order: JobOrder) -> Receipt:
         """Another plan on the devices that a job has, from the border of a step on; or what moves there given up."""
         if state is None or not _alive(home, state):
             return Receipt(False, "it does not run")
         try:
-            with RunClient(home / "run") as run:
-                if order.act == CANCEL:
-                    run.ask({"order": "give-up", "key": order.key})
-                    return Receipt(True, "is given up at the next border")
-                told = self._changed(run, order)
-        except (InputError, OSError) as error:
-            if not _alive(home, state):
-                raise ActuatorError(f"the run has ended: {error}") from None
+            if order.act == CANCEL:
+                return self._give_up(home, order)
+            try:
+                told = self._changed(home, order)
+            finally:
+                self._moves.pop(order.job, None)
+                self._numbers.pop(order.job, None)
+        except RefusedError as error:
             return Receipt(False, str(error))
-        finally:
-            self._moves.pop(order.job, None)
+        except (InputError, OSError) as error:  # it may have taken the order
+            raise ActuatorError(f"the run says nothing: {error}") from None
         if told.get("state") != "done":
             return Receipt(False, str(told.get("why") or "it was given up"))
         assert order.plan is not None, "it is decided with its plan"
@@ -198,23 +199,33 @@ class Own:
         after, stopped_s = told.get("after_step"), told.get("stopped_s") or 0.0
         return Receipt(True, f"holds after step {after}: stopped {stopped_s:.2f} s, loss goes on", order.plan)
 
-    def _changed(self, run: RunClient, order: JobOrder) -> Mapping[str, Any]:
+    def _give_up(self, home: Path, order: JobOrder) -> Receipt:
+        """What is under way of a job's plan, and nothing that was ordered otherwise."""
+        if (number := self._numbers.get(order.job)) is None:
+            return Receipt(False, "nothing of its plan is under way")
+        with RunClient(home / "run") as run:
+            run.ask({"order": "give-up", "number": number, "key": order.key})
+        return Receipt(True, "is given up at the next border")
+
+    def _changed(self, home: Path, order: JobOrder) -> Mapping[str, Any]:
         """Order a plan, and wait for what becomes of it, however long layers take: who ordered it may give it up."""
         asked = {"order": "plan", "plan": dict(order.plan or {}), "way": order.way or "stop", "key": order.key}
-        try:
-            told = run.ask(asked)
-        except InputError as error:
-            if "changes nothing" in str(error):
-                return {"state": "done"}
-            raise
-        if order.act == MOVE:
-            lasts_s = float((told.get("move") or {}).get("predicted_s") or 0.0)
-            self._moves[order.job] = PlanMove(time.monotonic(), lasts_s, order.way != "background")
-        while True:
-            found: Mapping[str, Any] = run.ask({"ask": "status"})["orders"][int(told["accepted"]) - 1]
-            if found["state"] != "accepted":
-                return found
-            time.sleep(LOOKS_EVERY_S)
+        with RunClient(home / "run") as run:
+            try:
+                told = run.ask(asked)
+            except RefusedError as error:
+                if "changes nothing" in str(error):
+                    return {"state": "done"}
+                raise
+            if order.act == MOVE:
+                lasts_s = float((told.get("move") or {}).get("predicted_s") or 0.0)
+                self._moves[order.job] = PlanMove(time.monotonic(), lasts_s, order.way != "background")
+            number = self._numbers[order.job] = int(told["accepted"])
+            while True:
+                found: Mapping[str, Any] = run.ask({"ask": "status"})["orders"][number - 1]
+                if found["state"] != "accepted":
+                    return found
+                time.sleep(LOOKS_EVERY_S)
 
     # --------------------------------------------------------------------------------------------------- what there is
     def seen(self) -> Sequence[SeenJob]:
@@ -262,7 +273,7 @@ def _ask_to_move(run: RunClient, document: Mapping[str, Any], key: str) -> Mappi
     """Another plan, beside the training where that can be; what became of it."""
     try:
         number = run.ask({"order": "plan", "plan": dict(document), "way": "background", "key": key})["accepted"]
-    except InputError as error:
+    except RefusedError as error:
         if "changes nothing" in str(error):
             return {"state": "done"}
         number = run.ask({"order": "plan", "plan": dict(document), "way": "stop", "key": f"{key}-stop"})["accepted"]
