@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hippo.cli.main import run
-from hippo.dispatch.env.generator import DispatchWorld, asked_problem
+from hippo.dispatch.env.generator import DispatchWorld
 from hippo.dispatch.network import follower
 from hippo.dispatch.noise.fluctuation import Fluctuation
 from hippo.dispatch.train import learner
@@ -25,6 +25,7 @@ from hippo.jobs.train import settings as jobs_settings
 from hippo.jobs.train import train as jobs
 from hippo.learn import fits as room
 from hippo.learn.fits import Need, refuse_too_large
+from hippo.schedule.problem import ScheduleProblem
 
 GB = 1e9
 
@@ -88,8 +89,9 @@ def test_a_machine_that_does_not_tell_refuses_nothing(monkeypatch: pytest.Monkey
 
 def test_an_update_holds_no_more_than_was_said() -> None:
     """Counted where numpy asks for memory (torch holds about as much again)."""
-    settings = Settings(worlds=Worlds(each_update=2, draws=8, plays=8, asked=1.0, grid=0.0))
-    world, policy = DispatchWorld(asked_problem(16), Fluctuation(0.3)), DispatchPolicy(follower())
+    settings = Settings(worlds=Worlds(each_update=2, draws=8, plays=8))
+    problem = ScheduleProblem.uniform(8, 32, (1.0, 1.05, 0.75), comm=[0.05] * 3 + [5.0] + [0.05] * 3, live_limit=16)
+    world, policy = DispatchWorld(problem, Fluctuation(0.3)), DispatchPolicy(follower())
     optimizer = torch.optim.Adam(policy.parameters())
     learner.learn(policy, optimizer, [world], replace(settings, worlds=Worlds(draws=1)), np.random.default_rng(0))
     tracemalloc.start()
