@@ -23,16 +23,14 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sql
+from tests.serve.worlds import whole_offer
 
 from hippo.emulate.emulate import emulate, setting_of
 from hippo.emulate.emulation import emulation
 from hippo.errors import InputError
 from hippo.files import write_files
 from hippo.jobs.job import TrainingKind
-from hippo.jobs.placement.offers import OfferTable
-from hippo.problem.cluster import Cluster
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
 from hippo.run.control import RunClient
@@ -70,30 +68,6 @@ def cluster_text() -> str:
     return "\n".join([*lines, ""])
 
 
-def offers(cluster: Cluster, model: str) -> OfferTable:
-    """All devices of all domains, at one rate wherever they are."""
-    parts = len(cluster.domains)
-    table = OfferTable(
-        kinds=(TrainingKind(model, demo.BATCH, demo.SEQ),),
-        kind=np.zeros(1, np.int64),
-        parts=np.array([parts]),
-        gpus=np.array([[1] * parts + [0] * (4 - parts)]),
-        block=np.array([1]),
-        ring=np.zeros(1, np.bool_),
-        layout=np.array([[1, 1, parts]]),
-        rate=np.ones((1, 2, 3)),
-        hop_bytes=np.array([1e4]),
-        memory_left=np.full(1, 0.3),
-        inside_comm=np.full(1, 0.1),
-        bandwidth_bytes_per_s=np.array([1e6, 1e7, 1e8]),
-        latency_s=np.array([0.001, 0.1]),
-        tokens_per_s=np.array([1e4]),
-        state_bytes=np.array([1e7]),
-    )
-    table.check()
-    return table
-
-
 class Steered:
     """The service of one run, inside the emulation."""
 
@@ -106,7 +80,8 @@ class Steered:
         self.store = Store(f"sqlite:///{folder / 'store.db'}")
         rule, began_s = load(JOB_SCHEDULERS, "policy", "srpt"), time.time()
         site = ServedSite.of(cluster, rule, began_s)
-        site.learn(offers(cluster, self.model))
+        kind = TrainingKind(self.model, demo.BATCH, demo.SEQ)
+        site.learn(whole_offer(kind, [each.gpus for each in cluster.domains]))
         steering = Steering(SteeringTerms(method), cluster, began_s)
         terms = LoopTerms(mode="act", actuator="own")
         self.own = Own(folder / "runs", folder / "steered.yaml")

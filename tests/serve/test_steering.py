@@ -35,7 +35,7 @@ from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.steering import Steering, SteeringTerms
 from hippo.serve.store import plan_id
 
-from .worlds import Clock, Served, until, url
+from .worlds import Clock, Served, until, url, whole_offer
 
 EPOCH_S = 300.0
 BEGINS_S = 1_800_000_000.0  # of the clock of tests
@@ -70,27 +70,9 @@ def job_of(problem: Problem, epochs: int) -> dict[str, Any]:
     return {**spec, "tokens": 1e15, "actuator": "recorded"}
 
 
-def offer(problem: Problem) -> OfferTable:
-    """All devices of all domains."""
-    gpus, work = [each.gpus for each in problem.cluster.domains], problem.workload
-    rate = np.ones((1, 2, 3))
-    return OfferTable(
-        kinds=(TrainingKind(problem.model.name, work.global_batch, work.seq),),
-        kind=np.zeros(1, np.int64),
-        parts=np.array([len(gpus)]),
-        gpus=np.array([[*gpus, *[0] * (4 - len(gpus))]]),
-        block=np.array([8]),
-        ring=np.zeros(1, np.bool_),
-        layout=np.array([[1, 8, len(gpus)]]),
-        rate=rate,
-        hop_bytes=np.array([1e8]),
-        memory_left=np.full(1, 0.3),
-        inside_comm=np.full(1, 0.1),
-        bandwidth_bytes_per_s=np.array([1e7, 1e8, 1e9]),
-        latency_s=np.array([0.001, 0.1]),
-        tokens_per_s=np.array([1e5]),
-        state_bytes=np.array([4e10]),
-    )
+def offer_of(problem: Problem) -> OfferTable:
+    work, gpus = problem.workload, [each.gpus for each in problem.cluster.domains]
+    return whole_offer(TrainingKind(problem.model.name, work.global_batch, work.seq), gpus)
 
 
 class Recorded:
@@ -183,7 +165,7 @@ class Day:
         cluster, clock, run = self.problem.cluster, Clock(BEGINS_S), Recorded(self.world, first)
         steering = Steering(SteeringTerms(name, EPOCH_S), cluster, BEGINS_S, make=self.make)
         steering.late_s = None  # no test asks a clock
-        terms = {"mode": mode, "stale_s": 1e9, "table": offer(self.problem)}
+        terms = {"mode": mode, "stale_s": 1e9, "table": offer_of(self.problem)}
         made = Served.of(url(folder), clock, run, cluster=cluster, steering=steering, **terms)
         made.submit(**job_of(self.problem, self.world.epochs))
         if mode != r.ACT:
@@ -360,7 +342,7 @@ class Opened:
         """As a service begins again on the same store."""
         steering = Steering(SteeringTerms("hi_ppo", EPOCH_S), self.day.problem.cluster, BEGINS_S, make=self.make)
         steering.late_s = None
-        terms = {"mode": self.mode, "stale_s": 1e9, "table": offer(self.day.problem)}
+        terms = {"mode": self.mode, "stale_s": 1e9, "table": offer_of(self.day.problem)}
         cluster = self.day.problem.cluster
         return Served.of(url(self.folder), self.clock, run, cluster=cluster, steering=steering, **terms)
 

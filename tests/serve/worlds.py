@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -53,6 +53,29 @@ def offers() -> OfferTable:
         latency_s=np.array([0.001, 0.1]),
         tokens_per_s=np.array([1e5]),
         state_bytes=np.array([4e10]),
+    )
+    table.check()
+    return table
+
+
+def whole_offer(kind: TrainingKind, gpus: Sequence[int]) -> OfferTable:
+    """All devices of all domains (``gpus`` of each), at one rate wherever links stand."""
+    table = OfferTable(
+        kinds=(kind,),
+        kind=np.zeros(1, np.int64),
+        parts=np.array([len(gpus)]),
+        gpus=np.array([[*gpus, *[0] * (4 - len(gpus))]]),
+        block=np.array([gpus[0]]),
+        ring=np.zeros(1, np.bool_),
+        layout=np.array([[1, gpus[0], len(gpus)]]),
+        rate=np.ones((1, 2, 3)),
+        hop_bytes=np.array([1e4]),
+        memory_left=np.full(1, 0.3),
+        inside_comm=np.full(1, 0.1),
+        bandwidth_bytes_per_s=np.array([1e6, 1e7, 1e8]),
+        latency_s=np.array([0.001, 0.1]),
+        tokens_per_s=np.array([1e4]),
+        state_bytes=np.array([1e7]),
     )
     table.check()
     return table

@@ -24,7 +24,7 @@ from hippo.registry import JOB_SCHEDULERS, load
 from hippo.serve.actuators import api_server, batch, kueue
 from hippo.serve.actuators.api_server import CA, TOKEN, URL, ApiAddress, ApiServer
 from hippo.serve.actuators.base import ActuatorError
-from hippo.serve.actuators.batch import PENDING, TAKEN, BatchActuator, BatchLaunch, DomainNodes, RefusedError
+from hippo.serve.actuators.batch import PENDING, TAKEN, BatchActuator, BatchLaunch, DomainNodes, LaunchRefusedError
 from hippo.serve.actuators.kueue import CLAIM, CLUSTERS, NAMESPACE, QUEUE, Kueue, KueueSite, jobs_of, jobsets, state_of
 from hippo.serve.loop import LoopTerms, ServeLoop
 from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING, STOP, SeenJob
@@ -91,9 +91,9 @@ def test_words_come_through_as_they_were_written(monkeypatch: pytest.MonkeyPatch
 
 def test_what_kubernetes_would_not_take_is_refused():
     for wrong in (launch(key="O-1-j1"), launch(key="o-" + 50 * "1"), launch(key="o-1-j_1")):
-        with pytest.raises(RefusedError, match="no name"):
+        with pytest.raises(LaunchRefusedError, match="no name"):
             jobsets(wrong, SITE)
-    with pytest.raises(RefusedError, match="To fix: name the image"):
+    with pytest.raises(LaunchRefusedError, match="To fix: name the image"):
         jobsets(launch(), replace(SITE, image=""))
 
 

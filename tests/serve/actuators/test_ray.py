@@ -11,7 +11,7 @@ import pytest
 
 from hippo.errors import InputError
 from hippo.serve.actuators.base import ActuatorError
-from hippo.serve.actuators.batch import PENDING, BatchJob, BatchLaunch, DomainNodes, RefusedError
+from hippo.serve.actuators.batch import PENDING, BatchJob, BatchLaunch, DomainNodes, LaunchRefusedError
 from hippo.serve.actuators.ray_jobs import ADDRESS, RayEngine, jobs_of, ray
 from hippo.serve.records import DONE, FAILED
 
@@ -85,7 +85,7 @@ def test_what_was_begun_before_counts_as_begun(tmp_path: Path):
 
 def test_what_it_refuses_and_what_nobody_knows(tmp_path: Path):
     engine, _ = asked(httpx.Response(404, text="Job o-99-j3-18d3 does not exist"), httpx.Response(503, text=""))
-    with pytest.raises(RefusedError, match="does not exist"):
+    with pytest.raises(LaunchRefusedError, match="does not exist"):
         engine.end(BatchJob("o-99-j3-18d3", "o-99-j3-18d3", DONE))
     with pytest.raises(ActuatorError, match="no reason given"):
         engine.begin(launch(tmp_path))

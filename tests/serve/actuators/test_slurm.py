@@ -129,7 +129,7 @@ def test_a_move_that_the_engine_refuses_says_that_the_job_has_ended(tmp_path: Pa
         assert site.actuator.carry_out(site.order(BEGIN, 1, "oslo")).ok
 
         def refuses(launch: Any) -> None:
-            raise batch.RefusedError("invalid partition")
+            raise batch.LaunchRefusedError("invalid partition")
 
         engine.begin = refuses
         answer = site.actuator.carry_out(site.order(RESIZE, 2, "lyon"))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from hippo.errors import InputError, MissingExtraError
 from hippo.serve.actuators.base import ActuatorError
-from hippo.serve.actuators.batch import RefusedError
+from hippo.serve.actuators.batch import LaunchRefusedError
 
 URL, TOKEN, CA = "HIPPO_KUEUE_URL", "HIPPO_KUEUE_TOKEN", "HIPPO_KUEUE_CA"
 HERE = ("127.0.0.1", "localhost", "::1")
@@ -82,7 +82,7 @@ class ApiServer:
         fine: Collection[int] = (),
         asked: Mapping[str, str] | None = None,
     ) -> Any:
-        """What it answers; None: a status of ``fine``. ``RefusedError``: it will never; ``ActuatorError``: perhaps."""
+        """What it answers; None: a status of ``fine``. ``LaunchRefusedError``: never; ``ActuatorError``: perhaps."""
         headers = {"Content-Type": kind, "Accept": "application/json"}
         if self.address.token is not None:
             try:
@@ -107,7 +107,7 @@ class ApiServer:
             raise ActuatorError(f"the API server answered {method} with what is no object")
         said = str((found or {}).get("message") if isinstance(found, dict) else "") or answer.text.strip()[:200]
         words = f"the API server: {code} {said or 'no reason given'}"[:400] + HINTS.get(code, "")
-        raise RefusedError(words) if method == "POST" and code in NEVER else ActuatorError(words)
+        raise LaunchRefusedError(words) if method == "POST" and code in NEVER else ActuatorError(words)
 
     def listed(self, path: str, selector: str = "") -> list[Mapping[str, Any]]:
         """All objects of a list, page by page."""

@@ -43,7 +43,7 @@ KEPT_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTH
 """Of the service's environment what jobs get; tokens are not among them."""
 
 
-class RefusedError(HippoError):
+class LaunchRefusedError(HippoError):
     """The engine will not do it, however often it is asked."""
 
 
@@ -84,7 +84,7 @@ class Engine(Protocol):
     name: str
 
     def begin(self, launch: BatchLaunch) -> None:
-        """``RefusedError``: it will never; anything else: nobody knows whether it did."""
+        """``LaunchRefusedError``: it will never; anything else: nobody knows whether it did."""
         ...
 
     def jobs(self) -> Sequence[BatchJob]:
@@ -149,7 +149,7 @@ class BatchActuator:
             self.engine.begin(self._launch(order, home, document))
         except _UnfitError as error:
             return Receipt(False, str(error))
-        except RefusedError as error:
+        except LaunchRefusedError as error:
             return Receipt(False, str(error), ended=True)
         except HippoError as error:
             raise ActuatorError(str(error)) from None

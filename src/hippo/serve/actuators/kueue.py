@@ -28,7 +28,7 @@ from hippo.serve.actuators.batch import (
     BatchJob,
     BatchLaunch,
     DomainNodes,
-    RefusedError,
+    LaunchRefusedError,
 )
 from hippo.serve.actuators.placing import renamed
 from hippo.serve.records import DONE, FAILED, RUNNING
@@ -80,9 +80,9 @@ class KueueSite:
 
 # ------------------------------------------------------------------------------------------------------------ manifests
 def jobsets(launch: BatchLaunch, site: KueueSite) -> list[Document]:
-    """What is posted for an order. ``RefusedError``: names are too long, or no image is named."""
+    """What is posted for an order. ``LaunchRefusedError``: names are too long, or no image is named."""
     if not (launch.image or site.image):
-        raise RefusedError(NO_IMAGE)
+        raise LaunchRefusedError(NO_IMAGE)
     groups = [(each,) for each in launch.shares] if site.clusters else [launch.shares]
     found = []
     for at, shares in enumerate(groups):
@@ -97,7 +97,7 @@ def jobsets(launch: BatchLaunch, site: KueueSite) -> list[Document]:
         spec["replicatedJobs"] = [_part(launch, site, name, part, share) for part, share in enumerate(shares)]
         longest = max(len(f"{name}-d{part}-0-{share.nodes - 1}") for part, share in enumerate(shares)) + POD_SUFFIX
         if not DNS_LABEL.fullmatch(name) or longest > LONGEST:
-            raise RefusedError(f"{name} is no name that Kubernetes takes for a JobSet and its pods")
+            raise LaunchRefusedError(f"{name} is no name that Kubernetes takes for a JobSet and its pods")
         found.append({"apiVersion": JOBSET_API, "kind": "JobSet", "metadata": about, "spec": spec})
     return found
 
@@ -288,7 +288,7 @@ class KueueEngine:
             try:
                 # 409: it is there already
                 self.server.ask("POST", self._sets, each, fine=(409,), asked={"fieldValidation": "Strict"})
-            except RefusedError:
+            except LaunchRefusedError:
                 for name in posted:  # no half of a job
                     self._delete(name)
                 raise

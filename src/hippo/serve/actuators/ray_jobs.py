@@ -15,7 +15,7 @@ from typing import Any
 
 from hippo.errors import HippoError, InputError, MissingExtraError
 from hippo.serve.actuators.base import ActuatorError
-from hippo.serve.actuators.batch import PENDING, BatchActuator, BatchJob, BatchLaunch, RefusedError
+from hippo.serve.actuators.batch import PENDING, BatchActuator, BatchJob, BatchLaunch, LaunchRefusedError
 from hippo.serve.records import DONE, FAILED, RUNNING
 
 ADDRESS, HERE = "HIPPO_RAY", "http://127.0.0.1:8265"
@@ -73,7 +73,7 @@ class RayEngine:
         told = f"Ray: {lines[-1].strip() if lines else 'no reason given'}"[:300]
         if answer.status_code >= 500:
             raise (_ThereError if "already exists" in told else ActuatorError)(told)
-        raise RefusedError(told)
+        raise LaunchRefusedError(told)
 
 
 class _ThereError(HippoError):

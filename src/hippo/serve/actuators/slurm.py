@@ -15,7 +15,7 @@ from pathlib import Path
 from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.serve.actuators.base import ActuatorError
-from hippo.serve.actuators.batch import PENDING, BatchActuator, BatchJob, BatchLaunch, RefusedError
+from hippo.serve.actuators.batch import PENDING, BatchActuator, BatchJob, BatchLaunch, LaunchRefusedError
 from hippo.serve.actuators.placing import renamed
 from hippo.serve.records import DONE, FAILED, RUNNING
 
@@ -110,13 +110,13 @@ def slurm(folder: Path | None = None, cluster: str | Path | None = None) -> Batc
 
 
 def _told(words: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """What a command of Slurm says. ``RefusedError``: no, and never; ``ActuatorError``: perhaps later."""
+    """What a command of Slurm says. ``LaunchRefusedError``: no, and never; ``ActuatorError``: perhaps later."""
     kept = {name: value for name, value in os.environ.items() if name.startswith("SLURM_CONF") or name == "PATH"}
     env = {**(environment or {}), **kept}
     try:
         ran = subprocess.run(words, env=env, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     except FileNotFoundError:
-        raise RefusedError(
+        raise LaunchRefusedError(
             f"{words[0]} is not installed. To fix: install Slurm's client where the service runs"
         ) from None
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -126,4 +126,4 @@ def _told(words: Sequence[str], environment: Mapping[str, str] | None = None) ->
     told = (ran.stderr.strip() or ran.stdout.strip() or "no reason given").splitlines()[-1][:300]
     if any(each in told.lower() for each in PASSING):
         raise ActuatorError(f"{words[0]}: {told}")
-    raise RefusedError(f"{words[0]}: {told}")
+    raise LaunchRefusedError(f"{words[0]}: {told}")
