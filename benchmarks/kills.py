@@ -182,7 +182,8 @@ class Ledger:
             self.fuse.passes("told, not carried out")
             if order.act != STOP and self._draw.random() < REFUSED:
                 return Receipt(False, "no room there")
-            row = {"key": order.key, "act": order.act, "job": order.job, "place": order.place, "time_s": time.time()}
+            row: dict[str, Any] = {"key": order.key, "act": order.act, "job": order.job, "place": order.place}
+            row["time_s"] = time.time()
             if order.act in STEERED:
                 if last is None or last["act"] == STOP or self._share(last) >= 1.0:
                     return Receipt(False, "it does not run")

@@ -1,5 +1,5 @@
-"""A job whose command trains under torchtitan's or Megatron-LM's checkpoints is moved through Slurm and Ray: it ends, its new plan's
-launch is made from what it left, and its losses are those of a run that never stopped."""
+"""A job whose command trains under torchtitan's or Megatron-LM's checkpoints is moved through Slurm and Ray: it ends,
+its new plan's launch is made from what it left, and its losses are those of a run that never stopped."""
 
 from __future__ import annotations
 
