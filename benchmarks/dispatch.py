@@ -8,9 +8,11 @@ tables is one that training draws (`env/generator.py`). On the drawn problems th
 does without its network: it picks order and patience by the same trial plays, and follows them; and what one who knows
 the draws would save at least: a tabu search over the times as drawn, from the quickest runs of everybody.
 `--part look` is for choosing: shapes on which nothing is learned and nothing is judged. `--policy FILES` plays others
-than the shipped policy, for instance one of each training seed; with `--adapt N` each goes on learning on the problem
-alone, N updates of 64 plays each, before it is played. `--json` prints every row as a document, `--exact-s S`
-adds CP-SAT with S seconds per play where p is 8 and m 32.
+than the shipped policy, for instance one of each training seed. `--learn N ..` sets beside it what the policy that
+ships does after so many updates of `hippo train --plan` on the problem itself, which is told the standard deviation of
+the noise as a dispatcher is (`--told noise`: the noise itself), for each of `--seeds`; `--first N` plays the first N
+problems alone, `--keep FILE` keeps what was learned, beside what it holds already. `--json` prints every row as a
+document, `--exact-s S` adds CP-SAT with S seconds per play where p is 8 and m 32.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ import random
 import statistics
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -34,20 +39,19 @@ from rich.table import Table
 
 from _clairvoyant import clairvoyant, searched_run  # type: ignore[import-not-found]
 from hippo.dispatch.dispatch import decision_seconds
-from hippo.dispatch.env.generator import JUDGE, LOOK, DispatchWorld, side_of
-from hippo.dispatch.guard import settled
+from hippo.dispatch.env.generator import JUDGE, LOOK, side_of
 from hippo.dispatch.network import DispatchWeights, follower, read, shipped
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, UNIFORM
 from hippo.dispatch.noise.fluctuation_grid import pipeline as alike
 from hippo.dispatch.noise.learned_play import spread_learned
+from hippo.dispatch.noise.pipelines import Pipelines
 from hippo.dispatch.noise.presets import PRESETS
 from hippo.dispatch.noise.robust_order import HINT, robust_order
 from hippo.dispatch.noise.timed_play import order_run, timed_hint, timed_learned
 from hippo.dispatch.noise.trial import KINDS, ORDERS, ZERO_BUBBLE, FluctuationTrial, TriedOrder, order_for, trial
-from hippo.dispatch.train.learner import learn
-from hippo.dispatch.train.policy import DispatchPolicy
-from hippo.dispatch.train.settings import DispatchPpo, Settings
+from hippo.dispatch.train.on_plan import PlanLearner
+from hippo.dispatch.train.settings import Settings
 from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.schedule.schedule import Schedule, split
 
@@ -201,6 +205,7 @@ class Row:
     unlearned: TriedOrder  # the same dispatcher without its network
     others: tuple[MakespanSpread, ...]  # of further policies
     foreseen: NDArray[np.float64]  # (n,) makespans with all draws known, of the first plays of each seed; n may be 0
+    lessons: tuple[Lesson, ...]  # of the policy that went on learning on this very problem
 
     @property
     def fixed(self) -> TriedOrder:
@@ -224,15 +229,17 @@ class Row:
     def foresight(self) -> tuple[float, float, float]:
         """Shares of the best hint's mean that policies, one who knows the draws, and the floor save, on the plays that
         were searched."""
+        learned = statistics.fmean(self.of_searched(each) for each in (self.trial.learned, *self.others))
+        known = 1 - float(self.foreseen.mean()) / self._searched(self.hint.spread)
+        return learned, known, self.of_searched(MakespanSpread(self.trial.floor))
+
+    def of_searched(self, mine: MakespanSpread) -> float:
+        """Share of the best hint's mean that is saved on the plays that were searched with all draws known."""
+        return 1 - self._searched(mine) / self._searched(self.hint.spread)
+
+    def _searched(self, played: MakespanSpread) -> float:
         seeds = max(1, len(self.foreseen) // FORESEEN)
-
-        def mean(makespans: NDArray[np.float64]) -> float:
-            return float(makespans.reshape(seeds, -1)[:, :FORESEEN].mean())
-
-        usual = mean(self.hint.spread.makespans)
-        learned = statistics.fmean(mean(each.makespans) for each in (self.trial.learned, *self.others))
-        known = float(self.foreseen.mean())
-        return 1 - learned / usual, 1 - known / usual, 1 - mean(self.trial.floor) / usual
+        return float(played.makespans.reshape(seeds, -1)[:, :FORESEEN].mean())
 
     @property
     def zero_bubble(self) -> TriedOrder:
@@ -240,41 +247,96 @@ class Row:
         return self.trial.best("fixed", orders=ZERO_BUBBLE)
 
 
-def adapted(case: Case, start: DispatchWeights, updates: int) -> DispatchWeights:
-    """A policy that has gone on learning on this problem alone before it is played: on plays of its own, with the
-    standard deviation that a dispatcher is told, and on the base that it would run on."""
-    settings = Settings(ppo=DispatchPpo(learning_rate=2e-3, learning_rate_end=2e-4))
-    torch.manual_seed(0)
-    policy, level = DispatchPolicy(start), case.fluctuation.deviation
-    world = DispatchWorld(case.problem, Fluctuation(level), settled(case.problem, start, level).base)
-    optimizer = torch.optim.Adam(policy.parameters(), lr=settings.ppo.learning_rate, eps=1e-5)
-    for update in range(updates):
-        learn(policy, optimizer, [world], settings, np.random.default_rng([1, update]), done=update / updates)
-    return policy.weights()
+@dataclass(frozen=True)
+class Lesson:
+    """A policy after so many updates on a problem, and what it was played."""
+
+    told: str  # ``deviation``: the standard deviation of the noise, which a dispatcher is told; ``noise``: all of it
+    seed: int
+    updates: int
+    cpu_s: float  # of learning, looking and trying
+    learned: bool  # whether its trial kept it
+    makespans: list[float]  # of the plays that all are judged on
+
+    @property
+    def spread(self) -> MakespanSpread:
+        """Of those plays."""
+        return MakespanSpread(np.array(self.makespans))
 
 
-def measured(case: Case, policies: Sequence[DispatchWeights] = (), updates: int = 0) -> Row:
-    """Plays a case, with the policy that ships where none is given; each learns on it first for so many updates."""
-    if updates:
-        policies = [adapted(case, each, updates) for each in policies or [shipped()]]
+@dataclass(frozen=True)
+class Lessons:
+    """What is learned on each problem before it is played."""
+
+    updates: tuple[int, ...]  # after each of which the policy is played
+    told: str
+    seeds: tuple[int, ...]
+    keep: Path | None
+
+    def of(self, case: Case) -> tuple[Lesson, ...]:
+        """On one problem; those that are kept are not learned again."""
+        known = self._kept(case)
+        for seed in self.seeds:
+            if not all((seed, each) in known for each in self.updates):
+                for lesson in learned_on(case, self, seed):
+                    known[seed, lesson.updates] = lesson
+                    if self.keep is not None:
+                        with self.keep.open("a") as stream:
+                            stream.write(json.dumps({"problem": case.links, **asdict(lesson)}) + "\n")
+        return tuple(known[seed, each] for seed in self.seeds for each in self.updates)
+
+    def _kept(self, case: Case) -> dict[tuple[int, int], Lesson]:
+        """By seed and updates."""
+        found = {}
+        lines = self.keep.read_text().splitlines() if self.keep is not None and self.keep.exists() else []
+        for told in map(json.loads, lines):
+            if told.pop("problem") == case.links and told["told"] == self.told:
+                found[told["seed"], told["updates"]] = Lesson(**told)
+        return found
+
+
+def learned_on(case: Case, asked: Lessons, seed: int) -> Iterator[Lesson]:
+    """As ``hippo train --plan`` would do it with so many updates. The draws of the judge have other seeds than all that
+    learning, looking and trying draw."""
+    settings = Settings().on_plan()
+    settings = replace(settings, run=replace(settings.run, seed=seed, updates=max(asked.updates)))
+    noise = Fluctuation(case.fluctuation.deviation) if asked.told == "deviation" else case.fluctuation
+    torch.set_num_threads(1)
+    began, spent = time.process_time(), 0.0
+    learner, best = PlanLearner(shipped(), Pipelines((case.problem,), noise), settings), (-np.inf, shipped())
+    for done in range(settings.run.updates):
+        learner.learn(done / settings.run.updates)
+        if (done + 1) % settings.run.validate_every == 0 or done + 1 in asked.updates:
+            weights = learner.policy.weights()
+            best = max(best, (learner.look(weights), weights), key=lambda each: each[0])
+        if done + 1 in asked.updates:
+            before = time.process_time()
+            tried = learner.tried(best[1])
+            cpu_s, found = time.process_time() - began - spent, played(case, tried.weights)
+            spent += time.process_time() - before
+            yield Lesson(asked.told, seed, done + 1, cpu_s, tried.learned, found.makespans.tolist())
+
+
+def played(case: Case, weights: DispatchWeights) -> MakespanSpread:
+    """On the plays that all are judged on."""
+    moves = case.fluctuation.level > 0
+    each = [
+        spread_learned(
+            case.problem, case.fluctuation, weights=weights, samples=case.plays if moves else 1, seed=seed
+        ).makespans
+        for seed in SEEDS[: None if moves else 1]
+    ]
+    return MakespanSpread(np.concatenate(each))
+
+
+def measured(case: Case, policies: Sequence[DispatchWeights] = (), lessons: Lessons | None = None) -> Row:
+    """Plays a case, with the policy that ships where none is given."""
     found = trial(case.problem, case.fluctuation, samples=case.plays, seeds=SEEDS, weights=(policies or (None,))[0])
-    seeds = SEEDS if len(found.learned.makespans) > 1 else SEEDS[:1]
-
-    def played(weights: DispatchWeights) -> MakespanSpread:
-        return MakespanSpread(
-            np.concatenate(
-                [
-                    spread_learned(
-                        case.problem, case.fluctuation, weights=weights, samples=found.per_seed, seed=seed
-                    ).makespans
-                    for seed in seeds
-                ]
-            )
-        )
-
-    unlearned = TriedOrder("without the network", HINT, played(follower()))
+    unlearned = TriedOrder("without the network", HINT, played(case, follower()))
+    seeds = SEEDS[: len(found.learned.makespans)]
     known = foreseen(case, found, seeds) if case.part in ("unseen", "real", "look") else np.empty(0)
-    return Row(case, found, unlearned, tuple(played(each) for each in policies[1:]), known)
+    others = tuple(played(case, each) for each in policies[1:])
+    return Row(case, found, unlearned, others, known, () if lessons is None else lessons.of(case))
 
 
 def foreseen(case: Case, found: FluctuationTrial, seeds: Sequence[int]) -> NDArray[np.float64]:
@@ -383,8 +445,10 @@ def document(row: Row) -> dict[str, object]:
 def verdicts(everything: Sequence[Row]) -> Iterator[str]:
     """What the rows say together: where learned dispatch wins, the claim, and where a hint is the better baseline."""
     drawn_ones = [row for row in everything if row.case.part == "unseen"]
-    yield from over_problems("30 %, four kinds of noise", drawn_ones)
-    yield from over_problems("30 %, to choose by", [row for row in everything if row.case.part == "look"])
+    look_ones = [row for row in everything if row.case.part == "look"]
+    for told, mine in (("30 %, four kinds of noise", drawn_ones), ("30 %, to choose by", look_ones)):
+        yield from over_problems(told, mine)
+        yield from after_learning(mine)
     for name in PRESETS:
         yield from over_problems(name, [row for row in everything if (row.case.part, row.case.noise) == ("real", name)])
     rows = [row for row in everything if row.case.part not in ("unseen", "look", "real")]
@@ -420,13 +484,13 @@ def over_problems(noise: str, rows: Sequence[Row]) -> Iterator[str]:
         ("the best hint of any kind", [row.saved(row.hint) for row in rows]),
         ("itself without the network", [row.saved(row.unlearned) for row in rows]),
     ):
-        told.append(f"{over([statistics.fmean(each) for each in saved])} of {against}")
+        told.append(f"{over([statistics.fmean(each) for each in saved], rows)} of {against}")
         if against == "the best hint of any kind":
             each_policy = [f"{100 * statistics.fmean(mine):+.2f}" for mine in zip(*saved, strict=True)]
     count = {name: sum(row.trial.verdict == name for row in rows) for name in ("learned", "even", "hint", "fixed")}
     yield (
         f"{len(rows)} problems of shapes that training leaves out, {noise}: learned dispatch saves {', '.join(told)} "
-        f"(95 % over problems); it beats every baseline in {count['learned']}, {count['even']} are even, a hint is "
+        f"(95 %, over shapes); it beats every baseline in {count['learned']}, {count['even']} are even, a hint is "
         f"better in {count['hint']}, a fixed order in {count['fixed']}."
     )
     if len(each_policy) > 1:
@@ -434,15 +498,60 @@ def over_problems(noise: str, rows: Sequence[Row]) -> Iterator[str]:
     learned, known, floor = (list(each) for each in zip(*(row.foresight() for row in rows), strict=True))
     yield (
         f"On {len(rows[0].foreseen)} plays of each, of the best hint of any kind: one who knows all draws saves at "
-        f"least {over(known)} (searched), at most {over(floor)} (the floor); learned dispatch {over(learned)}, "
+        f"least {over(known, rows)} (searched), at most {over(floor, rows)} (the floor); learned dispatch "
+        f"{over(learned, rows)}, "
         f"{statistics.fmean(learned) / max(statistics.fmean(known), 1e-9):.0%} of the first."
     )
 
 
-def over(shares: Sequence[float]) -> str:
-    """A mean over problems with its 95 % interval, in %."""
-    error = 1.96 * statistics.stdev(shares) / len(shares) ** 0.5
-    return f"{100 * statistics.fmean(shares):+.2f} ±{100 * error:.2f} %"
+def over(shares: Sequence[float], rows: Sequence[Row]) -> str:
+    """A mean over problems with its 95 % interval, in %. Shapes count as independent, not problems: of those of one
+    ranks, micro-batches and memory the distances from the mean are added (a cluster-robust error)."""
+    mean = statistics.fmean(shares)
+    shapes: defaultdict[tuple[float, ...], float] = defaultdict(float)
+    for share, row in zip(shares, rows, strict=True):
+        problem = row.case.problem
+        shapes[problem.ranks, problem.micro_batches, problem.limit[0]] += share - mean
+    count = len(shapes)
+    error = 1.96 * (sum(each**2 for each in shapes.values()) * count / (count - 1)) ** 0.5 / len(shares)
+    return f"{100 * mean:+.2f} ±{100 * error:.2f} %"
+
+
+def after_learning(rows: Sequence[Row]) -> Iterator[str]:
+    """What learning on each problem beforehand brings, by how long, the mean over its seeds."""
+    for told, updates in sorted({(each.told, each.updates) for row in rows for each in row.lessons}):
+        mine = [[each for each in row.lessons if (each.told, each.updates) == (told, updates)] for row in rows]
+        both = list(zip(mine, rows, strict=True))
+        seeds = [[saved_by([lessons[at]], row.hint.spread) for lessons, row in both] for at in range(len(mine[0]))]
+        sides = [side(lessons[0].spread, row.trial.best().spread) for lessons, row in both]
+        cpu_s = [each.cpu_s for lessons in mine for each in lessons]
+        kept = statistics.fmean(each.learned for lessons in mine for each in lessons)
+        gains = (
+            over([saved_by(lessons, row.fixed.spread) for lessons, row in both], rows),
+            over([saved_by(lessons, row.hint.spread) for lessons, row in both], rows),
+            over([saved_by(lessons, row.trial.learned) for lessons, row in both], rows),
+        )
+        known = statistics.fmean(row.foresight()[1] for row in rows)
+        share = statistics.fmean(row.of_searched(each.spread) for lessons, row in both for each in lessons) / known
+        yield (
+            f"After {updates} updates on the very problem, told its {told} ({statistics.fmean(cpu_s):.1f} s of CPU, "
+            f"{min(cpu_s):.1f} to {max(cpu_s):.1f}; its trial keeps the new policy in {kept:.0%}): {gains[0]} of the "
+            f"best fixed order, {gains[1]} of the best hint of any kind (each seed "
+            f"{', '.join(f'{100 * statistics.fmean(each):+.2f}' for each in seeds)}), {gains[2]} of the policy that "
+            f"ships; with the first seed it beats every baseline in {sides.count(1)}, {sides.count(0)} are even, "
+            f"{sides.count(-1)} are lost; {share:.0%} of hindsight's gain."
+        )
+
+
+def saved_by(lessons: Sequence[Lesson], other: MakespanSpread) -> float:
+    """Share of another's mean, the mean over lessons."""
+    return 1 - statistics.fmean(each.spread.mean for each in lessons) / other.mean
+
+
+def side(mine: MakespanSpread, other: MakespanSpread) -> int:
+    """1 where the whole interval says that it is quicker, -1 where slower."""
+    low, high = other.minus(mine).interval
+    return 1 if low > 0 else -1 if high < 0 else 0
 
 
 def claim(rows: Sequence[Row]) -> Iterator[str]:
@@ -586,17 +695,22 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     parser.add_argument("--json", action="store_true", help="every row as a document")
     parser.add_argument("--part", choices=PARTS, help="one table alone, without hindsight and times")
     parser.add_argument("--policy", nargs="+", default=[], metavar="FILE", help="in place of that which ships")
-    parser.add_argument("--adapt", type=int, default=0, metavar="UPDATES", help="learn on each problem first")
+    parser.add_argument("--learn", type=int, nargs="+", default=[], metavar="UPDATES", help="on each problem first")
+    parser.add_argument("--told", choices=("deviation", "noise"), default="deviation", help="to whoever learns")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of that learning")
+    parser.add_argument("--first", type=int, metavar="N", help="the first N rows of a table alone")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="what was learned, a line each")
     parser.add_argument("--exact-s", type=float, default=0.0, help="CP-SAT seconds per play where p is 8 and m 32")
     given = parser.parse_args(arguments)
     began, policies = time.process_time(), [read(each) for each in given.policy]
+    lessons = Lessons(tuple(given.learn), given.told, tuple(given.seeds), given.keep) if given.learn else None
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 250)
     if not given.json:
         console.print(LEGEND, highlight=False)
     rows: list[Row] = []
     for name, (title, cases) in PARTS.items():
         if given.part == name or (given.part is None and name != "look"):
-            mine = [measured(case, policies, given.adapt) for case in cases()]
+            mine = [measured(case, policies, lessons) for case in islice(cases(), given.first)]
             rows += mine
             if not given.json:
                 console.print(table(title, mine))

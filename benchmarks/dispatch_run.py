@@ -3,24 +3,31 @@
 8 processes that sleep in place of layers, 32 micro-batches, F B W = 1 1.05 0.75 with F = 20 ms, two domains 5 F apart
 (links are played on the loopback), memory for 8 and 16 micro-batches. The baselines are the best fixed order and the
 best hint with its patience, chosen by the simulator on the very draws that are run, which favours them. Steps are
-paired: the draws of a seed and a step are those of everybody. The first step of each run is left out. `--seeds`,
-`--steps` and `--noise` make it shorter.
+paired: the draws of a seed and a step are those of everybody, who run in turns, seed after seed. The first step of each
+run is left out. `--learn N`: one more way, the policy after N updates of `hippo train --plan` on this very pipeline,
+which is told the standard deviation of the noise. `--seeds`, `--steps`, `--noise` and `--live` make it shorter.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.dispatch.noise.fluctuation import Factors, MakespanSpread, play
+from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, play
 from hippo.dispatch.noise.fluctuation_grid import NEAR, TIMES
 from hippo.dispatch.noise.hindsight import floors_of
+from hippo.dispatch.noise.pipelines import Pipelines, problems_of
+from hippo.dispatch.noise.presets import fluctuation_of
 from hippo.dispatch.noise.trial import ORDERS, order_for
+from hippo.dispatch.train.on_plan import train_on_plan
+from hippo.dispatch.train.settings import Settings
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice, Stage
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
 from hippo.problem.model import gpt_model
@@ -118,8 +125,8 @@ class Trial:
             found += [noise.of(number) for number in self.numbers]
         return Factors(*(np.stack(each) for each in zip(*found, strict=True)))
 
-    def ways(self) -> list[Way]:
-        """The best fixed order, the best hint, the policy."""
+    def ways(self, updates: int, folder: Path) -> list[Way]:
+        """The best fixed order, the best hint, the policy, and the one that learned here first, if it is asked for."""
         options = RunOptions(steps=self.steps, stand_in=True, noise=self.noise, play_links=True)
         job = job_of(self.live, options)
         problem, draws = problem_of(job, 0), self.draws()
@@ -134,41 +141,60 @@ class Trial:
         _, name, schedule, _ = min((each for each in tried if each[3] < 0), key=lambda each: each[0])
         _, hinted, hint, patience = min((each for each in tried if each[3] >= 0), key=lambda each: each[0])
         asked = replace(options, dispatch="hint", patience=patience)
+        policies = {"learned": "learned"}
+        if updates:
+            policies["learned here"] = self._learned_here(job, updates, folder / f"{self.live} {self.noise}")
         return [
             self._way(f"fixed {name}", ordered(job, schedule)),
             self._way(f"hint {hinted} {patience:g}", replace(ordered(job, hint), options=asked)),
-            self._way("learned", replace(job, options=replace(options, dispatch="learned"))),
+            *(self._way(who, replace(job, options=replace(options, dispatch=file))) for who, file in policies.items()),
         ]
+
+    def _learned_here(self, job: RunJob, updates: int, out: Path) -> str:
+        """The file of a policy that has learned on the pipeline, on draws that no run has."""
+        settings = Settings().on_plan()
+        settings = replace(settings, run=replace(settings.run, seed=1_000 + self.live, updates=updates))
+        told = Fluctuation(fluctuation_of(self.noise).deviation)
+        pipelines = Pipelines(problems_of(job.problem, job.plan, source="bench"), told)
+        found = train_on_plan(settings, pipelines, out=out)
+        print(found["words"].splitlines()[1], flush=True)
+        return str(found["policy"])
 
     def _way(self, name: str, job: RunJob) -> Way:
         way = Way(name, job, np.empty(0))
         steps = [dispatched_each(way.of(seed), self.numbers) for seed in range(self.seeds)]
         return replace(way, simulated=np.concatenate(steps) / F_S)
 
-    def measured(self, way: Way) -> Way:
-        """With what real processes took."""
-        seconds, asked = [], []
+    def measured(self, ways: Sequence[Way]) -> list[Way]:
+        """With what real processes took, everybody in turn with each seed."""
+        seconds: list[list[float]] = [[] for _ in ways]
+        asked: list[list[float]] = [[] for _ in ways]
         for seed in range(self.seeds):
-            steps = run(way.of(seed)).steps[1:]
-            seconds += [step.seconds / F_S for step in steps]
-            asked += [1e6 * cpu_s / count for step in steps for count, cpu_s in step.asked]
-        return replace(way, measured=np.array(seconds), decision_us=median(asked))
+            for number, way in enumerate(ways):
+                steps = run(way.of(seed)).steps[1:]
+                seconds[number] += [step.seconds / F_S for step in steps]
+                asked[number] += [1e6 * cpu_s / count for step in steps for count, cpu_s in step.asked]
+        return [
+            replace(way, measured=np.array(took), decision_us=median(cost))
+            for way, took, cost in zip(ways, seconds, asked, strict=True)
+        ]
 
     def told(self, ways: Sequence[Way]) -> str:
         """A row for each way."""
         floor = floors_of(problem_of(ways[0].job, 0), self.draws()) / F_S
         lines = [f"memory for {self.live}, noise {self.noise}: {len(floor)} steps, seeds 0 to {self.seeds - 1}"]
-        learned = ways[-1]
+        policies = [way for way in ways if way.name.startswith("learned")]
         for way in ways:
             real, played = MakespanSpread(way.measured), MakespanSpread(way.simulated)
             line = f"  {way.name:24s} {real.mean:7.1f} +-{real.error:4.1f}  simulated {played.mean:7.1f}"
             line += f"  off {100 * (real.mean / played.mean - 1):+5.2f} %  decision {way.decision_us:5.1f} us"
-            if way is not learned:
-                for name, mine, own in (("real", learned.measured, real), ("simulated", learned.simulated, played)):
-                    less = own.minus(MakespanSpread(mine))
-                    saved, error = 100 * less.mean / own.mean, 100 * less.error / own.mean
-                    line += f"  learned saves {saved:+5.2f} +-{error:4.2f} % {name}"
             lines.append(line)
+            for policy in policies[policies.index(way) + 1 :] if way in policies else policies:
+                saves = []
+                for name, mine, own in (("real", policy.measured, real), ("simulated", policy.simulated, played)):
+                    less = own.minus(MakespanSpread(mine))
+                    saves.append(f"{100 * less.mean / own.mean:+5.2f} +-{100 * less.error / own.mean:4.2f} % {name}")
+                lines.append(f"    {policy.name} saves {', '.join(saves)}")
         gains = [100 * (1 - floor.mean() / way.simulated.mean()) for way in ways]
         lines.append(
             f"  no order is below {floor.mean():.1f}: hindsight gains at most "
@@ -184,11 +210,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--steps", type=int, default=STEPS, help="of each run; the first does not count")
     parser.add_argument("--noise", nargs="*", default=NOISE)
+    parser.add_argument("--live", type=int, nargs="*", default=LIVE, help="micro-batches that memory holds")
+    parser.add_argument("--learn", type=int, default=0, metavar="UPDATES", help="on the pipeline first, one more way")
     given = parser.parse_args()
-    for live in LIVE:
-        for noise in given.noise:
-            trial = Trial(live, noise, given.seeds, given.steps)
-            print(trial.told([trial.measured(way) for way in trial.ways()]), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for live in given.live:
+            for noise in given.noise:
+                trial = Trial(live, noise, given.seeds, given.steps)
+                print(trial.told(trial.measured(trial.ways(given.learn, Path(folder)))), flush=True)
 
 
 if __name__ == "__main__":

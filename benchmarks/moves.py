@@ -143,6 +143,8 @@ SCENARIOS = (
     Scenario("three domains", "abc", (3, 2, 2), (2, 2, 3), hidden=600, swing=0.3),
     Scenario("a replica joins", "aa", (2, 2), (2, 2), hidden=200, block_s=0.05, swing=0.3, joins="b"),
     Scenario("a replica joins, still", "aa", (2, 2), (2, 2), hidden=200, block_s=0.05, joins="b"),
+    Scenario("crowded", "ab", (3, 2), (2, 3), hidden=420, message_mb=5.4, block_s=0.0125),
+    Scenario("crowded, swings", "ab", (3, 2), (2, 3), hidden=420, message_mb=5.4, block_s=0.0125, swing=0.3),
     Scenario("cubic", "ab", (3, 2), (2, 3), hidden=480, swing=0.3, congestion="cubic"),
 )
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from hippo.dispatch.train.settings import PlanSettings, Settings
 
 from .conftest import ROOT
 from .scripts import script
@@ -61,7 +64,7 @@ def test_problems_drawn_here_are_told_as_a_mean(bench: ModuleType, monkeypatch: 
     assert list(bench.over_problems("30 %", [])) == []
     for learned, foreseen, floor in (row.foresight() for row in rows):
         assert learned <= foreseen <= floor + 1e-9
-    assert f"at least {bench.over([row.foresight()[1] for row in rows])} (searched)" in known
+    assert f"at least {bench.over([row.foresight()[1] for row in rows], rows)} (searched)" in known
 
 
 def test_several_policies_are_told_each(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +90,8 @@ def test_a_policy_that_learns_on_the_problem_alone_gets_better_there(bench: Modu
     """The same plays as before: it has learned on others."""
     problem = bench.pipeline("mid", 1.0, 2, ranks=3, micro_batches=9)
     case = bench.Case("asked", "small", "2", "30 %", problem, bench.NOISES["normal"], 32)
-    before, after = (bench.measured(case, (), updates).trial.learned.mean for updates in (0, 20))
-    assert after < 0.999 * before
+    row = bench.measured(case, lessons=bench.Lessons((20,), "deviation", (0,), None))
+    assert row.lessons[0].spread.mean < 0.999 * row.trial.learned.mean
 
 
 def test_rows_as_documents(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,3 +108,31 @@ def test_hindsight_lies_between_floor_and_play(bench: ModuleType) -> None:
     for least, most in ((found.floor, found.optimum), (found.optimum, found.learned), (found.optimum, found.baseline)):
         assert (least.makespans <= most.makespans * (1 + 1e-6)).all()
     assert "3 plays, 3 proved" in found.told()
+
+
+def test_shapes_count_not_problems(bench: ModuleType) -> None:
+    """The same problem ten times over tells no more than once: the interval of two shapes stays what it was."""
+    problems = [problem for _, _, problem in bench.drawn_problems()][:2]
+    rows = [SimpleNamespace(case=SimpleNamespace(problem=each)) for each in problems]
+    assert bench.over([0.01, 0.03], rows) == bench.over([0.01] * 10 + [0.03] * 10, [rows[0]] * 10 + [rows[1]] * 10)
+    assert bench.over([0.01, 0.03], rows) == "+2.00 ±1.96 %"
+
+
+def test_what_was_learned_on_a_problem_is_kept_and_told(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small = PlanSettings(draws=2, decisions=2, look_draws=4, trial_draws=4)
+    monkeypatch.setattr(bench, "Settings", lambda: Settings(plan=small))
+    monkeypatch.setattr(bench, "PLAYS", 6)
+    lessons = bench.Lessons((1, 2), "deviation", (0, 1), tmp_path / "kept")
+    cases = sorted(bench.unseen(), key=lambda case: case.problem.ranks * case.problem.micro_batches)[:2]
+    rows = [bench.measured(case, lessons=lessons) for case in cases]
+    for row in rows:
+        assert [(each.seed, each.updates) for each in row.lessons] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+        for each in row.lessons:
+            assert each.learned or each.makespans == row.trial.learned.makespans.tolist()
+    monkeypatch.setattr(bench, "learned_on", None)  # nothing is learned again
+    assert [lessons.of(case) for case in cases] == [row.lessons for row in rows]
+    one, two = bench.after_learning(rows)
+    assert one.startswith("After 1 updates on the very problem, told its deviation")
+    assert two.startswith("After 2 updates")

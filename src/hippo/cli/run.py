@@ -61,8 +61,8 @@ class Choice:
     dispatch: Annotated[
         str,
         typer.Option(
-            metavar="fixed|hint|learned",
-            help="What a free rank runs: the order's next, that as a hint, or what the policy that ships says.",
+            metavar="fixed|hint|learned|FILE.npz",
+            help="What a free rank runs: the order's next, that as a hint, or what a policy says: ours, a file's.",
         ),
     ] = "fixed"
     patience: Annotated[
@@ -209,7 +209,7 @@ def _job(choice: Choice, *, quietly: bool) -> tuple[RunJob, Checkpoints | None]:
         learning_rate=choice.learning_rate,
         timeout_s=choice.timeout,
         order=choice.order,
-        dispatch=choice.dispatch,
+        dispatch=str(Path(choice.dispatch).resolve()) if choice.dispatch.endswith(".npz") else choice.dispatch,
         patience=choice.patience,
         batch_rule=choice.batch_rule,
         rate_rule=choice.rate_rule,

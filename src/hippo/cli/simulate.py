@@ -13,7 +13,7 @@ from hippo.cli.options import Json, Seed, takes
 from hippo.cli.output import mention, print_document, print_view
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
-from hippo.errors import InputError, UnknownNameError
+from hippo.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,9 @@ class Choice:
     samples: Annotated[int | None, typer.Option(metavar="N", help="Plays under such noise.")] = None
     dispatch: Annotated[
         str | None,
-        typer.Option(metavar="fixed|hint|learned", help="Its pipelines alone under noise, by that dispatcher."),
+        typer.Option(
+            metavar="fixed|hint|learned|FILE.npz", help="Its pipelines alone under noise, by that dispatcher or policy."
+        ),
     ] = None
     trace: Annotated[Path | None, typer.Option(metavar="NET.csv", help="Network trace to play the plan along.")] = None
     transport: Annotated[
@@ -63,7 +65,7 @@ def simulate(choice: Choice) -> None:
     Noise: --fluctuation and --samples, links in their base state. A trace: --trace, each state as long as it holds.
     The time is that under the plan's runtime. --transport: messages as another runtime sends them and TCP carries them,
     or as nothing does (ideal); along a trace a step then meets what moves while it runs.
-    --dispatch: each pipeline alone, by its order, by that as a hint, or by the policy that ships.
+    --dispatch: each pipeline alone, by its order, by that as a hint, or by a policy.
     --engine astra: ASTRA-sim plays it (its binary is yours to build), and is held against fast node by node.
     """
     from hippo.cost.calibration import uncalibrated
@@ -138,12 +140,11 @@ def _check(choice: Choice) -> None:
 
 def _check_dispatch(choice: Choice) -> None:
     """``InputError`` for an unknown dispatcher, and for what does not go with one."""
-    from hippo.dispatch.noise.pipelines import DISPATCHERS
+    from hippo.dispatch.noise.pipelines import check_dispatcher
 
     if choice.dispatch is None:
         return
-    if choice.dispatch not in DISPATCHERS:
-        raise UnknownNameError("dispatcher", choice.dispatch, DISPATCHERS, source="--dispatch")
+    check_dispatcher(choice.dispatch)
     for option, given in (("--trace", choice.trace is not None), ("--transport", choice.transport is not None)):
         if given:
             raise InputError("does not go with --dispatch", source=option, remedy="leave one of them out")
@@ -211,7 +212,7 @@ def _dispatched(problem: Problem, plan: Plan, choice: Choice) -> dict[str, objec
     assert choice.dispatch is not None
     level = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
     samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
-    if choice.dispatch == "learned" and choice.samples is None:
+    if choice.dispatch not in ("fixed", "hint") and choice.samples is None:
         operations = sum(3 * len(line.stages) * line.num_micro_batches for line in plan.pipelines)
         samples = max(10, min(samples, MOST_LEARNED_OPERATIONS // operations))
     played = dispatched(problem, plan, choice.dispatch, Fluctuation(level), samples=samples, seed=choice.seed)

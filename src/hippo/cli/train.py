@@ -14,7 +14,7 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError, MissingExtraError
 
 LONGEST_MINUTES = 100_000.0
-USUAL, SITE = "hi_ppo", "world"
+USUAL, SITE, DISPATCH = "hi_ppo", "world", "dispatch"
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "configs" if (PACKAGE / "configs").is_dir() else PACKAGE.parents[1] / "configs" / "algo"
 """Configurations with names: inside an installed package, at the top of a checkout."""
@@ -44,6 +44,18 @@ class Choice:
         float | None,
         typer.Option(metavar="M", help="Most minutes of learning; 0: no limit.", show_default="the configuration's"),
     ] = None
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="PLAN.json", help="Learner dispatch: on the pipelines of this plan, before they run."),
+    ] = None
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL|PRESET",
+            help="--plan: how its times will move, such as 0.2, restless; all that the learner is told.",
+            show_default="0.2",
+        ),
+    ] = None
     allow_compression: AllowCompression = False
     compression_worth: CompressionWorth = None
     ray: Annotated[
@@ -62,6 +74,7 @@ def train(choice: Choice) -> None:
 
     Hi-PPO prepares a dataset of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
     --nproc-per-node 2 --no-python hippo train ... On a Ray cluster: --ray, where who is slow is cut off.
+    --config dispatch --plan PLAN.json: the dispatch policy goes on learning on that plan's pipelines, about a minute.
     """
     if choice.print_config:
         print(_text(choice.config or Path(USUAL)), end="")
@@ -69,7 +82,7 @@ def train(choice: Choice) -> None:
     from hippo.first_use import prepare_moving
 
     learner, settings = _settings(choice)
-    crew = _crew(choice, learner, settings)
+    more = _crew(choice, learner, settings) | _pipelines(choice, learner)
     check_folder(choice.out)
     learn = _trainer(learner)
     with Watch("training") as watch:
@@ -77,7 +90,7 @@ def train(choice: Choice) -> None:
             prepare_moving(trains=True, progress=watch)
         try:
             found: dict[str, Any] = learn(
-                settings, out=choice.out, resume=choice.resume, progress=watch, say=say, **crew
+                settings, out=choice.out, resume=choice.resume, progress=watch, say=say, **more
             )
         except InputError as error:  # training knows the settings, not their file
             raise InputError(
@@ -110,6 +123,24 @@ def _crew(choice: Choice, learner: str, settings: Any) -> dict[str, int]:
     return {"workers": choice.workers or settings.run.shares}
 
 
+def _pipelines(choice: Choice, learner: str) -> dict[str, Any]:
+    """The pipelines of a plan and the noise that they are learned under, if they are asked for."""
+    if choice.plan is None:
+        if choice.noise is not None:
+            raise InputError("only with --plan", source="--noise", value=choice.noise, remedy="add --plan PLAN.json")
+        return {}
+    if learner != DISPATCH:
+        remedy = f"give --config {DISPATCH}, or leave --plan out"
+        raise InputError(f"only of {DISPATCH}", source="--plan", value=learner, remedy=remedy)
+    from hippo.cli.plan_file import read_plan
+    from hippo.dispatch.base import UNKNOWN
+    from hippo.dispatch.noise.pipelines import Pipelines, problems_of
+    from hippo.dispatch.noise.presets import fluctuation_of
+
+    fluctuation = fluctuation_of(f"{UNKNOWN}" if choice.noise is None else choice.noise, source="--noise")
+    return {"pipelines": Pipelines(problems_of(*read_plan(choice.plan), source=str(choice.plan)), fluctuation)}
+
+
 def _settings(choice: Choice) -> tuple[str, Any]:
     """The learner, and its configuration with what the command line overrules."""
     from hippo.front_door.networks import need_worth
@@ -119,6 +150,8 @@ def _settings(choice: Choice) -> tuple[str, Any]:
     learner, document = _document(choice.config)
     source = str(choice.config or "--config")
     settings = load(LEARNING, "learner", learner, source=source)(document, source=source)
+    if choice.plan is not None and learner == DISPATCH:
+        settings = settings.on_plan()
     run = settings.run
     if choice.seed is not None:
         run = replace(run, seed=choice.seed)

@@ -104,13 +104,18 @@ def sound(arrays: Mapping[str, NDArray[Any]], source: str) -> DispatchWeights:
 
 # --------------------------------------------------------------------------------------- the policy that ships, others
 
-SHIPPED = "dispatch.npz"
+SHIPPED, LEARNED = "dispatch.npz", "learned"
 
 
 @lru_cache(maxsize=1)
 def shipped() -> DispatchWeights:
     """The weights that come with the package."""
     return unpacked((files("hippo.dispatch") / SHIPPED).read_bytes(), SHIPPED)
+
+
+def policy_of(dispatcher: str) -> DispatchWeights:
+    """The weights of a dispatcher that is a policy: ``learned``, the one that ships, or a file's (``read``)."""
+    return shipped() if dispatcher == LEARNED else read(dispatcher)
 
 
 def read(path: str | Path) -> DispatchWeights:

@@ -309,7 +309,7 @@ def _dispatched(document: Mapping[str, Any]) -> RenderableType:
     rows = document["dispatch"]["pipelines"]
     bases = {row["pipelines"][0]: row["followed"] for row in rows if row.get("followed", POLICY) != POLICY}
     learned = "by its base" if len(bases) == len(rows) else "by the policy or that rule" if bases else "by the policy"
-    runs = {"fixed": "in its order", "hint": "as a hint", "learned": learned}[document["dispatch"]["by"]]
+    runs = {"fixed": "in its order", "hint": "as a hint"}.get(document["dispatch"]["by"], learned)
     table = FittedTable(
         (
             column("pipeline", (", ".join(str(1 + each) for each in row["pipelines"]) for row in rows)),

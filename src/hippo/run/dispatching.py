@@ -1,8 +1,8 @@
 """How the ranks of a running pipeline decide what is next, and how its times are made to move. No torch.
 
-``dispatch`` says who decides (``dispatch.rank``): the plan's order kept to, that order as a hint, or the policy that
-ships on the hint that suits it. Under the last two a backward is two operations, and micro-batches run in order on
-every rank: sums of gradients are the same whatever is decided.
+``dispatch`` says who decides (``dispatch.rank``): the plan's order kept to, that order as a hint, or a policy (the one
+that ships, or a file's) on the hint that suits it. Under the last two a backward is two operations, and micro-batches
+run in order on every rank: sums of gradients are the same whatever is decided.
 
 ``noise`` stretches operations and messages by the draws of ``dispatch.noise.fluctuation``: those of step n belong to
 the seed, the pipeline and n, in every process and in the simulator alike. A stand-in waits so much longer or shorter.
@@ -19,7 +19,7 @@ import numpy as np
 
 from hippo.dispatch.base import UNKNOWN, base_from
 from hippo.dispatch.guard import settled
-from hippo.dispatch.network import follower, shipped
+from hippo.dispatch.network import follower, policy_of
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, drawn
 from hippo.dispatch.noise.presets import fluctuation_of
 from hippo.dispatch.rank import ChoosingRank, OrderedRank, RankDispatch
@@ -45,7 +45,7 @@ def rank_of(job: RunJob, worker: Worker) -> RankDispatch:
     problem = problem_of(job, worker.pipeline)
     if options.dispatch == "hint":
         return ChoosingRank(problem, worker.stage, base_from(problem, schedule, options.patience), follower())
-    chosen = settled(problem, shipped(), level_of(job))
+    chosen = settled(problem, policy_of(options.dispatch), level_of(job))
     return ChoosingRank(problem, worker.stage, chosen.base, chosen.weights)
 
 

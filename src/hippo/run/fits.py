@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
-from hippo.dispatch.noise.pipelines import DISPATCHERS
+from hippo.dispatch.noise.pipelines import check_dispatcher
 from hippo.dispatch.noise.presets import fluctuation_of
 from hippo.engine.program import FORWARD
 from hippo.errors import InexpressibleError, InputError, MissingExtraError, UnknownNameError
@@ -109,8 +109,7 @@ def _check_own(job: RunJob) -> None:
 def _check_dispatch(job: RunJob, source: str) -> None:
     """``InputError`` for a dispatcher, a patience or noise that is none, and for what does not go with asking ranks."""
     options = job.options
-    if options.dispatch not in DISPATCHERS:
-        raise UnknownNameError("dispatcher", options.dispatch[:60], DISPATCHERS, source="--dispatch")
+    check_dispatcher(options.dispatch)
     if options.noise:
         fluctuation_of(options.noise, source="--noise")
     if options.patience != RunOptions.patience and options.dispatch != "hint":

@@ -50,7 +50,9 @@ class RunOptions:
     learning_rate: float = 1e-3
     timeout_s: float = 60.0  # without any progress, or of one message
     order: str = "fixed"  # the plan's, as it was printed; ready: what is ready; auto: that on stages at a WAN alone
-    dispatch: str = "fixed"  # who says what a free rank runs: the order; the order as a hint; learned: the policy
+    dispatch: str = (
+        "fixed"  # who says what a free rank runs: the order; the order as a hint; learned, or its file: a policy
+    )
     patience: float = 0.5  # of a hint: share of an operation's time that a rank waits for what is announced
     batch_rule: str = "keep"  # where replicas join or leave; of ``BATCH_RULES``
     rate_rule: str = "keep"  # of the learning rate, where the batch changes; of ``RATE_RULES``

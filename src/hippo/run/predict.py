@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hippo.dispatch.base import base_from
 from hippo.dispatch.guard import settled
-from hippo.dispatch.network import follower, shipped
+from hippo.dispatch.network import follower, policy_of
 from hippo.dispatch.noise.fluctuation import Factors, play
 from hippo.dispatch.noise.learned_play import play_learned
 from hippo.emulate.emulation import emulation
@@ -113,7 +113,7 @@ def _dispatched(job: RunJob, index: int, problem: ScheduleProblem, factors: Fact
         return play(problem, order, factors)
     if dispatch == "hint":
         return play_learned(problem, follower(), factors, base=base_from(planned, order, job.options.patience))
-    chosen = settled(planned, shipped(), level_of(job))
+    chosen = settled(planned, policy_of(dispatch), level_of(job))
     return play_learned(problem, chosen.weights, factors, base=chosen.base)
 
 

@@ -34,7 +34,8 @@ def play_learned(
     """
     found = np.empty(len(factors.ranks))
     if base is None and guarded:
-        base, _, weights, _ = settled(problem, weights, level)
+        chosen = settled(problem, weights, level)
+        base, weights = chosen.base, chosen.weights
     play_all(new_state(problem), base_of(problem, level) if base is None else base, weights, *factors, found)
     return found
 

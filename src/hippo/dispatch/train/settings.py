@@ -5,7 +5,7 @@ No torch here: the command line reads a configuration before anything heavy is l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from hippo.learn.settings import Checked, Ppo, parse_as, within
@@ -30,6 +30,11 @@ class DispatchPpo(Checked):
     def whole(self) -> Ppo:
         """As ``hippo.learn.ppo`` takes it."""
         return Ppo(**{each.name: getattr(self, each.name) for each in fields(self)})
+
+    def of_plan(self, plan: PlanSettings) -> Ppo:
+        """The same with what learning on a plan has of its own: a minibatch is all there is, and nothing ends early."""
+        rates = {name: getattr(plan, name) for name in ("learning_rate", "entropy", "passes")}
+        return replace(self.whole, target_kl=0.0, **rates)
 
     def between(self, done: float) -> tuple[float, float]:
         """Learning rate and weight of the entropy, when that share of a run lies behind."""
@@ -62,6 +67,24 @@ class Worlds(Checked):
 
 
 @dataclass(frozen=True)
+class PlanSettings(Checked):
+    """Learning on the pipelines of one plan; ``ppo.clip`` and ``ppo.max_grad_norm`` hold here too."""
+
+    temperature: float = within(6.0, 0.01, 1e3)  # scores are divided by it at first: choices once settled are tried
+    learning_rate: float = within(2e-3, 1e-7, 1.0)
+    entropy: float = within(0.01, 0.0, 1.0)
+    passes: int = within(3, 1, 1000)
+    remember: float = within(0.9, 0.0, 0.9999)  # share that the mean of weights keeps at an update
+    draws: int = within(32, 1, 10_000)  # of each update
+    decisions: int = within(16, 1, 10_000)  # of each draw, in which every choice is played to the end
+    updates: int = within(100, 1, 10_000_000)
+    minutes: float = within(2.0, 0.0, 1e6)  # of wall clock; 0: no limit
+    look_every: int = within(10, 1, 1_000_000)
+    look_draws: int = within(256, 1, 100_000)  # the best policy of all looks is tried in the end
+    trial_draws: int = within(512, 2, 100_000)  # fresh ones: it is kept where it is quicker on these, interval apart
+
+
+@dataclass(frozen=True)
 class RunSettings(Checked):
     """How long, how often it looks up."""
 
@@ -79,7 +102,16 @@ class Settings:
     ppo: DispatchPpo = field(default_factory=DispatchPpo)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     worlds: Worlds = field(default_factory=Worlds)
+    plan: PlanSettings = field(default_factory=PlanSettings)
     run: RunSettings = field(default_factory=RunSettings)
+
+    def on_plan(self) -> Settings:
+        """The run as it is on a plan: so many updates, minutes, looks."""
+        plan = self.plan
+        return replace(
+            self,
+            run=replace(self.run, updates=plan.updates, minutes=plan.minutes, validate_every=plan.look_every),
+        )
 
 
 def parse_settings(document: Any, *, source: str | None = None) -> Settings:

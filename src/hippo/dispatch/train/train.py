@@ -12,8 +12,10 @@ import torch
 
 from hippo.dispatch.env.generator import DispatchWorld, drawn_world
 from hippo.dispatch.network import DispatchWeights, follower, packed, read
+from hippo.dispatch.noise.pipelines import Pipelines
 from hippo.dispatch.train.learner import learn, need
 from hippo.dispatch.train.look import look_of
+from hippo.dispatch.train.on_plan import POLICY, train_on_plan
 from hippo.dispatch.train.policy import DispatchPolicy
 from hippo.dispatch.train.settings import NetworkSettings, Settings
 from hippo.errors import InputError
@@ -24,7 +26,6 @@ from hippo.learn.fits import refuse_too_large
 from hippo.learn.session import Learned, Outcome, Session
 
 Progress = Callable[[str, float], None]
-POLICY = "dispatch.npz"
 _BANK, _UPDATE = 1, 2  # streams of random numbers
 
 
@@ -35,8 +36,10 @@ def train(
     resume: bool = False,
     progress: Progress = lambda phase, share: None,
     say: Callable[[str], None] = lambda words: None,
+    pipelines: Pipelines | None = None,
 ) -> dict[str, Any]:
-    """Trains a policy and writes it, its curve and its checkpoints into ``out``; one process, one thread.
+    """Trains a policy and writes it, its curve and its checkpoints into ``out``; one process, one thread. Where
+    ``pipelines`` are given it learns on those alone (``on_plan.train_on_plan``).
 
     Every update draws from a generator of its own number, so a resumed run is the same run.
 
@@ -52,6 +55,8 @@ def train(
         ``out`` holds a run already; ``resume`` without a checkpoint or with other settings; more plays of an update
         than this machine can hold.
     """
+    if pipelines is not None:
+        return train_on_plan(settings, pipelines, out=out, resume=resume, progress=progress, say=say)
     refuse_too_large(settings, [need(settings)])
     torch.set_num_threads(1)
     before = earlier_run(out, resume=resume)
