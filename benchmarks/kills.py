@@ -4,12 +4,14 @@
 
 A client submits, cancels, approves and measures all the while, sends again under the same key what was not answered,
 and notes what was: after every kill the jobs, decisions and outcomes that were told must be there, as they were told,
-cancels and approvals that were acknowledged must have been taken up at the end. An actuator writes down what it does in
-a file that outlives the service, once for each key, as an engine must; it refuses some orders, some of its jobs fail,
-and now and then its answer is lost, or late. At the end of a batch nothing may have begun or been stopped twice, nor
-have been sent where it was, no order may be open, and what the store says was carried out must be what the file says
-was. That a key is told twice is allowed: taking it once is the actuator's side. Batches go to SQLite and PostgreSQL in
-turns, every third in the mode advise, and are counted in a file, from which the next call goes on.
+cancels and approvals that were acknowledged must have been taken up at the end. An actuator writes down what it does
+in a file that outlives the service, once for each key, as an engine must; it refuses some orders, some of its jobs
+fail, and now and then its answer is lost, or late. Plans of its running jobs are changed by chance, as a method of
+steering would. At the end of a batch nothing may have begun or been stopped twice, nor have been sent where it was,
+no plan may have been changed that was not the one believed to run, no order may be open, and what the store says was
+carried out must be what the file says was. That a key is told twice is allowed: taking it once is the actuator's
+side. Batches go to SQLite and PostgreSQL in turns, every third in the mode advise, and are counted in a file, from
+which the next call goes on.
 
 The service is this process, forked, with the patches of ``STEPS`` that kill it from within; so it starts in tenths of a
 second. What is killed between is real: sockets, files and threads.
@@ -39,6 +41,7 @@ import sqlalchemy as sql
 from tests.serve.servers import has_postgresql, postgresql
 from tests.serve.worlds import JOB, SERVER, offers, url
 
+from hippo import first_use
 from hippo.problem.load import load_cluster
 from hippo.serve import store as store_module
 from hippo.serve import tables as t
@@ -52,9 +55,11 @@ from hippo.serve.records import (
     DONE,
     FAILED,
     GIVEN_UP,
+    LEVER,
     OVER,
     RESIZE,
     RUNNING,
+    STEERED,
     STOP,
     JobOrder,
     Receipt,
@@ -62,7 +67,8 @@ from hippo.serve.records import (
 )
 from hippo.serve.server import Service, ServiceTerms
 from hippo.serve.site import ServedSite
-from hippo.serve.store import Store
+from hippo.serve.steering import PlanAnswer, SteeredRun, Steering
+from hippo.serve.store import Store, plan_id
 from hippo.serve.worker import ActuatorWorker
 
 ENDED = (CARRIED_OUT, GIVEN_UP)
@@ -70,7 +76,7 @@ BATCH = 40
 LIMIT_S = 4.0
 """A step that has not come by then is not hit; the service is killed where it is."""
 JOBS_AT_ONCE = 12
-REFUSED, FAILING = 0.05, 0.1
+REFUSED, FAILING, CHANGED = 0.05, 0.1, 0.3
 LEAST_HITS = 20
 """Of each step, in a thousand kills."""
 INSTANT = "at any instant"
@@ -152,7 +158,7 @@ class Fuse:
 class Ledger:
     """An engine on paper that outlives the service: what it did stands in a file, once for each key."""
 
-    name, tells = "ledger", True
+    name, tells, steers = "ledger", True, True
 
     def __init__(self, path: Path, fuse: Fuse, seed: int) -> None:
         self.path, self.fuse, self._draw = path, fuse, random.Random(seed)
@@ -169,13 +175,22 @@ class Ledger:
     def carry_out(self, order: JobOrder) -> Receipt:
         """Do it once."""
         with self._lock:
-            if any(each["key"] == order.key for each in self.done()):
-                return Receipt(True, "was carried out before")
+            done = self.done()
+            last = next((each for each in reversed(done) if each["job"] == order.job), None)
+            if any(each["key"] == order.key for each in done):
+                return Receipt(True, "was carried out before", None if last is None else last["plan"])
             self.fuse.passes("told, not carried out")
             if order.act != STOP and self._draw.random() < REFUSED:
                 return Receipt(False, "no room there")
-            row = {"key": order.key, "act": order.act, "job": order.job, "place": order.place, "time_s": time.time()}
-            row |= {"lasts_s": self._draw.uniform(0.1, 1.5), "fails": self._draw.random() < FAILING}
+            row: dict[str, Any] = {"key": order.key, "act": order.act, "job": order.job, "place": order.place}
+            row["time_s"] = time.time()
+            if order.act in STEERED:
+                if last is None or last["act"] == STOP or self._share(last) >= 1.0:
+                    return Receipt(False, "it does not run")
+                row = {**last, "key": order.key, "act": order.act, "was": last["plan"], "plan": dict(order.plan or {})}
+            else:
+                row |= {"lasts_s": self._draw.uniform(0.1, 1.5), "fails": self._draw.random() < FAILING}
+                row["plan"] = None if order.act == STOP else {"made by": order.key}
             with open(self.path, "a") as out:
                 out.write(json.dumps(row) + "\n")
             self.fuse.passes("carried out, not answered")
@@ -184,7 +199,12 @@ class Ledger:
             raise ActuatorError("the answer was lost")
         if luck < 0.2:
             time.sleep(0.2)
-        return Receipt(True, "done")
+        return Receipt(True, "done", row["plan"])
+
+    @staticmethod
+    def _share(row: Mapping[str, Any]) -> float:
+        """How far a run is."""
+        return min(1.0, float(time.time() - row["time_s"]) / float(row["lasts_s"]))
 
     def seen(self) -> Sequence[SeenJob]:
         """Who runs, and who has run to the end."""
@@ -192,7 +212,7 @@ class Ledger:
         found = []
         for job, row in last.items():
             if row["act"] != STOP:
-                share = min(1.0, (time.time() - row["time_s"]) / row["lasts_s"])
+                share = self._share(row)
                 ended = FAILED if row["fails"] else DONE
                 found.append(SeenJob(job, row["key"], ended if share >= 1.0 else RUNNING, share, 1.0))
         return tuple(found)
@@ -201,10 +221,22 @@ class Ledger:
         """Nothing to do."""
 
 
+def by_chance(self: Steering, now_s: float, runs: Mapping[str, SteeredRun], *, holds: bool = False) -> list[PlanAnswer]:
+    """In place of a method: now and then a running job is to go on under another plan."""
+    found = []
+    for name, run in runs.items():
+        if not holds and not run.ordered and random.random() < CHANGED:
+            document, before = {"made for": name, "at": random.random()}, str(run.place["plan"])
+            found.append(PlanAnswer(name, LEVER, 0, "by chance", True, before, document, "stop", "relay"))
+    return found
+
+
 def serve(store: str, folder: Path, listening: socket.socket, fuse: Fuse, seed: int, mode: str) -> NoReturn:
     """The service, in a process that was forked for it."""
     try:
         fuse.laid()
+        random.seed(seed)
+        Steering.turn = by_chance  # type: ignore[method-assign]
         ledger = Ledger(folder / "ledger", fuse, seed)
         terms = ServiceTerms(store=store, mode=mode, policy="srpt")
         cluster = load_cluster("four-hubs")
@@ -411,6 +443,7 @@ def reckoned(store: str, folder: Path) -> list[str]:
     """What the store says against what was done."""
     opened, wrong = Store(store), list[str]()
     orders = opened.read(lambda at: at.execute(sql.select(t.ORDERS)).all())
+    decisions = opened.read(lambda at: at.execute(sql.select(t.DECISIONS.c.number, t.DECISIONS.c.before)).all())
     events = opened.read(lambda at: at.execute(sql.select(t.EVENTS.c.told).where(t.EVENTS.c.kind == "service")).all())
     opened.close()
     done = Ledger(folder / "ledger", Fuse("", 0), 0).done()
@@ -422,8 +455,14 @@ def reckoned(store: str, folder: Path) -> list[str]:
     wrong += [f"{key} was not done, and the store says so" for key in sorted(said - did)]
     wrong += [f"{each.key} is open" for each in orders if each.state == OPEN]
     last: dict[str, dict[str, Any]] = {}  # of each job, what was done with it, stopping left out
+    believed = {f"d{each.number}": json.loads(each.before or "{}").get("plan") for each in decisions}
     for each in done:
         job, act = each["job"], each["act"]
+        if act in STEERED:
+            name = f"d{each['key'].split('-')[1]}"
+            if believed[name] != plan_id(each["was"]):
+                wrong.append(f"{each['key']}: {job} did not run under the plan that was believed to run")
+            continue
         before = last.get(job)
         failed = before is not None and before["fails"] and before["time_s"] + before["lasts_s"] <= each["time_s"]
         if act == BEGIN and before is not None and not failed:
@@ -439,6 +478,8 @@ def reckoned(store: str, folder: Path) -> list[str]:
     asked: dict[str, str] = {}  # of each job, the act of its last order: one that was refused may be stopped, unheard
     for order in sorted(orders, key=lambda each: each.decision):
         act = json.loads(order.body)["act"]
+        if act in STEERED:
+            continue
         if act == STOP and asked.get(order.job, STOP) == STOP:
             wrong.append(f"{order.key}: {act} of {order.job}, of which nothing was asked")
         asked[order.job] = act
@@ -450,6 +491,7 @@ def warmed() -> None:
     """Everything compiled and imported, so that it need not be in every fork."""
     from tests.serve.worlds import Clock, Served
 
+    first_use.prepare_serving()
     with TemporaryDirectory() as name:
         made = Served.of(f"sqlite:///{name}/store.db", Clock())
         made.submit()
@@ -493,7 +535,9 @@ def main() -> int:
             asked.out.parent.mkdir(parents=True, exist_ok=True)
             asked.out.write_text(json.dumps(found, indent=1))
             told = f"batch {number}, {kind}: {sum(hit.values())} kills, {len(client.jobs)} jobs"
-            sys.stdout.write(f"{told}, {len(client.decisions)} decisions, wrong: {client.wrong or 'nothing'}\n")
+            plans = sum(each["act"] in STEERED for each in client.decisions.values())
+            told = f"{told}, {len(client.decisions)} decisions, {plans} of them about plans"
+            sys.stdout.write(f"{told}, wrong: {client.wrong or 'nothing'}\n")
             sys.stdout.flush()
     for step in STEPS:
         row = "  ".join(f"{kind} {hit.get(step, 0):4d}" for kind, hit in found["hit"].items())

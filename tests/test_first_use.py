@@ -83,6 +83,37 @@ def test_nothing_is_left_to_compile_once_the_clock_runs(tmp_path):
     assert done.stdout == "True []\n"
 
 
+SERVED = """
+import pathlib, sys
+import hippo.first_use as first_use
+
+first_use.prepare_serving()
+cold = len(Counter.compiled)
+from tests.serve.worlds import Clock, Served, url
+from hippo.serve.records import LinkPoint
+
+clock = Clock()
+served = Served.of(url(pathlib.Path(sys.argv[1])), clock)
+first = served.submit()
+served.turn()
+for rate in (1e9, 1e8):
+    served.loop.points([LinkPoint(clock(), "wuhu", "guian", rate, 0.03)])
+    served.turn(30.0)
+second = served.submit(least=16)
+served.turn(60.0)
+served.close()
+print(cold > 0, Counter.compiled[cold:], served.jobs is not None)
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_left_to_compile_once_jobs_are_served(tmp_path):
+    environment = {**os.environ, "HIPPO_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", COUNTER + SERVED, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout == "True [] True\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("purpose", "made"),
     [
@@ -90,6 +121,7 @@ def test_nothing_is_left_to_compile_once_the_clock_runs(tmp_path):
         ("jobs", ["jobs"]),
         ("watch", ["exact", "moving"]),  # the planner fills its cache of plans first
         ("train", ["exact", "moving", "training"]),
+        ("serve", ["serving", "exact", "moving-hi_ppo"]),
     ],
 )
 def test_a_command_once(parts, purpose, made):
@@ -98,7 +130,8 @@ def test_a_command_once(parts, purpose, made):
         first_use.purposes()[purpose](progress=lambda phase, share: words.append(phase))
     assert parts == made
     assert len(words) == len(made)
-    assert words[-1].startswith(f"compiling for {first_use.WORDS[made[-1]][0]}, once, about ")
+    about = first_use.WORDS[made[-1].partition("-")[0]][0]
+    assert words[-1].startswith(f"compiling for {about}, once, about ")
 
 
 def test_where_nothing_is_kept_no_second_process_is_started(monkeypatch):

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hippo.registry import AUTO, LOCAL_SGD, METHODS, USUAL, load, planner, planners
+from hippo.registry import AUTO, JOB_SCHEDULERS, LOCAL_SGD, METHODS, USUAL, load, planner, planners
 
 if TYPE_CHECKING:
     from hippo.network.worlds.world import World
@@ -28,12 +28,14 @@ PLAIN = "plain"  # placement of stages
 PATIENCE_S = 600.0  # for small problems on a slow machine
 FRONT = "exact"  # whose shapes the front is searched over
 PRICES_MOVES = "receding_horizon"  # asks what a move under way is worth
-SCHEDULES, DISPATCH, MOVING, TRAINING, JOBS = (
+STEERS = "hi_ppo"  # who keeps plans right, where `serve` is told nothing else
+SCHEDULES, DISPATCH, MOVING, TRAINING, JOBS, SERVING = (
     "schedules",
     "dispatch",
     "moving",
     "training",
     "jobs",
+    "serving",
 )  # in the names of their marks
 WORDS = {
     "exact": ("`plan`", 35),
@@ -42,6 +44,7 @@ WORDS = {
     MOVING: ("`watch`", 35),
     TRAINING: ("`train`", 20),
     JOBS: ("`jobs`", 20),
+    SERVING: ("`serve`", 60),
 }
 """Whom it is for, and seconds on two quiet cores."""
 ABOUT_S = 5  # for another planner
@@ -87,6 +90,14 @@ def prepare_jobs(*, progress: Progress | None = None) -> None:
     _once(JOBS, progress)
 
 
+def prepare_serving(method: str | None = None, *, progress: Progress | None = None) -> None:
+    """Compiles what a queue that lives needs, and the method that keeps plans right (none of ``METHODS``: nobody does);
+    free where that was done before."""
+    _once(SERVING, progress)
+    if method in METHODS:
+        prepare_moving(method, progress=progress)
+
+
 def purposes() -> dict[str, Callable[..., None]]:
     """What ``hippo prepare`` can be asked for: commands, and ``planners`` for the ways of planning beside ``exact``."""
     return {
@@ -95,6 +106,7 @@ def purposes() -> dict[str, Callable[..., None]]:
         "watch": prepare_moving,
         "train": partial(prepare_moving, trains=True),
         "jobs": prepare_jobs,
+        "serve": partial(prepare_serving, STEERS),
         "planners": lambda **watch: prepare(planners(AUTO), **watch),
     }
 
@@ -115,6 +127,8 @@ def _parts(name: str) -> tuple[Callable[[], None], ...]:
         return (_train_something,)
     if name == JOBS:
         return (_replay_something,)
+    if name == SERVING:
+        return (_serve_something,)
     own = (lambda: _plan_something(planner(name)),)
     return (*own, _explain_something) if name == FRONT else own
 
@@ -267,6 +281,37 @@ def _replay_something() -> None:
 
     jobs = [Job(str(number), float(number), 10.0, devices=2) for number in range(3)]
     play(JobWorkload.of(jobs), site([DevicePool("a", "gpu", 1, 2), DevicePool("b", "gpu", 1, 2)]), FIFO)
+
+
+def _serve_something() -> None:
+    """Two gangs in two domains whose link moves: they come one after another, are late, fail and are cancelled."""
+    import numpy as np
+
+    from hippo.jobs.job import Job
+    from hippo.jobs.joint.live import LinksNow, LiveWorld
+    from hippo.jobs.placement.offers import OfferTable
+    from hippo.jobs.site import DevicePool, site
+
+    where = site([DevicePool("a", "gpu", 1, 2), DevicePool("b", "gpu", 1, 2)], 1e9)
+    live = LiveWorld(where, load(JOB_SCHEDULERS, "policy", "srpt"), OfferTable.none())
+    live.submit([Job("one", 0.0, 10.0, devices=2)])
+    rate, late = (np.array(each) for each in (where.bandwidth_bytes_per_s, where.latency_s))
+    for now_s, share in ((1.0, 1.0), (2.0, 0.5)):
+        list(live.until(now_s))
+        live.tell(links=[LinksNow(now_s + 0.5, rate * share, late)])
+    live.submit([Job("two", 3.0, 10.0, devices=4)])
+    list(live.until(4.0))
+    seen = live.decide(5.0)
+    assert seen is not None, "two jobs are there"
+    for job in range(2):
+        seen.places(job)
+        seen.remaining_s(job)
+    live.progress("one", 0.5, 6.0)
+    live.outlast("one", 12.0, 7.0)
+    live.fail("one", 8.0)
+    live.cancel("two", 9.0)
+    live.restore(live.packed(), live.jobs)
+    live.decide(10.0)
 
 
 def _moving_world() -> World:

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from math import inf, log
-
 import pytest
 
-from hippo.decide.what_if import changed_links, crossing, scaled_link, sign_change, time_with, time_with_rank
+from hippo.decide.what_if import changed_links, crossing, scaled_link, time_with, time_with_rank
 from hippo.problem.cluster import Link
 
 
@@ -25,30 +23,6 @@ def test_crossing_lies_on_the_true_side():
 
 def test_crossing_of_what_never_holds():
     assert crossing(lambda x: False, start=1.0, end=1e3) is None
-
-
-@pytest.mark.parametrize("limit", [1.3, 7.4, 15.0])
-def test_a_sign_change_is_found_in_few_steps(limit):
-    asked = []
-
-    def value(factor):
-        asked.append(factor)
-        return log(limit / factor)
-
-    found = sign_change(value, end=16.0)
-    assert found == pytest.approx(limit, rel=0.02)
-    assert found >= limit
-    assert len(asked) < 9
-
-
-def test_a_sign_change_below_today_and_of_a_jump():
-    assert sign_change(lambda x: log(x / 0.2), end=1 / 16) == pytest.approx(0.2, rel=0.02)
-    assert sign_change(lambda x: 1.0 if x < 5 else -1.0, end=16.0) == pytest.approx(5.0, rel=0.02)
-    assert sign_change(lambda x: inf if x < 5 else -inf, end=16.0) == pytest.approx(5.0, rel=0.02)
-
-
-def test_a_value_that_stays_positive_has_no_sign_change():
-    assert sign_change(lambda x: 1.0, end=16.0) is None
 
 
 def test_a_stage_made_slower(worlds):

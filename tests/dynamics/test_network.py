@@ -1,4 +1,4 @@
-"""Links that move: independent states, traces with all movements, shares of time."""
+"""Links that move: swing, traces with all movements, shares of time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.dynamics.network import CONGESTED_LATENCY, moving_network, states_of, stationary_states
+from hippo.dynamics.network import CONGESTED_LATENCY, moving_network, shares_of_time
 from hippo.dynamics.processes import DAY_S
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.cluster import Cluster, Dynamics
@@ -31,8 +31,15 @@ def test_base_states_are_those_of_the_links(hubs: Cluster) -> None:
     assert per_node_only(other).tolist() == [True] + [False] * (len(hubs.links) - 1)
 
 
+def swung(cluster: Cluster, instants: int, seed: int) -> Trace:
+    """Swing alone, at instants that know nothing of each other."""
+    alone = replace(cluster.dynamics, diurnal_peak_to_trough=1.0)
+    rng, every_s = np.random.default_rng(seed), 10 * DAY_S
+    return moving_network(replace(cluster, dynamics=alone), duration_s=instants * every_s, every_s=every_s, rng=rng)
+
+
 def test_states_swing_around_the_base(hubs: Cluster) -> None:
-    states = stationary_states(hubs, 4000, np.random.default_rng(0))
+    states = swung(hubs, 4000, 0)
     share = states.bandwidth_bytes_per_s / base_bandwidth(hubs)
     assert share.shape == (4000, len(hubs.links))
     assert share.mean() == pytest.approx(1.0, abs=0.01)
@@ -42,16 +49,14 @@ def test_states_swing_around_the_base(hubs: Cluster) -> None:
 
 
 def test_latency_rises_as_bandwidth_falls(hubs: Cluster) -> None:
-    states = stationary_states(hubs, 500, np.random.default_rng(1))
+    states = swung(hubs, 500, 1)
     below = states.bandwidth_bytes_per_s < base_bandwidth(hubs)
     longer = states.latency_s / base_latency(hubs)
     assert (longer[below] > 1).all()
     assert longer[~below] == pytest.approx(1.0)
     assert longer.max() <= CONGESTED_LATENCY + 1e-12
     lowest = replace(hubs, dynamics=Dynamics(swing=0.01, sigma=5.0))
-    assert stationary_states(lowest, 50, np.random.default_rng(1)).latency_s.max() == pytest.approx(
-        CONGESTED_LATENCY * base_latency(hubs).max()
-    )
+    assert swung(lowest, 50, 1).latency_s.max() == pytest.approx(CONGESTED_LATENCY * base_latency(hubs).max())
 
 
 def test_a_network_that_does_not_move_stays_at_its_base(hubs: Cluster) -> None:
@@ -84,7 +89,5 @@ def test_an_outage_is_bandwidth_0(hubs: Cluster) -> None:
 
 def test_each_state_of_a_trace_holds_until_the_next() -> None:
     trace = Trace(np.array([0.0, 10.0, 40.0]), np.ones((3, 1)), np.zeros((3, 1)))
-    states, share = states_of(trace)
-    assert share == pytest.approx([10 / 70, 30 / 70, 30 / 70])  # the last as long as the one before
-    assert states.bandwidth_bytes_per_s.shape == (3, 1)
-    assert states_of(Trace(np.array([5.0]), np.ones((1, 1)), np.zeros((1, 1))))[1].tolist() == [1.0]
+    assert shares_of_time(trace) == pytest.approx([10 / 70, 30 / 70, 30 / 70])  # the last as long as the one before
+    assert shares_of_time(Trace(np.array([5.0]), np.ones((1, 1)), np.zeros((1, 1)))).tolist() == [1.0]

@@ -56,7 +56,6 @@ def test_the_defaults_fit() -> None:
             jobs_settings.KeyTraining(windows=jobs_settings.Windows(drawn=1000, jobs=100_000)),
             "windows.drawn",
         ),
-        (jobs.train, jobs_settings.KeyTraining(gradient=jobs_settings.Gradient(rolls=100_000)), "gradient.rolls"),
     ],
 )
 def test_too_much_is_refused_with_the_key_that_is_furthest_above_its_default(

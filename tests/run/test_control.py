@@ -18,7 +18,7 @@ from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan, Sync
 from hippo.run import control
-from hippo.run.change import Changed, under, without
+from hippo.run.change import Changed, PlanChange, Planned, under, without
 from hippo.run.control import MOST_UNREAD, PROTOCOL, Desk, RunClient, listening
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal, read_journal
@@ -411,3 +411,25 @@ def test_orders_to_a_run_of_processes_keep_its_loss(tmp_path: Path):
     assert [each.change.order for each in found.stretches if each.change] == [1, 2, 3, 4, 5]
     assert [len(each.workers) for each in found.stretches] == [2, 2, 2, 2, 2, 4]
     assert [each["state"] for each in desk.status()["orders"]] == ["done"] * 5
+
+
+class Midway(Planned):
+    """Asked for while step 3 runs, not at the border before it; to be in force at the border after it."""
+
+    asked_at: tuple[int, ...] = ()
+
+    def due(self, done: int, now: RunJob) -> PlanChange | None:
+        self.asked_at = (*self.asked_at, done)
+        return super().due(done, now) if self.asked_at.count(2) > 1 else None
+
+
+def test_what_is_ordered_while_a_step_runs_is_in_force_at_its_border():
+    changes = Midway(PlanChange(MOVED, after_step=3))
+    found = run(job(), changes=changes)
+    assert [(each.change.after_step if each.change else None, len(each.steps)) for each in found.stretches] == [
+        (None, 3),
+        (3, 5),
+    ]
+    assert 3 not in changes.asked_at, "it was taken in the step, not after it"
+    expected = list(losses(problem(GPT2), settings_of(job()), steps=8, micro_batch=2))
+    assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)

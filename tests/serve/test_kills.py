@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from benchmarks import kills
 
 from hippo.problem.load import load_cluster
 from hippo.serve.loop import ServeLoop
+from hippo.serve.records import STEERED, JobOrder, Receipt
 from hippo.serve.store import Store
 
 pytestmark = pytest.mark.slow
@@ -81,6 +82,18 @@ def test_a_store_that_answers_and_has_not_written_is_found_out(site: Site, monke
 
     monkeypatch.setattr(Store, "_write_together", lies)
     assert site.found(["carried out, not answered"] * 4)
+
+
+def test_a_loop_that_does_not_learn_what_runs_is_found_out(site: Site, monkeypatch: pytest.MonkeyPatch):
+    """Where nobody is ever told under which plan a job runs after a lever, the next lever is for another plan."""
+    whole = ServeLoop._took_answer
+
+    def forgets(self: ServeLoop, order: JobOrder, receipt: Receipt, now_s: float) -> None:
+        whole(self, order, replace(receipt, plan=None) if order.act in STEERED else receipt, now_s)
+
+    monkeypatch.setattr(ServeLoop, "_took_answer", forgets)
+    monkeypatch.setattr(kills, "CHANGED", 1.0)
+    assert any("believed to run" in each for each in site.found([kills.INSTANT] * 6))
 
 
 class _Undone:

@@ -74,11 +74,6 @@ def test_only_bandwidth_or_only_latency_may_move() -> None:
     assert batch.step_times(program, latency_s=late[None]).tolist() == [fast.step_time(program, latency_s=late)]
 
 
-def test_many_programs() -> None:
-    programs = [random_program(seed) for seed in range(4)]
-    assert batch.of_programs(programs).tolist() == [fast.step_time(program) for program in programs]
-
-
 def test_noise_of_one_operation_is_normal_with_that_deviation() -> None:
     """A single stage with one micro-batch: F + B = 1 + 3, each with its own factor of standard deviation 0.1."""
     program = abstract_program(order("1f1b", stages=1, micro_batches=1), forward_s=1.0, backward_s=3.0)

@@ -19,7 +19,7 @@ class Choice:
 
     what: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[plan|schedule|watch|train|jobs|planners]...", help="All of them when left out."),
+        typer.Argument(metavar="[plan|schedule|watch|train|jobs|serve|planners]...", help="All of them when left out."),
     ] = None
     json: Json = False
 

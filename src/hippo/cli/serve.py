@@ -10,6 +10,7 @@ import typer
 
 from hippo.cli.options import Json, takes
 from hippo.cli.output import mention, print_document, say
+from hippo.cli.progress import Watch
 from hippo.errors import InputError, MissingExtraError
 
 
@@ -85,6 +86,7 @@ def serve(choice: Choice) -> None:
     import sys
     import time
 
+    from hippo.first_use import prepare_serving
     from hippo.problem.load import load_cluster
 
     if choice.new_token is not None:
@@ -119,6 +121,8 @@ def serve(choice: Choice) -> None:
         pull=pulled(choice.prometheus, choice.every, choice.rate_query, choice.latency_query),
     )
     service = Service.of(load_cluster(_file_or_name(choice.cluster)), terms, tell=mention)
+    with Watch("making ready") as watch:  # nothing is left to compile when a link collapses
+        prepare_serving(choice.steering, progress=watch)
     token_file = service.token_file
 
     def ready() -> None:

@@ -236,7 +236,7 @@ def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     """Spread of the step time over a trace: each instant counts as long as it holds."""
     import numpy as np
 
-    from hippo.dynamics.network import states_of
+    from hippo.dynamics.network import shares_of_time
     from hippo.dynamics.robust import Spread
     from hippo.problem.load import load_trace
     from hippo.simulate.batch import step_times
@@ -245,7 +245,7 @@ def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
 
     assert choice.trace is not None
     trace, program = load_trace(choice.trace, problem.cluster), lower(problem, plan)
-    share = states_of(trace)[1]
+    share = shares_of_time(trace)
     noise = choice.fluctuation or 0.0
     if choice.transport is not None and problem.runtime != IDEAL and not noise:
         seconds = along(program, problem.rules.transport, trace)

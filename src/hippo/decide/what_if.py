@@ -86,38 +86,3 @@ def crossing(holds: Callable[[float], bool], *, start: float, end: float, tolera
         else:
             false_side = middle
     return exp(true_side)
-
-
-def sign_change(value: Callable[[float], float], *, end: float, tolerance: float = 0.02) -> float | None:
-    """Factor nearest to 1 at which ``value`` turns negative towards ``end``; None: nowhere.
-
-    To a relative ``tolerance`` of the factor or of the value. Steps of a factor of 4 find a bracket, the Illinois rule
-    (Dowell and Jarratt 1971) narrows it: smooth values take a few steps.
-    """
-    low, goal = 0.0, log(end)
-    value_low = value(1.0)
-    while value_low >= 0 and abs(low) < abs(goal) - 1e-12:
-        high = max(low - log(4), goal) if goal < 0 else min(low + log(4), goal)
-        value_high = value(exp(high))
-        if value_high < 0:
-            return exp(_illinois(value, (low, high), (value_low, value_high), tolerance))
-        low, value_low = high, value_high
-    return None
-
-
-def _illinois(
-    value: Callable[[float], float], ends: tuple[float, float], values: tuple[float, float], tolerance: float
-) -> float:
-    """Logarithm of a factor where ``value`` is negative, next to one where it is not; ``ends``: one of each."""
-    (good, bad), (above, below), last = ends, values, 0
-    while abs(good - bad) > tolerance:
-        share = min(max(above / (above - below), 0.1), 0.9) if np.isfinite(above - below) else 0.5
-        middle = good + share * (bad - good)
-        here = value(exp(middle))
-        if abs(here) < tolerance / 4:
-            return middle
-        if here < 0:
-            bad, below, above, last = middle, here, above / 2 if last < 0 else above, -1
-        else:
-            good, above, below, last = middle, here, below / 2 if last > 0 else below, 1
-    return bad

@@ -1,17 +1,15 @@
 """How the links of a cluster move: Ornstein-Uhlenbeck swing, daily curve, congestion that raises latency, outages.
 
 Everything is drawn from a generator that the caller seeds. ``trace_to_csv`` writes a trace as
-``hippo.problem.trace_csv`` reads it. S samples, T instants, E links as in ``cluster.links``.
+``hippo.problem.trace_csv`` reads it. T instants, E links as in ``cluster.links``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.dynamics.processes import DAY_S, daily_factor, links_up, stationary_swing, swing_path
+from hippo.dynamics.processes import DAY_S, daily_factor, links_up, swing_path
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace, base_bandwidth, base_latency
 from hippo.problem.trace_csv import HEADER
@@ -22,20 +20,6 @@ CONGESTED_LATENCY = 1.5
 trips under load were 1.3 to 3 times the base on an emulated WAN with queues of one bandwidth-delay product."""
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class States:
-    """States of the links to play a plan under."""
-
-    bandwidth_bytes_per_s: Floats  # (S, E)
-    latency_s: Floats  # (S, E)
-
-
-def stationary_states(cluster: Cluster, samples: int, rng: np.random.Generator) -> States:
-    """Independent states of the links, as met at a random instant; swing only, no daily curve and no outages."""
-    eps = stationary_swing(cluster.dynamics, (samples, len(cluster.links)), rng)
-    return States(base_bandwidth(cluster) * (1.0 + eps), base_latency(cluster) * _congestion(cluster, eps))
 
 
 def moving_network(cluster: Cluster, *, duration_s: float, every_s: float, rng: np.random.Generator) -> Trace:
@@ -50,11 +34,12 @@ def moving_network(cluster: Cluster, *, duration_s: float, every_s: float, rng: 
     return Trace(time_s, bandwidth, latency, source=f"moving network of {cluster.name}")
 
 
-def states_of(trace: Trace) -> tuple[States, Floats]:
-    """States of a trace and the share of its time that each holds, (T,); the last as long as the one before."""
+def shares_of_time(trace: Trace) -> Floats:
+    """The share of its time that each state of a trace holds, (T,); the last as long as the one before."""
     lengths = np.diff(trace.time_s, append=trace.time_s[-1] + (trace.time_s[-1] - trace.time_s[-2:][0]))
     lengths = lengths if lengths.sum() > 0 else np.ones(1)
-    return States(trace.bandwidth_bytes_per_s, trace.latency_s), lengths / lengths.sum()
+    found: Floats = lengths / lengths.sum()
+    return found
 
 
 def _congestion(cluster: Cluster, eps: Floats) -> Floats:

@@ -38,11 +38,6 @@ def daily_factor(time_s: Floats, peak_to_trough: float, peak_s: Floats) -> Float
     return factor
 
 
-def stationary_swing(dynamics: Dynamics, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
-    """Independent draws of eps."""
-    return np.clip(dynamics.sigma * rng.standard_normal(shape), -dynamics.swing, dynamics.swing)
-
-
 def swing_path(dynamics: Dynamics, time_s: Floats, links: int, rng: np.random.Generator) -> Floats:
     """One path of eps per link at the instants, (T, links); starts in the stationary state."""
     keep = np.exp(-np.diff(time_s, prepend=-np.inf) / dynamics.tau_s)[:, None]

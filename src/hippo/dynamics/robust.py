@@ -1,4 +1,4 @@
-"""How a plan does when things move: its step time over noise and states of the links, or along a network trace."""
+"""How the step times of a plan spread over noise, or along a network trace."""
 
 from __future__ import annotations
 
@@ -6,13 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hippo.dynamics.network import states_of, stationary_states
-from hippo.plan.plan import Plan
-from hippo.problem.links import Trace
-from hippo.problem.problem import Problem
-from hippo.simulate.batch import step_times
-from hippo.simulate.lower import lower
 
 Floats = NDArray[np.float64]
 
@@ -63,30 +56,3 @@ class Spread:
         reached = np.cumsum(self.share[rank])
         index = min(int(np.searchsorted(reached, percent / 100.0 - 1e-12)), len(rank) - 1)
         return float(self.step_time_s[rank][index])
-
-
-def under_noise(problem: Problem, plan: Plan, *, noise: float, samples: int, seed: int) -> Spread:
-    """Step times over ``samples`` draws: normal noise on every operation and transfer, links in a random state.
-
-    The links move as ``cluster.dynamics`` says (Ornstein-Uhlenbeck, clipped); ``noise`` 0 leaves only their movement.
-    """
-    rng = np.random.default_rng(seed)
-    states = stationary_states(problem.cluster, samples, rng)
-    times = step_times(
-        lower(problem, plan),
-        bandwidth_bytes_per_s=states.bandwidth_bytes_per_s,
-        latency_s=states.latency_s,
-        noise=noise,
-        samples=samples,
-        rng=rng,
-    )
-    return Spread(times)
-
-
-def along(problem: Problem, plan: Plan, trace: Trace) -> Spread:
-    """Step times along a network trace: one per instant, weighted by how long its state holds."""
-    states, share = states_of(trace)
-    times = step_times(
-        lower(problem, plan), bandwidth_bytes_per_s=states.bandwidth_bytes_per_s, latency_s=states.latency_s
-    )
-    return Spread(times, share)

@@ -11,7 +11,7 @@ first is a matter of the rule:
 * ``by_hint``: of what is ready, what comes first in a schedule, with patience for what is announced
   (``schedule.by_hint``);
 * ``by_policy``: the least start plus patience, within bounds on how far ahead a rank runs (``schedule.search.policy``);
-* ``by_due``: the earliest due time (``schedule.search.hint``).
+* due times (3, G, m): the earliest (``schedule.search.hint``).
 
 Who decides in another way asks ``earliest`` for the rank and makes it ``start`` or ``sleep`` (``dispatch.play``).
 A pipeline may be played *mirrored*, backwards in time: B comes down the ranks and F goes up, W runs before its B.
@@ -93,11 +93,6 @@ NOTHING = Written(None, None)
 def by_policy(policy: Floats) -> Rule:
     """A policy (5, G), see the columns."""
     return Rule(policy, None, None, 0.0)
-
-
-def by_due(due: Floats) -> Rule:
-    """Due times (3, G, m)."""
-    return Rule(None, due, None, 0.0)
 
 
 def by_hint(queue: NDArray[np.int32], patience: float = 0.0) -> Rule:

@@ -41,6 +41,7 @@ class LauncherLine:
         """``folder``: of the run, which goes with a launcher that was killed."""
         self.orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.broken_off: Callable[[], None] = lambda: None
+        self.beside: Callable[[dict[str, Any]], None] | None = None  # how a version is prepared while a step runs
         self._folder = folder
         self._lock, self._beat_at_s, self._waiting = Lock(), 0.0, ""
         self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
@@ -53,7 +54,10 @@ class LauncherLine:
             order = json.loads(line)
             if "abort" in order:
                 self.broken_off()
-            self.orders.put(order)
+            if "prepare" in order and self.beside is not None:
+                self.beside(order)
+            else:
+                self.orders.put(order)
         rmtree(self._folder, ignore_errors=True)
         os._exit(1)
 
@@ -106,14 +110,18 @@ def main() -> None:
 
     def work() -> None:
         seat = Seat(folder, process, line.beat, Version.read(folder, 0).job.options)
-        line.broken_off, started_s = seat.break_off, 0.0
+
+        def beside(order: dict[str, Any]) -> None:
+            Thread(target=answer, args=(partial(_prepare, seat, order, line),), daemon=True).start()
+
+        line.broken_off, line.beside, started_s = seat.break_off, beside, 0.0
         while "stop" not in (order := line.orders.get()):
             if "prepare" in order:
-                Thread(target=answer, args=(partial(_prepare, seat, order, line),), daemon=True).start()
+                beside(order)
             elif "hand" in order:
                 _hand(seat, order["hand"], line)
             elif "forget" in order:
-                seat.forget()
+                seat.forget(order["forget"])
             elif "save" in order:
                 _enter(seat, order["version"])
                 write = _saving(seat, order["number"], Path(order["save"]), line)

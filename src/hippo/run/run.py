@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, isfinite
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -37,6 +38,7 @@ from hippo.run.version import Version
 from hippo.run.work import Worker
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
+LOOK_EVERY_S = 0.05  # for orders, while a step runs
 GRACE_S = 3.0  # for processes to end by themselves
 ABORT_S = 10.0  # for processes to give a step up
 STILL_S = 5.0  # since a process has last said that it waits, for it to be still there
@@ -237,7 +239,7 @@ class Conductor:
         weight has changed before all have agreed, so the step is made again."""
         while True:
             try:
-                self.crew.begin(number, self.version)
+                self.crew.begin(number, self.version, partial(self._take, number - 1))
                 break
             except LostError as error:
                 self._go_on_without(error, number)
@@ -360,12 +362,7 @@ class Conductor:
         if self._is_entered:
             self._dismiss(self._idle)
             self._idle = []
-        if self._coming is None and self._is_entered:
-            change = self._changes.due(done, self.version.job)
-            if change is not None and change.background and not self._stretches[-1][2]:
-                self._changes.again(change)  # nothing is known yet of what steps leave
-            elif change is not None:
-                self._prepare(change)
+        self._take(done)
         coming = self._coming
         if coming is None:
             return
@@ -388,6 +385,16 @@ class Conductor:
                     return  # who writes a checkpoint may be one who leaves
                 self._saver.finish()
             self._go_over(coming, done, ended_s)
+
+    def _take(self, done: int) -> None:
+        """Lets processes make ready for what is asked for, where nothing is under way: at a border, or beside the step
+        that runs, so that the next border is that of going over."""
+        if self._coming is None and self._is_entered:
+            change = self._changes.due(done, self.version.job)
+            if change is not None and change.background and not self._stretches[-1][2]:
+                self._changes.again(change)  # nothing is known yet of what steps leave
+            elif change is not None:
+                self._prepare(change)
 
     @property
     def _is_entered(self) -> bool:
@@ -546,14 +553,26 @@ class Crew:
         """When the last of them said so, who all have (``time.monotonic()``)."""
         return max(float(self._told[key][each]["heard_s"]) for each in whom)
 
-    def gather(self, key: str, whom: Sequence[int], *, number: int | None = None) -> list[dict[str, Any]]:
-        """A message with ``key`` from each, in their order; with ``number`` such a one. Raises ``RunError`` when a
-        process ends or nothing moves."""
+    def gather(
+        self,
+        key: str,
+        whom: Sequence[int],
+        *,
+        number: int | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> list[dict[str, Any]]:
+        """A message with ``key`` from each, in their order; with ``number`` such a one; ``meanwhile`` is done again and
+        again until they have come. Raises ``RunError`` when a process ends or nothing moves."""
         moved_s, patience_s = time.monotonic(), self._timeout_s + (START_S if key == "prepared" else 0.0)
         while not all(self._has(key, each, number) for each in whom):
+            left_s = max(0.0, moved_s + patience_s - time.monotonic())
+            if meanwhile is not None:
+                meanwhile()
             try:
-                process, told = self._heard.get(timeout=max(0.0, moved_s + patience_s - time.monotonic()))
+                process, told = self._heard.get(timeout=left_s if meanwhile is None else min(left_s, LOOK_EVERY_S))
             except Empty:
+                if time.monotonic() < moved_s + patience_s:
+                    continue
                 raise self._stuck(key, whom, number, patience_s) from None
             if not (told or {}).get("beat"):  # whoever says that it waits does not move
                 moved_s = time.monotonic()
@@ -586,14 +605,16 @@ class Crew:
         told = self._told.get("streams", {})
         return [told[each]["streams"] for each in whom if each in told and told[each]["streams"]["version"] == number]
 
-    def begin(self, number: int, version: Version) -> None:
-        """Conducts a step up to where all have agreed on gradients; ``RunError`` where its loss is no number."""
+    def begin(self, number: int, version: Version, meanwhile: Callable[[], None] | None = None) -> None:
+        """Conducts a step up to where all have agreed on gradients, ``meanwhile`` looks what else there is to do;
+        ``RunError`` where its loss is no number."""
         at = self._began_s = time.monotonic() + LEAD_S
         self._waits.clear()
         self._broken.clear()
         self._workers |= dict(zip(version.members, version.job.work.workers, strict=True))
         self.say(version.members, go=number, at=at, version=version.number)
-        self._loss = sum(one["loss"] for one in self.gather("agreed", version.members, number=number))
+        agreed = self.gather("agreed", version.members, number=number, meanwhile=meanwhile)
+        self._loss = sum(one["loss"] for one in agreed)
         if not isfinite(self._loss):
             told = f"the loss of step {number} is {self._loss}"
             raise RunError(f"{told}. To fix: a lower --learning-rate, or --precision fp32")

@@ -103,6 +103,7 @@ class Seat:
     def prepare(self, number: int, after: int | None = None, *, background: bool = False) -> None:
         """Makes ready for a version that follows another (``after``; None: nothing was before); may be called while a
         step runs. ``background``: layers begin to stream."""
+        self.forget()
         self._asked = number
         new = Version.read(self.folder, number)
         old = None if after is None else Version.read(self.folder, after)
@@ -207,9 +208,11 @@ class Seat:
         self._inbox = Inbox()
         self.forget()
 
-    def forget(self) -> None:
-        """Whatever is prepared, or being prepared, is given up."""
+    def forget(self, number: int | None = None) -> None:
+        """Whatever is prepared, or being prepared, is given up; ``number``: if it is this version."""
         with self._changing:
+            if number not in (None, self._asked):
+                return
             coming, self._next, self._asked = self._next, None, -1
         if coming is not None and coming.handing is not None:
             coming.handing.close()

@@ -256,36 +256,3 @@ def _check_range(table: Table, problem: ScheduleProblem) -> None:
         if longest > WIDEST * shortest:
             what = f"is more than {WIDEST:g} times the shortest time ({shortest:g})"
             table.refuse(key, what, "give times and delays in one unit", value=longest)
-
-
-# ------------------------------------------------------------------------------------------------------------ writing
-def problem_document(sized: Sized) -> dict[str, object]:
-    """The document of a problem; reading it gives an equal one."""
-    problem, size = sized.problem, sized.size
-    document: dict[str, object] = {} if sized.ident is None else {"id": sized.ident}
-    document |= {"p": problem.ranks, "m": problem.micro_batches}
-    for index, key in enumerate("fbw"):
-        times = list((problem.forward, problem.backward, problem.weight)[index])
-        parts = list(sized.fixed[index]) if sized.fixed else []
-        each = [(time - part) / size for time, part in zip(times, parts, strict=True)] if parts else []
-        document[key] = {"fixed": parts, "per_sample": each} if parts else times
-    document["comm"] = [link.latency for link in problem.down]
-    document["K"] = [None if limit == inf else limit for limit in problem.limit]
-    extras = {
-        "transfer": [link.transfer for link in problem.down],
-        "comm_up": [link.latency for link in problem.up],
-        "transfer_up": [link.transfer for link in problem.up],
-    }
-    if any(extras["transfer"]) or problem.up != problem.down:
-        document |= extras
-    if problem.memory:
-        document["memory"] = [
-            {"at_forward": each.at_forward, "at_backward": each.at_backward} for each in problem.memory
-        ]
-    if problem.reduction:
-        document["reduction"] = list(problem.reduction)
-    if problem.placement != "plain":
-        document |= {"placement": problem.placement, "chunks": problem.chunks}
-    if size != 1:
-        document["micro_batch_size"] = size
-    return document

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.engine.fixed_order import close_many, play_many
 from hippo.engine.lanes import replay_many
 from hippo.engine.program import Packed
-from hippo.simulate import fast
 from hippo.simulate.packed import pack
 from hippo.simulate.program import Program
 
@@ -80,11 +77,6 @@ def _play_side_by_side(tables: Packed, states: tuple[Floats, ...], found: Floats
     free, link_free = np.empty((len(rest[0]), len(tables.sync_s))), np.empty_like(rest[0])
     replay_many(tables, rest, free, link_free)
     close_many(tables, rest, free, link_free, found if noted else found[1:])
-
-
-def of_programs(programs: Sequence[Program]) -> Floats:
-    """Seconds of one step of each program in its base state, (number of programs,)."""
-    return np.array([fast.step_time(program) for program in programs])
 
 
 def _states(base: Floats, given: Floats | None, count: int) -> Floats:

@@ -40,12 +40,12 @@ def drawn(seed: int, jobs: int = 200) -> JobWorkload:
 
 def front(known: KeyMemory) -> list[int]:
     """By hand: jobs in order of rank, up to the first for which no room is left; that may be half a domain too many."""
-    jobs = known.active[: int(known.wanting[0])].tolist()
+    jobs = known.active[: known.wanting[0]].tolist()
     jobs.sort(key=lambda job: (known.order[job], job))
     held, found = 0, []
     for job in jobs:
         devices = int(known.devices[job])
-        if held + devices > known.capacity[0] and (held >= known.capacity[0] or devices < 2):
+        if held + devices > SITE.devices and (held >= SITE.devices or devices < 2):
             break
         held += devices
         found.append(job)
@@ -67,7 +67,7 @@ def test_the_front_is_what_fits_in_order_of_rank_at_every_instant(seed: int) -> 
     known = world.learned
     while run(world, 1):
         instants += 1
-        jobs = known.active[: int(known.wanting[0])]
+        jobs = known.active[: known.wanting[0]]
         assert sorted(front(known)) == sorted(in_front(known))
         waited += int(known.front_size[0] < len(jobs))
         first, after = (jobs[np.isin(jobs, in_front(known)) == each] for each in (True, False))
@@ -174,7 +174,7 @@ def test_jobs_of_unlike_kinds_have_fronts_of_their_own(seed: int) -> None:
     world = open_world(workload, MIXED, LEARNED, ReplayRules(), learner=PLAIN).world
     known, narrowed = world.learned, 0
     while run(world, 1):
-        jobs = known.active[: int(known.wanting[0])].tolist()
+        jobs = known.active[: known.wanting[0]].tolist()
         of_all = fits(known, jobs, 32, 2)
         of_kind = [
             fits(known, [job for job in jobs if kind[job] == each], devices, 2) for each, devices in ((0, 4), (1, 28))
@@ -197,7 +197,7 @@ def test_gangs_that_only_the_largest_domain_suits_go_first_on_its_devices_alone(
     world = open_world(workload, SIZES, LEARNED, ReplayRules(), learner=PLAIN).world
     known, narrowed = world.learned, 0
     while run(world, 1):
-        jobs = known.active[: int(known.wanting[0])].tolist()
+        jobs = known.active[: known.wanting[0]].tolist()
         of_all, of_large = fits(known, jobs, 12, 4), fits(known, [job for job in jobs if known.devices[job] == 8], 8, 4)
         expected = {job for job in of_all if known.devices[job] < 8 or job in of_large}
         assert {job for job in jobs if world.job[job, c.KEY] < 0} == expected

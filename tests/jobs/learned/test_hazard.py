@@ -1,4 +1,4 @@
-"""Ranks and remaining times against a plain enumeration of the distribution."""
+"""Ranks against a plain enumeration of the distribution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hippo.jobs.learned.past import BINS, EDGES_S, LONGEST_S, chance_within, rank, remaining
+from hippo.jobs.learned.past import BINS, EDGES_S, LONGEST_S, rank
 
 TOPS = np.append(EDGES_S, LONGEST_S)
 BOTTOMS = np.insert(EDGES_S, 0, 0.0)
@@ -40,22 +40,6 @@ def test_the_rank_is_the_best_horizon(hazard: np.ndarray, place: tuple[int, floa
         spent = (mass[:horizon] * middles[:horizon]).sum() + (1 - done) * (begins + widths)[horizon - 1]
         best = min(best, spent / done if done > 1e-9 else np.inf)
     assert rank(hazard, own, at) == pytest.approx(max(best, 1.0), rel=1e-6)
-
-
-@given(hazards, places, st.floats(1.0, 1e6))
-def test_the_chance_to_end_within_a_horizon(hazard: np.ndarray, place: tuple[int, float], horizon_s: float):
-    own, at = place[0], attained(*place)
-    mass, begins, widths = masses(hazard, own, at)
-    inside = np.clip((horizon_s - begins) / np.maximum(widths, 1e-9), 0.0, 1.0)
-    assert chance_within(hazard, own, at, horizon_s) == pytest.approx((mass * inside).sum(), abs=1e-6)
-
-
-@given(hazards, places)
-def test_the_median_is_where_half_have_ended(hazard: np.ndarray, place: tuple[int, float]):
-    own, at = place[0], attained(*place)
-    _, median_s = remaining(hazard, own, at, 0.5)
-    if median_s < LONGEST_S - at - 1e-6:
-        assert chance_within(hazard, own, at, median_s) == pytest.approx(0.5, abs=1e-6)
 
 
 def test_jobs_of_equal_hazard_rank_by_how_soon_they_may_end():

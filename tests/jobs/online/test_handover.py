@@ -144,7 +144,7 @@ def test_the_policy_that_comes_back_after_the_guard_knows_who_goes_first(policy:
     world = handed_over(guarded, LEARNED, policy.memory(workload) if anew else None)
     known, looked = world.learned, 0
     while run(world, 1):
-        jobs = known.active[: int(known.wanting[0])]
+        jobs = known.active[: known.wanting[0]]
         first = known.front.shape[1] - 1 - known.front[0, : known.front_size[0]]
         behind = np.setdiff1d(jobs, first)
         assert set(first) <= set(jobs)

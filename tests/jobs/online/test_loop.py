@@ -139,7 +139,6 @@ def test_a_policy_of_another_shape_is_told_and_not_used(tmp_path: Path) -> None:
 def test_what_came_of_the_last_decision_and_the_last_jobs_is_told_at_the_end(tmp_path: Path) -> None:
     serve(Steady(8), Counting(), weights(40.0), Fixed(100.0), settings(tmp_path))
     with log_of(tmp_path) as log:
-        assert log.open_decisions == ()
         assert [each.outcome for each in log.transitions()] == [-1.0] * 7 + [-2.0]
         assert [each.finish_s for each in log.jobs()] == [1000.0 * number + 50.0 for number in range(8)]
 

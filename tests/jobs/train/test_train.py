@@ -12,7 +12,6 @@ import yaml
 from hippo.errors import InputError
 from hippo.jobs.learned.weights import read
 from hippo.jobs.train.settings import (
-    Gradient,
     Hazards,
     KeyTraining,
     QueueRun,
@@ -39,13 +38,13 @@ def trace(tmp_path: Path) -> Path:
 def settings(trace: Path, updates: int) -> KeyTraining:
     return KeyTraining(
         windows=Windows(trace=str(trace), jobs=40, drawn=0, loads=(0.9,), domains=1, nodes=1, per_node=2),
-        hazards=Hazards(keys=200, passes=1, rounds=1),
-        gradient=Gradient(algorithm="a2c", rolls=2, share=0.3),
-        run=QueueRun(minutes=0.0, updates=updates, validate_every=2, checkpoint_every=2),
+        hazards=Hazards(keys=200, passes=3),
+        run=QueueRun(minutes=0.0, updates=updates),
     )
 
 
 def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(trace: Path, tmp_path: Path):
+    """In the middle of the passes over what replays saw, which are made again."""
     whole = train(settings(trace, 4), out=tmp_path / "whole")
     train(settings(trace, 2), out=tmp_path / "cut")
     again = train(settings(trace, 4), out=tmp_path / "cut", resume=True)
@@ -53,6 +52,13 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(trace: Path, tmp_p
     one, other = (read_curve(tmp_path / name / "curve.jsonl") for name in ("whole", "cut"))
     assert [line.get("loss") for line in one] == [line.get("loss") for line in other]
     assert again["of_limit"] == whole["of_limit"]
+    assert (tmp_path / "whole" / "jobs.npz").read_bytes() == (tmp_path / "cut" / "jobs.npz").read_bytes()
+
+
+def test_durations_surprise_less_once_learned(trace: Path, tmp_path: Path):
+    train(settings(trace, 6), out=tmp_path / "run")
+    curve = read_curve(tmp_path / "run" / "curve.jsonl")
+    assert min(line["surprise"] for line in curve) < curve[0]["surprise"]
 
 
 def test_what_it_writes_is_a_policy_and_kept(trace: Path, tmp_path: Path):
@@ -63,7 +69,7 @@ def test_what_it_writes_is_a_policy_and_kept(trace: Path, tmp_path: Path):
     with pytest.raises(InputError, match="holds a run already"):
         train(begun, out=tmp_path / "run")
     with pytest.raises(InputError, match="other settings"):
-        train(replace(begun, gradient=replace(begun.gradient, rolls=3)), out=tmp_path / "run", resume=True)
+        train(replace(begun, hazards=replace(begun.hazards, passes=2)), out=tmp_path / "run", resume=True)
 
 
 def test_refused_are_no_trace_and_one_that_is_too_short(trace: Path, tmp_path: Path):
@@ -77,10 +83,10 @@ def test_refused_are_no_trace_and_one_that_is_too_short(trace: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ({"gradient": {"algorithm": "dqn"}}, "dqn"),
-        ({"gradient": {"noize": 1.0}}, "noize"),
+        ({"gradient": {"algorithm": "ppo"}}, "gradient"),
+        ({"hazards": {"keyz": 100}}, "keyz"),
         ({"windows": {"last": 7}}, "from 0.05 to 1"),
-        ({"ppo": 3}, "mapping"),
+        ({"run": 3}, "mapping"),
     ],
 )
 def test_a_configuration_that_says_something_else(document: object, words: str):

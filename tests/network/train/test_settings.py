@@ -8,13 +8,15 @@ import pytest
 
 from hippo.errors import InputError
 from hippo.learn.settings import Ppo
-from hippo.network.train.settings import HiPpoSettings, load_settings, parse_settings
+from hippo.network.train.settings import HiPpoSettings, parse_settings
+from hippo.problem.document import parse_yaml
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_file_in_the_tree_says_the_defaults():
-    assert load_settings(ROOT / "configs/algo/hi_ppo.yaml") == HiPpoSettings()
+    file = ROOT / "configs/algo/hi_ppo.yaml"
+    assert parse_settings(parse_yaml(file.read_text(), str(file))) == HiPpoSettings()
 
 
 def test_what_is_not_said_has_its_default():
@@ -43,20 +45,6 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(document: object, wo
     with pytest.raises(InputError) as refused:
         parse_settings(document, source="mine.yaml")
     assert all(word in str(refused.value) for word in ["mine.yaml", "To fix:", *words])
-
-
-def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path):
-    file = tmp_path / "broken.yaml"
-    file.write_text("ppo: [1,\nrun: 2")
-    with pytest.raises(InputError, match="not valid YAML"):
-        load_settings(file)
-
-
-def test_a_key_stands_once(tmp_path: Path):
-    file = tmp_path / "twice.yaml"
-    file.write_text("ppo: {gamma: 0.9, gamma: 0.8}")
-    with pytest.raises(InputError, match="gamma"):
-        load_settings(file)
 
 
 def test_values_are_checked_when_made():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
-from hippo.engine.events import NOTHING, board, by_due, play
+from hippo.engine.events import NOTHING, Rule, board, play
 from hippo.errors import InfeasibleError
 from hippo.schedule.bound.lower_bound import must_fit
 from hippo.schedule.check import violations
@@ -120,8 +120,8 @@ def test_due_times_give_the_schedule_again(problem: ScheduleProblem, which: int)
     start = checked("policy", problem, policy_rows(forwards, kinds))
     due = due_times(problem, start)
     back, span = np.empty_like(due), makespan(problem, start)
-    assert play(forwards, place, by_due(due), NOTHING, 1e300) <= span * (1 + 1e-9)
+    assert play(forwards, place, Rule(None, due, None, 0.0), NOTHING, 1e300) <= span * (1 + 1e-9)
     turned(forwards, due, span, back)
     if any(each.at_backward for each in problem.memory):
         return
-    assert play(mirror, place, by_due(back), NOTHING, 1e300) <= span * (1 + 1e-9)
+    assert play(mirror, place, Rule(None, back, None, 0.0), NOTHING, 1e300) <= span * (1 + 1e-9)

@@ -1,5 +1,5 @@
-"""A job whose command trains under torchtitan's checkpoints is moved through Slurm and Ray: it ends, its new plan's
-launch is made from what it left, and its losses are those of a run that never stopped."""
+"""A job whose command trains under torchtitan's or Megatron-LM's checkpoints is moved through Slurm and Ray: it ends,
+its new plan's launch is made from what it left, and its losses are those of a run that never stopped."""
 
 from __future__ import annotations
 
@@ -31,12 +31,17 @@ MODEL = {
 }
 
 
-def order(folder: Path, act: str, number: int, place: dict[str, Any], pause_s: float = 0.0) -> JobOrder:
+RUNTIMES = {"torchtitan": "torch", "megatron": "megatron"}
+
+
+def order(
+    folder: Path, act: str, number: int, place: dict[str, Any], pause_s: float = 0.0, to: str = "torchtitan"
+) -> JobOrder:
     model = folder / "model.json"
     model.write_text(json.dumps(MODEL))
-    command = [sys.executable, str(Path(__file__).with_name("trainer.py")), str(STEPS), str(pause_s)]
+    command = [sys.executable, str(Path(__file__).with_name("trainer.py")), str(STEPS), str(pause_s), to]
     environment = {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
-    run = {"command": command, "environment": environment, "runtime": "torch"}
+    run = {"command": command, "environment": environment, "runtime": RUNTIMES[to]}
     spec = {"model": str(model), "batch": 8, "seq": 16, "tokens": 8.0 * 16 * STEPS, "run": run}
     return JobOrder(f"o-{number}-j1-{MARK}", act, "j1", spec, place)
 
@@ -97,9 +102,10 @@ def test_who_cannot_run_there_runs_on_where_it_is(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("to", RUNTIMES)
 @pytest.mark.parametrize("engine", [by_slurm, by_ray])
 def test_a_relaunch_goes_on_from_its_checkpoint_under_another_plan(
-    engine: Callable[[Path], AbstractContextManager[ServedBy]], tmp_path: Path
+    engine: Callable[[Path], AbstractContextManager[ServedBy]], to: str, tmp_path: Path
 ):
     with engine(tmp_path) as site:
         actuator: Actuator = site.actuator
@@ -109,10 +115,10 @@ def test_a_relaunch_goes_on_from_its_checkpoint_under_another_plan(
             path = home / "losses.jsonl"
             return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-        answer = actuator.carry_out(order(tmp_path, BEGIN, 1, ONE, 0.3))
+        answer = actuator.carry_out(order(tmp_path, BEGIN, 1, ONE, 0.3, to))
         assert answer.ok, answer.told
         until(lambda: len(losses()) > 12, 120.0)
-        answer = actuator.carry_out(order(tmp_path, RESIZE, 2, TWO))
+        answer = actuator.carry_out(order(tmp_path, RESIZE, 2, TWO, to=to))
         assert answer.ok, answer.told
         until(lambda: actuator.seen()[0].state == DONE, 180.0)
         found = losses()
@@ -121,7 +127,7 @@ def test_a_relaunch_goes_on_from_its_checkpoint_under_another_plan(
         actuator.close()
     alone = tmp_path / "alone"
     alone.mkdir()
-    train(STEPS, alone)
+    train(STEPS, alone, to=to)
     expected = [json.loads(line)["loss"] for line in (alone / "losses.jsonl").read_text().splitlines()]
     (again,) = [at for at, (one, two) in enumerate(zip(found, found[1:], strict=False)) if two["step"] <= one["step"]]
     assert found[again + 1]["step"] % 5 == 0, "it goes on from a checkpoint"

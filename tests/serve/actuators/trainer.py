@@ -1,5 +1,6 @@
-"""What a user of torchtitan starts through Slurm or Ray, made small: the launch is written by hippo, for the first plan
-or from the checkpoint of the plan before; training is one process on a CPU, whose checkpoints are torchtitan's by name.
+"""What a user of torchtitan or Megatron-LM starts through Slurm or Ray, made small: the launch is written by hippo, for
+the first plan or from the checkpoint of the plan before; training is one process on a CPU, whose checkpoints are that
+runtime's by name and place.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +20,14 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 
 HIDDEN, VOCAB, BLOCKS, EVERY = 32, 61, 4, 5
+IN_MEGATRON = (
+    ("tok_embeddings", "embedding.word_embeddings"),
+    ("attention.wq", "self_attention.linear_qkv"),
+    ("feed_forward.w1", "mlp.linear_fc1"),
+    ("lm_head", "output_layer"),
+    ("layers.", "decoder.layers."),
+)
+LAST = "latest_checkpointed_iteration.txt"
 
 
 class Block(nn.Module):
@@ -52,16 +62,36 @@ def loss_of(found: nn.Module, step: int) -> torch.Tensor:
     return nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def state_of(found: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> dict[str, Any]:
+def named(name: str, to: str) -> str:
+    """A weight as the runtime names it."""
+    if to == "torchtitan":
+        return name
+    for ours, theirs in IN_MEGATRON:
+        name = name.replace(ours, theirs)
+    return "decoder.final_layernorm.weight" if name == "norm.weight" else name
+
+
+def state_of(found: nn.Module, optimizer: torch.optim.Optimizer, step: int, to: str) -> dict[str, Any]:
+    weights = {named(name, to): weight for name, weight in found.named_parameters()}
     moments = {
-        f"state.{name}.{key}": optimizer.state[weight][key]
-        for name, weight in found.named_parameters()
+        f"state.{name}.{key}" if to == "torchtitan" else f"optimizer.state.{key}.{name}": optimizer.state[weight][key]
+        for name, weight in weights.items()
         for key in ("exp_avg", "exp_avg_sq")
     }
-    return dict(found.named_parameters()) | {"optimizer": moments, "train_state": {"step": step}}
+    if to == "torchtitan":
+        return weights | {"optimizer": moments, "train_state": {"step": step}}
+    return weights | moments | {"iteration": step}
 
 
-def train(steps: int, home: Path, begin_at: Path | None = None, pause_s: float = 0.0) -> None:
+def save(state: dict[str, Any], home: Path, step: int, to: str) -> None:
+    place = home / "checkpoint"
+    dcp.save(state, checkpoint_id=place / (f"step-{step}" if to == "torchtitan" else f"iter_{step:07d}"), no_dist=True)
+    if to == "megatron":
+        (place / "last.part").write_text(str(step))
+        os.replace(place / "last.part", place / LAST)
+
+
+def train(steps: int, home: Path, begin_at: Path | None = None, pause_s: float = 0.0, to: str = "torchtitan") -> None:
     found = model()
     optimizer = torch.optim.AdamW(found.parameters(), lr=1e-2)
     loss_of(found, 0).backward()
@@ -74,9 +104,8 @@ def train(steps: int, home: Path, begin_at: Path | None = None, pause_s: float =
         each["lr"] = rate
     first = 0
     if begin_at is not None:
-        state = state_of(found, optimizer, 0)
-        dcp.load(state, checkpoint_id=begin_at, no_dist=True)
-        first = int(begin_at.name.removeprefix("step-"))
+        dcp.load(state_of(found, optimizer, 0, to), checkpoint_id=begin_at, no_dist=True)
+        first = int(re.split("[-_]", begin_at.name)[1])
     for each in optimizer.state.values():  # torch counts steps beside its moments, which torchtitan keeps in its groups
         each["step"] = torch.tensor(float(first + 1))
     for step in range(first, steps):
@@ -90,26 +119,27 @@ def train(steps: int, home: Path, begin_at: Path | None = None, pause_s: float =
         (home / "progress.part").write_text(json.dumps(told))
         os.replace(home / "progress.part", home / "progress.json")
         if (step + 1) % EVERY == 0:
-            dcp.save(
-                state_of(found, optimizer, step + 1),
-                checkpoint_id=home / "checkpoint" / f"step-{step + 1}",
-                no_dist=True,
-            )
+            save(state_of(found, optimizer, step + 1, to), home, step + 1, to)
         time.sleep(pause_s)
 
 
-def launched(home: Path) -> Path | None:
-    """Writes the launch; the checkpoint from which its recipe begins."""
+def launched(home: Path, to: str) -> Path | None:
+    """Writes the launch; the checkpoint from which it begins."""
     plan, before = os.environ["HIPPO_PLAN"], os.environ.get("HIPPO_PLAN_BEFORE")
     hippo = [sys.executable, "-m", "hippo"]
     if before is None:
-        words = [*hippo, "export", plan, "--to", "torchtitan", "--out", str(home / "launch"), "--force"]
+        words = [*hippo, "export", plan, "--to", to, "--out", str(home / "launch"), "--force"]
     else:
-        words = [*hippo, "relaunch", before, plan, "--to", "torchtitan", "--checkpoint", str(home / "checkpoint")]
+        words = [*hippo, "relaunch", before, plan, "--to", to, "--checkpoint", str(home / "checkpoint")]
         words += ["--out", str(home / "again"), "--force"]
     subprocess.run([*words, "--json"], check=True, stdout=subprocess.DEVNULL)
     if before is None:
         return None
+    if to == "megatron":
+        script = next((home / "again").rglob("program.sh")).read_text()
+        assert '--load "$CHECKPOINTS"' in script
+        (place,) = re.findall(r"export CHECKPOINTS=(\S+)", script)
+        return Path(place) / f"iter_{int((Path(place) / LAST).read_text()):07d}"
     recipe = next((home / "again").rglob("hippo_recipe.py")).read_text()
     call = next(
         node
@@ -122,5 +152,5 @@ def launched(home: Path) -> Path | None:
 if __name__ == "__main__":
     if os.environ.get("SLURM_PROCID", "0") == "0":
         torch.set_num_threads(1)
-        own = Path(os.environ["HIPPO_HOME"])
-        train(int(sys.argv[1]), own, launched(own), float(sys.argv[2]))
+        own, runtime = Path(os.environ["HIPPO_HOME"]), sys.argv[3]
+        train(int(sys.argv[1]), own, launched(own, runtime), float(sys.argv[2]), runtime)

@@ -80,11 +80,11 @@ def refresh(w, now):  # type: ignore[no-untyped-def]
         return
     known = w.learned
     if not w.for_deadlines:
-        for at in range(int(known.wanting[0])):
+        for at in range(known.wanting[0]):
             if _look_again(w, known, known.active[at], now):
                 stand(w, known, known.active[at])
         settle(w, known)
-    for at in range(int(known.wanting[0])):
+    for at in range(known.wanting[0]):
         job = known.active[at]
         before = w.job[job, c.KEY]
         w.job[job, c.KEY] = _key_for_deadlines(w, known, job, now) if w.for_deadlines else front_key(w, known, job)
@@ -100,7 +100,7 @@ def _look_again(w, known, job, now):  # type: ignore[no-untyped-def]
     _catch_up(known, job, done_s)
     if not _is_stale(w, known, job, now):
         return False
-    known.order[job] = memory.order(known, job, now, done_s, w.mark[job, c.STATUS] == c.RUNNING)
+    known.order[job] = memory.order(known, job, now, done_s)
     return True
 
 

@@ -4,7 +4,7 @@ Each job belongs to six classes of the past (``SOURCES``), from all jobs down to
 holds, per bin of attained time, how many of its jobs entered the bin and left it (``exposed``) and how many of them
 ended in it (``deaths``); both fade as further jobs of the class end. A job that still runs, or waits again, counts in
 all bins that it has left behind: the estimate of Kaplan and Meier (1958), which censored jobs do not bias. Nothing is
-known at first; classes without a past lean on the next wider one (``hazard.py``).
+known at first; classes without a past lean on the next wider one (``look``).
 
 Letters: n jobs, S classes of a job, R rows of the table, B bins, U users.
 """
@@ -200,33 +200,6 @@ def rank(hazard, own, attained_s):  # type: ignore[no-untyped-def]
         if alive < 1.0 - 1e-9:
             best = min(best, spent_s / (1.0 - alive))
     return max(best, 1.0)
-
-
-@kernel(lean=True)
-def chance_within(hazard, own, attained_s, horizon_s):  # type: ignore[no-untyped-def]
-    """Chance that a job in bin ``own`` ends within ``horizon_s`` of work (>= 0), uniform inside a bin."""
-    alive, ahead_s = 1.0, 0.0
-    for b in range(own, len(hazard)):
-        left_s, chance = _rest(hazard, b, own, attained_s)
-        if ahead_s + left_s >= horizon_s:
-            return 1.0 - alive * (1.0 - chance * (horizon_s - ahead_s) / max(left_s, 1e-9))
-        alive *= 1.0 - chance
-        ahead_s += left_s
-    return 1.0 - alive
-
-
-@kernel(lean=True)
-def remaining(hazard, own, attained_s, share):  # type: ignore[no-untyped-def]
-    """Mean seconds left, and the time within which the job ends with chance ``share``."""
-    alive, ahead_s, mean_s, quantile_s = 1.0, 0.0, 0.0, -1.0
-    for b in range(own, len(hazard)):
-        left_s, chance = _rest(hazard, b, own, attained_s)
-        after = alive * (1.0 - chance)
-        if quantile_s < 0 and 1.0 - after >= share:
-            quantile_s = ahead_s + left_s * (share - (1.0 - alive)) / max(alive - after, 1e-12)
-        mean_s += 0.5 * (alive + after) * left_s
-        alive, ahead_s = after, ahead_s + left_s
-    return mean_s, quantile_s if quantile_s >= 0 else ahead_s
 
 
 @kernel(lean=True)

@@ -1,15 +1,10 @@
 """What the learned policy carries along a replay, and the four moments at which the engine calls it.
 
-``arrived``, ``passed``, ``finished`` keep the books; ``order`` ranks a job (smallest first). An order is
+``arrived``, ``passed``, ``finished`` keep the books; ``order`` ranks a job (smallest first): the Gittins rank of its
+hazards times devices ** power. In training what was seen of the bins at some keys is written down (``BinNotes``).
 
-    rank x devices ** power x exp(push)
-
-with the Gittins rank of the job's hazards, and a push from the key network that is looked up when the job arrives and
-whenever it passes an edge of the bins, and holds in between. In training the push carries noise at some of these
-moments, which are then written down (``KeyTrial``).
-
-Letters: n jobs, B bins, V what is seen of a bin, F of a job, h units, U users, D moments and E keys written down,
-G room for groups of jobs that may use different pools.
+Letters: n jobs, B bins, V what is seen of a bin, g units, E keys written down, G room for groups of jobs that may use
+different pools.
 """
 
 from __future__ import annotations
@@ -23,7 +18,6 @@ from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.jobs.learned.deadline import DueMemory, DueWeights, due
-from hippo.jobs.learned.features import FEATURES, describe
 from hippo.jobs.learned.past import (
     BINS,
     EDGES_S,
@@ -45,22 +39,16 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-MOST_PUSH = 5.0  # of the logarithm of an order
 NOT_RANKED = 1e18
 
 
-class KeyTrial(NamedTuple):
-    """Noise for training, and what was seen when it was used. Empty arrays: no noise."""
+class BinNotes(NamedTuple):
+    """What was seen of the bins at some keys, for training. Empty arrays: nothing is written down."""
 
-    noise: Floats  # (n, B) added to the push of a job in a bin; 0: none, and nothing is written down
-    seen: Floats32  # (D, F)
-    job: Ints  # (D,)
-    when_s: Floats  # (D,)
-    push: Floats  # (D,) with its noise
-    bins: Floats32  # (E, B, V) what was seen of the bins at some keys
-    bins_job: Ints  # (E,)
-    bins_own: Ints  # (E,) bin in which it was
-    used: Ints  # (3,) how many of the D, of the E, and keys so far
+    seen: Floats32  # (E, B, V)
+    job: Ints  # (E,)
+    own: Ints  # (E,) bin in which it was
+    used: Ints  # (2,) how many of the E, and keys so far
     every: int  # this many keys apart; 0: none
 
 
@@ -70,19 +58,11 @@ class KeyMemory(NamedTuple):
     weights: KeyWeights
     history: History
     arrival_s: Floats  # (n,)
-    deadline_s: Floats  # (n,)
     log_devices: Floats  # (n,) base 2
     devices: Ints  # (n,)
-    kind: Ints  # (n,)
-    user: Ints  # (n,)
-    priority: Ints  # (n,)
-    capacity: Floats  # (1,) devices of the site
-    wanting: Floats  # (2,) jobs that wait or run, and their devices
+    wanting: Ints  # (1,) jobs that wait or run
     active: Ints  # (n,) the first ``wanting[0]`` are the jobs that wait or run
     active_at: Ints  # (n,) where each stands among them
-    user_wanting: Floats  # (U,) devices of a user's jobs that wait or run
-    push: Floats  # (n,) of the order's logarithm
-    pushed_at: Ints  # (n,) bin at which the push was looked up; -1: never
     keyed_at: Ints  # (n,) bin at which the engine asked for the order last; -1: never
     keyed_s: Floats  # (n,) and when
     order: Floats  # (n,) as of then
@@ -99,11 +79,8 @@ class KeyMemory(NamedTuple):
     behind_size: Ints  # (G,)
     hazard: Floats  # (B,) room
     seen: Floats32  # (B, V) room
-    features: Floats32  # (F,) room
-    one: Floats32  # (h,) room
-    two: Floats32  # (h,) room
     hazard_room: Floats32  # (g,) room
-    trial: KeyTrial
+    notes: BinNotes
     due: DueMemory  # deadlines
 
 
@@ -111,35 +88,26 @@ def memory(
     workload: JobWorkload,
     weights: KeyWeights,
     *,
-    devices: float,
+    deadlines: DueMemory,
     past: JobWorkload | None = None,
-    trial: KeyTrial | None = None,
-    deadlines: DueMemory | None = None,
+    notes: BinNotes | None = None,
 ) -> KeyMemory:
     """The state before the first job arrives.
 
     ``past``: jobs that came before, with their durations, on a clock that ends where the workload's begins; they are
-    taken as if each had run at once, and those that had not ended by then as survivors. ``devices``: of the site.
+    taken as if each had run at once, and those that had not ended by then as survivors.
     """
-    history, users, user = _history(workload, weights, past)
+    history = _history(workload, weights, past)
     n = len(workload)
     return KeyMemory(
         weights=weights,
         history=history,
         arrival_s=workload.arrival_s,
-        deadline_s=workload.deadline_s,
         log_devices=np.log2(workload.devices.astype(np.float64)),
         devices=workload.devices,
-        kind=workload.kind,
-        user=user,
-        priority=workload.priority,
-        capacity=np.array([float(devices)]),
-        wanting=np.zeros(2),
+        wanting=np.zeros(1, np.int64),
         active=np.zeros(n, np.int64),
         active_at=np.zeros(n, np.int64),
-        user_wanting=np.zeros(users),
-        push=np.zeros(n),
-        pushed_at=np.full(n, -1, np.int64),
         keyed_at=np.full(n, -1, np.int64),
         keyed_s=np.zeros(n),
         order=np.full(n, NOT_RANKED),
@@ -154,41 +122,28 @@ def memory(
         behind_size=np.zeros(MOST_GROUPS, np.int64),
         hazard=np.zeros(BINS),
         seen=np.zeros((BINS, len(SEEN)), np.float32),
-        features=np.zeros(len(FEATURES), np.float32),
-        one=np.zeros_like(weights.key_first_bias),
-        two=np.zeros_like(weights.key_first_bias),
         hazard_room=np.zeros_like(weights.hazard_first_bias),
-        trial=no_trial() if trial is None else trial,
-        due=due(workload, devices=devices) if deadlines is None else deadlines,
+        notes=bin_notes() if notes is None else notes,
+        due=deadlines,
     )
 
 
-def trial(noise: Floats, *, moments: int = 0, bins: int = 0, every: int = 0) -> KeyTrial:
-    """Room for what a trial writes down: ``moments`` of noise, and what was seen of the bins at ``bins`` keys, every
-    ``every``-th."""
-    return KeyTrial(
-        noise=noise,
-        seen=np.zeros((moments, len(FEATURES)), np.float32),
-        job=np.zeros(moments, np.int64),
-        when_s=np.zeros(moments),
-        push=np.zeros(moments),
-        bins=np.zeros((bins, BINS, len(SEEN)), np.float32),
-        bins_job=np.zeros(bins, np.int64),
-        bins_own=np.zeros(bins, np.int64),
-        used=np.zeros(3, np.int64),
+def bin_notes(keys: int = 0, *, every: int = 0) -> BinNotes:
+    """Room for what is seen of the bins at so many keys, every ``every``-th; none: nothing is written down."""
+    return BinNotes(
+        seen=np.zeros((keys, BINS, len(SEEN)), np.float32),
+        job=np.zeros(keys, np.int64),
+        own=np.zeros(keys, np.int64),
+        used=np.zeros(2, np.int64),
         every=every,
     )
-
-
-def no_trial() -> KeyTrial:
-    """No noise, and nothing is written down."""
-    return trial(np.zeros((0, 0)))
 
 
 @cache
 def nothing() -> KeyMemory:
     """What a replay with another policy carries: a memory of no jobs."""
-    return writable(memory(JobWorkload.of(()), untrained(1, 1), devices=1.0))
+    nobody = JobWorkload.of(())
+    return writable(memory(nobody, untrained(1), deadlines=due(nobody, devices=1.0)))
 
 
 def writable(state: KeyMemory) -> KeyMemory:
@@ -205,11 +160,10 @@ def _writable(value: Any) -> Any:
     return np.array(value, order="C")
 
 
-def _history(workload: JobWorkload, weights: KeyWeights, past: JobWorkload | None) -> tuple[History, int, Ints]:
-    """The tables, how many users they know, and (n,) the number of each job's user in them."""
+def _history(workload: JobWorkload, weights: KeyWeights, past: JobWorkload | None) -> History:
+    """The tables before the first job, with what the past says in them."""
     if past is None or not len(past):
-        found = empty_history(workload.arrival_s, workload.user, workload.devices, len(workload.users))
-        return found, len(workload.users), workload.user
+        return empty_history(workload.arrival_s, workload.user, workload.devices, len(workload.users))
     number = {name: index for index, name in enumerate(dict.fromkeys((*past.users, *workload.users)))}
     user, before = (np.array([number[name] for name in each.users])[each.user] for each in (workload, past))
     until_s = float(past.arrival_s[-1]) + 1.0
@@ -219,21 +173,15 @@ def _history(workload: JobWorkload, weights: KeyWeights, past: JobWorkload | Non
     ends = np.argsort(past.arrival_s + past.duration_s, kind="stable")
     recall(found, ends, past.arrival_s, past.duration_s, until_s, weights.keep)
     rows, m = found.row[len(past) :], len(past)
-    return (
-        found._replace(row=rows.copy(), place=found.place[m:].copy(), level=found.level[m:].copy()),
-        len(number),
-        user,
-    )
+    return found._replace(row=rows.copy(), place=found.place[m:].copy(), level=found.level[m:].copy())
 
 
 @kernel(lean=True)
 def arrived(memory, job):  # type: ignore[no-untyped-def]
     """A job joins the queue."""
-    at = int(memory.wanting[0])
+    at = memory.wanting[0]
     memory.active[at], memory.active_at[job] = job, at
     memory.wanting[0] += 1
-    memory.wanting[1] += memory.devices[job]
-    memory.user_wanting[memory.user[job]] += memory.devices[job]
 
 
 @kernel(lean=True)
@@ -247,11 +195,9 @@ def finished(memory, job):  # type: ignore[no-untyped-def]
     """A job is done."""
     ended(memory.history, job, memory.weights.keep)
     memory.wanting[0] -= 1
-    last = memory.active[int(memory.wanting[0])]
+    last = memory.active[memory.wanting[0]]
     at = memory.active_at[job]
     memory.active[at], memory.active_at[last] = last, at
-    memory.wanting[1] -= memory.devices[job]
-    memory.user_wanting[memory.user[job]] -= memory.devices[job]
 
 
 @kernel(lean=True)
@@ -262,17 +208,12 @@ def next_level_s(memory, job):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def order(memory, job, now_s, attained_s, running):  # type: ignore[no-untyped-def]
+def order(memory, job, now_s, attained_s):  # type: ignore[no-untyped-def]
     """The order of a job that has done ``attained_s`` of its work; smallest first."""
     predict(memory, job, now_s)
-    _sample(memory, job)
-    level = memory.history.level[job]
-    index = rank(memory.hazard, level, attained_s)
-    if memory.pushed_at[job] != level:
-        memory.pushed_at[job] = level
-        describe(memory, job, now_s, attained_s, running, index)
-        memory.push[job] = _push(memory, job, level, now_s)
-    return index * memory.devices[job] ** memory.weights.power[0] * np.exp(memory.push[job])
+    _note(memory, job)
+    index = rank(memory.hazard, memory.history.level[job], attained_s)
+    return index * memory.devices[job] ** memory.weights.power[0]
 
 
 @kernel(lean=True)
@@ -284,57 +225,17 @@ def predict(memory, job, now_s):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def _sample(memory, job):  # type: ignore[no-untyped-def]
+def _note(memory, job):  # type: ignore[no-untyped-def]
     """Writes down what was seen of the job's bins, if it is its turn."""
-    trial = memory.trial
-    trial.used[2] += 1
-    at = trial.used[1]
-    if trial.every > 0 and trial.used[2] % trial.every == 0 and at < len(trial.bins_job):
+    notes = memory.notes
+    notes.used[1] += 1
+    at = notes.used[0]
+    if notes.every > 0 and notes.used[1] % notes.every == 0 and at < len(notes.job):
         for b in range(memory.seen.shape[0]):
             for i in range(memory.seen.shape[1]):
-                trial.bins[at, b, i] = memory.seen[b, i]
-        trial.bins_job[at], trial.bins_own[at] = job, memory.history.level[job]
-        trial.used[1] += 1
-
-
-@kernel(lean=True)
-def _push(memory, job, level, now_s):  # type: ignore[no-untyped-def]
-    """What the key network adds to the order's logarithm, with the noise of a trial."""
-    push = network(memory.weights, memory.features, memory.one, memory.two)
-    trial = memory.trial
-    if len(trial.noise) == 0 or trial.noise[job, level] == 0.0:
-        return push
-    push += trial.noise[job, level]
-    at = trial.used[0]
-    if at < len(trial.job):
-        for i in range(len(memory.features)):
-            trial.seen[at, i] = memory.features[i]
-        trial.job[at], trial.when_s[at], trial.push[at] = job, now_s, push
-        trial.used[0] += 1
-    return push
-
-
-@kernel(lean=True, fastmath=True)
-def network(weights, features, one, two):  # type: ignore[no-untyped-def]
-    """The push that the key network gives to features (F,); ``one`` and ``two`` (h,) are room."""
-    first, second, last = weights.key_first, weights.key_second, weights.key_last
-    first_bias, second_bias = weights.key_first_bias, weights.key_second_bias
-    for j in range(len(one)):
-        one[j] = first_bias[j]
-        two[j] = second_bias[j]
-    for i in range(len(features)):
-        value = features[i]
-        if value != 0:
-            for j in range(len(one)):
-                one[j] += value * first[i, j]
-    for i in range(len(one)):
-        value = max(one[i], np.float32(0.0))
-        for j in range(len(two)):
-            two[j] += value * second[i, j]
-    push = weights.key_last_bias[0]
-    for j in range(len(two)):
-        push += max(two[j], np.float32(0.0)) * last[j]
-    return MOST_PUSH * np.tanh(push / MOST_PUSH)
+                notes.seen[at, b, i] = memory.seen[b, i]
+        notes.job[at], notes.own[at] = job, memory.history.level[job]
+        notes.used[0] += 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,7 +244,7 @@ class LearnedSetup:
 
     weights: KeyWeights | None = None  # None: those that ship
     past: JobWorkload | None = None  # jobs that came before, on a clock that ends where the workload's begins
-    trial: KeyTrial | None = None  # noise, and what is written down in training
+    notes: BinNotes | None = None  # what is written down in training
     deadlines: DueWeights | None = None  # of the key where jobs have deadlines; None: those that ship
     clairvoyant: bool = False  # the key for deadlines looks at what is left of a job: a limit for those who do not
 
@@ -351,4 +252,4 @@ class LearnedSetup:
         """The state before the first job, on a site of so many devices."""
         weights = shipped() if self.weights is None else self.weights
         ends = due(workload, self.deadlines, devices=devices, clairvoyant=self.clairvoyant)
-        return memory(workload, weights, devices=devices, past=self.past, trial=self.trial, deadlines=ends)
+        return memory(workload, weights, deadlines=ends, past=self.past, notes=self.notes)

@@ -1,7 +1,6 @@
 """What was learned, as arrays, and as a file that is checked when it is read.
 
-Letters: S classes of the past, B bins, V what the hazard network sees of a bin, g its units; F what the key network
-sees of a job, h its units.
+Letters: S classes of the past, B bins, V what the hazard network sees of a bin, g its units.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.jobs.learned.features import FEATURES
 from hippo.jobs.learned.past import BINS, EDGES_S, SEEN, SOURCES
 from hippo.learn.weights import Form
 
@@ -23,16 +21,18 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 SHIPPED = "jobs.npz"
-HAZARD_UNITS, KEY_UNITS = 16, 32
+HAZARD_UNITS = 16
 FORM = Form(
     "jobs policy",
-    {"sources": list(SOURCES), "hazard": list(SEEN), "key": list(FEATURES)},
+    {"sources": list(SOURCES), "hazard": list(SEEN)},
     "give a policy that 'hippo train --config configs/algo/jobs.yaml' wrote",
 )
+PUSH = "key_"
+"""Arrays of files up to November 2026: a second network, which pushed keys and is left out (results/queue.md)."""
 
 
 class KeyWeights(NamedTuple):
-    """Of the estimate (double precision) and of the two networks (single)."""
+    """Of the estimate (double precision) and of its network (single)."""
 
     prior: Floats  # (B,) hazards of a job of which nothing is known
     keep: Floats  # (S,) what is left of a class's past when one more of its jobs ends
@@ -42,16 +42,10 @@ class KeyWeights(NamedTuple):
     hazard_first_bias: Floats32  # (g,)
     hazard_last: Floats32  # (g,)
     hazard_last_bias: Floats32  # (1,)
-    key_first: Floats32  # (F, h)
-    key_first_bias: Floats32  # (h,)
-    key_second: Floats32  # (h, h)
-    key_second_bias: Floats32  # (h,)
-    key_last: Floats32  # (h,)
-    key_last_bias: Floats32  # (1,)
 
 
-def untrained(hazard_units: int = HAZARD_UNITS, key_units: int = KEY_UNITS) -> KeyWeights:
-    """Networks that say nothing: the chained estimate alone, with a prior that halves the jobs every third bin."""
+def untrained(hazard_units: int = HAZARD_UNITS) -> KeyWeights:
+    """A network that says nothing: the chained estimate alone, with a prior that halves the jobs every third bin."""
     return KeyWeights(
         np.full(BINS, 0.15),
         np.array([0.9998, 0.9995, 0.998, 0.99, 0.8, 1.0]),
@@ -60,12 +54,6 @@ def untrained(hazard_units: int = HAZARD_UNITS, key_units: int = KEY_UNITS) -> K
         np.zeros((len(SEEN), hazard_units), np.float32),
         np.zeros(hazard_units, np.float32),
         np.zeros(hazard_units, np.float32),
-        np.zeros(1, np.float32),
-        np.zeros((len(FEATURES), key_units), np.float32),
-        np.zeros(key_units, np.float32),
-        np.zeros((key_units, key_units), np.float32),
-        np.zeros(key_units, np.float32),
-        np.zeros(key_units, np.float32),
         np.zeros(1, np.float32),
     )
 
@@ -103,6 +91,7 @@ def shipped() -> KeyWeights:
 
 def _sound(arrays: Mapping[str, NDArray[Any]], source: str) -> KeyWeights:
     like = untrained()
+    arrays = {name: each for name, each in arrays.items() if not name.startswith(PUSH)}
     if set(arrays) != set(like._fields) or any(each.dtype.kind != "f" for each in arrays.values()):
         raise FORM.wrong(source)
     found = KeyWeights(*(np.array(arrays[name], getattr(like, name).dtype, order="C") for name in like._fields))
@@ -113,9 +102,9 @@ def _sound(arrays: Mapping[str, NDArray[Any]], source: str) -> KeyWeights:
 
 def _whole(found: KeyWeights) -> bool:
     """Shapes that fit together, finite numbers, hazards between 0 and 1, no negative past."""
-    if found.hazard_first.ndim != 2 or found.key_first.ndim != 2:
+    if found.hazard_first.ndim != 2:
         return False
-    like = untrained(found.hazard_first.shape[1], found.key_first.shape[1])
+    like = untrained(found.hazard_first.shape[1])
     if [each.shape for each in found] != [each.shape for each in like]:
         return False
     if not all(np.isfinite(each).all() for each in found):

@@ -40,12 +40,9 @@ def handed_over(world: QueueWorld, policy: QueuePolicy, memory: KeyMemory | None
 
 def _carry_over(old: KeyMemory, new: KeyMemory) -> None:
     """Who waits or runs, and how far each has got; keys are asked for anew."""
-    for name in ("wanting", "active", "active_at", "push"):
+    for name in ("wanting", "active", "active_at"):
         getattr(new, name)[:] = getattr(old, name)
     new.history.level[:] = old.history.level
-    new.user_wanting[:] = 0.0
-    jobs = old.active[: int(old.wanting[0])]
-    np.add.at(new.user_wanting, new.user[jobs], new.devices[jobs])
 
 
 @kernel(lean=True)

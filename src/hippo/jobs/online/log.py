@@ -228,11 +228,6 @@ class Log:
         """When the last decision was made; 0: none was."""
         return float(self._base.execute("SELECT coalesce(max(time_s), 0.0) FROM transitions").fetchone()[0])
 
-    @property
-    def open_decisions(self) -> tuple[int, ...]:
-        """Ids of decisions whose outcome is not known yet."""
-        return tuple(row[0] for row in self._base.execute("SELECT id FROM transitions WHERE outcome IS NULL"))
-
     def transitions(self, last: int | None = None) -> tuple[Transition, ...]:
         """The last decisions (None: all), oldest first."""
         rows = self._base.execute(

@@ -10,24 +10,25 @@ Letters: R rows (a bin of a job at a moment), V what is seen of a bin, B bins, h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hippo.jobs.learned.past import BINS, EDGES_S, SEEN, SOURCES
-from hippo.jobs.learned.state import trial
+from hippo.jobs.learned.state import bin_notes
 from hippo.jobs.learned.weights import KeyWeights
-from hippo.jobs.train.settings import Hazards
+from hippo.jobs.train.settings import Hazards, KeyTraining
 from hippo.jobs.train.windows import Window
+from hippo.learn.distributed import Place
+from hippo.learn.session import Learned
 
 KEYS_PER_JOB = 20  # about, in a replay
 AT_RISK = 10  # bins of a key, about; measured: 8.4
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,33 +70,55 @@ class HazardNetwork(nn.Module):
         )
 
 
-def fit(
-    weights: KeyWeights,
-    windows: Sequence[Window],
-    validation: Sequence[Window],
-    settings: Hazards,
-    seed: int,
-    track: Callable[[int, dict[str, float]], None] = lambda number, figures: None,
-) -> KeyWeights:
-    """The weights with the network that says most of durations in the windows that are looked at.
+class HazardLearner:
+    """Each update is one pass over what replays saw; they are made anew every ``hazards.passes``.
 
-    Every round replays the windows with what the last one learned.
+    Every update draws from a generator of its own number, and replays draw nothing, so a resumed run is the same run.
+    One process. ``base``: the weights that replays are made by.
     """
-    torch.manual_seed(seed)
-    best, least, number = weights, np.inf, 0
-    for _ in range(settings.rounds):
-        learn = [collected(window, best, settings.keys) for window in windows]
-        held = joined([collected(window, best, settings.keys // 4) for window in validation] or learn)
-        rows, network = joined(learn), HazardNetwork(best)
-        least = surprise(network, held)
-        track(number, {"surprise": least})
-        for loss in _passes(network, rows, settings):
-            number += 1
-            found = surprise(network, held)
-            track(number, {"surprise": found, "loss": loss})
-            if found < least:
-                best, least = network.into(best), found
-    return best
+
+    place = Place()
+
+    def __init__(self, base: KeyWeights, windows: Sequence[Window], settings: KeyTraining) -> None:
+        torch.manual_seed(settings.run.seed)
+        self.policy, self.base, self.windows, self.settings = HazardNetwork(base), base, windows, settings
+        hazards = settings.hazards
+        self.optimizer = torch.optim.AdamW(
+            self.policy.parameters(), lr=hazards.learning_rate, weight_decay=hazards.weight_decay
+        )
+        self.rows: HazardRows | None = None
+
+    def learn(self, done: float) -> Learned:
+        """One update; ``done``: share of the run that lies behind."""
+        began, hazards, number = time.process_time(), self.settings.hazards, round(done * self.settings.run.updates)
+        if number % hazards.passes == 0:
+            self.base, self.rows = self.policy.into(self.base), None
+        if self.rows is None:
+            self.rows = joined([collected(each, self.base, hazards.keys) for each in self.windows])
+        for group in self.optimizer.param_groups:
+            group["lr"] = hazards.learning_rate * (1.0 - number % hazards.passes / hazards.passes)
+        loss = self._descend(self.rows, torch.Generator().manual_seed(self.settings.run.seed + number))
+        return Learned({"loss": loss}, self.rows.jobs, time.process_time() - began)
+
+    def _descend(self, rows: HazardRows, generator: torch.Generator) -> float:
+        """One pass in minibatches; the mean loss."""
+        total = 0.0
+        order = torch.randperm(len(rows.ended), generator=generator)
+        for chosen in torch.split(order, self.settings.hazards.minibatch):
+            loss = nn.functional.binary_cross_entropy_with_logits(self.policy(rows.seen[chosen]), rows.ended[chosen])
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            total += loss.detach().item() * len(chosen)
+        return total / max(len(order), 1)
+
+    def state(self) -> tuple[Sequence[float], list[Any]]:
+        """The weights that replays are made by; what these saw is seen again."""
+        return (), [self.base._asdict()]
+
+    def restore(self, multipliers: Sequence[float], shares: Sequence[Any]) -> None:
+        """The way back."""
+        self.base, self.rows = KeyWeights(**shares[0]), None
 
 
 def need(settings: Hazards, windows: int) -> float:
@@ -107,15 +130,15 @@ def need(settings: Hazards, windows: int) -> float:
 def collected(window: Window, weights: KeyWeights, keys: int) -> HazardRows:
     """What a replay saw of bins at about so many keys."""
     every = max(1, KEYS_PER_JOB * len(window.workload) // keys)
-    written = trial(np.zeros((0, 0)), bins=keys, every=every)
-    window.play(weights, written)
-    used = int(written.used[1])
-    job, own = written.bins_job[:used], written.bins_own[:used]
+    notes = bin_notes(keys, every=every)
+    window.play(weights, notes)
+    used = int(notes.used[0])
+    job, own = notes.job[:used], notes.own[:used]
     end = np.searchsorted(EDGES_S, window.workload.duration_s[job], side="right")
     bins = np.arange(BINS)
     at_risk = (bins >= own[:, None]) & (bins <= end[:, None])
     ended = (bins == end[:, None])[at_risk]
-    seen = torch.from_numpy(written.bins[:used][at_risk])
+    seen = torch.from_numpy(notes.seen[:used][at_risk])
     return HazardRows(seen, torch.from_numpy(ended.astype(np.float32)), used)
 
 
@@ -130,19 +153,3 @@ def surprise(network: HazardNetwork, rows: HazardRows) -> float:
     with torch.no_grad():
         lost = nn.functional.binary_cross_entropy_with_logits(network(rows.seen), rows.ended, reduction="sum")
     return float(lost) / max(rows.jobs, 1)
-
-
-def _passes(network: HazardNetwork, rows: HazardRows, settings: Hazards) -> Iterator[float]:
-    """Descends, pass after pass over the rows; the mean loss of each."""
-    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    for number in range(settings.passes):
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * (1.0 - number / settings.passes)
-        order, total = torch.randperm(len(rows.ended)), 0.0
-        for chosen in torch.split(order, settings.minibatch):
-            loss = nn.functional.binary_cross_entropy_with_logits(network(rows.seen[chosen]), rows.ended[chosen])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            total += loss.detach().item() * len(chosen)
-        yield total / max(len(order), 1)

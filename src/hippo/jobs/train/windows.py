@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.state import KeyTrial, LearnedSetup
+from hippo.jobs.learned.state import BinNotes, LearnedSetup
 from hippo.jobs.learned.weights import KeyWeights
 from hippo.jobs.policies.heuristics import SRTF
 from hippo.jobs.policies.learned import LEARNED
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 MOST_PAST = 8000  # jobs before a window that its replays remember
 PARTS = 2  # of the time that is validated on
 JOB_BYTES = 104.0  # of a workload
-REPLAY_BYTES = 3000.0  # of a job in a replay, with its noise in every bin
+REPLAY_BYTES = 1000.0  # of a job in a replay
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,9 @@ class Window:
     site: JobSite
     rules: ReplayRules = ReplayRules()
 
-    def play(self, weights: KeyWeights, trial: KeyTrial | None = None) -> Floats:
+    def play(self, weights: KeyWeights, notes: BinNotes | None = None) -> Floats:
         """When each job ends (n,) under the learned policy; refused jobs when they arrive."""
-        found = play(self.workload, self.site, LEARNED, self.rules, learner=LearnedSetup(weights, self.past, trial))
+        found = play(self.workload, self.site, LEARNED, self.rules, learner=LearnedSetup(weights, self.past, notes))
         return np.where(np.isfinite(found.finish_s), found.finish_s, self.workload.arrival_s)
 
     def mean_completion_s(self, weights: KeyWeights) -> float:
@@ -59,13 +59,6 @@ class TraceWindows:
     training: JobWorkload
     validation: JobWorkload
     site: JobSite
-
-    def draw(self, generator: np.random.Generator) -> Window:
-        """A window of the part that is learned from, at one of the loads."""
-        jobs = min(self.settings.jobs, len(self.training))
-        first = int(generator.integers(0, len(self.training) - jobs + 1))
-        load = float(generator.choice(self.settings.loads))
-        return self._window(self.training, first, first + jobs, load)
 
     def halves(self, load: float | None) -> tuple[Window, ...]:
         """The part that is learned from as a whole, from an empty past, and its second half."""

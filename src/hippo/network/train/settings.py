@@ -7,14 +7,11 @@ here: the command line reads a configuration before anything heavy is loaded.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from hippo.errors import InputError
-from hippo.files import read_text
 from hippo.learn.settings import Checked, Ppo, one_of, parse_as, within
 from hippo.network.worlds.generator import DrawnTerms
-from hippo.problem.document import parse_yaml
 from hippo.problem.runtimes import RUNTIMES
 
 
@@ -108,20 +105,7 @@ class HiPpoSettings:
     ablation: Ablation = field(default_factory=Ablation)
 
 
-def load_settings(path: str | Path) -> HiPpoSettings:
-    """The configuration in a YAML file; what it does not say has its default.
-
-    Raises
-    ------
-    InputError
-        No such file, no YAML, a key that stands twice or is unknown (with those that are close), a value of the wrong
-        kind or out of range.
-    """
-    document = parse_yaml(read_text(path, what="learning configuration"), str(path))
-    return parse_settings({} if document is None else document, source=str(path))
-
-
 def parse_settings(document: Any, *, source: str | None = None) -> HiPpoSettings:
-    """A configuration from nested mappings; ``InputError`` as of ``load_settings``."""
+    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.parse_as``."""
     found: HiPpoSettings = parse_as(HiPpoSettings, document, source)
     return found

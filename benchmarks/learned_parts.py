@@ -1,8 +1,8 @@
 """What each learned part of the queue's index adds: mean completion with it over mean completion without it.
 
 Windows of the last 30 % of philly_open.csv at their own load and at 1, 0.85 and 0.7, with the trace before them as
-past, and traces that nothing was learned from, without a past. Parts: what reinforcement trained (a push on the index),
-the network of the estimate, and all of it (against one known distribution of durations).
+past, and traces that nothing was learned from, without a past. Parts: the network of the estimate, and all of it
+(against one known distribution of durations).
 Intervals: 95 %; of a window by bootstrap over days of arrival, below by Student's t over windows.
 """
 
@@ -50,22 +50,15 @@ def cases() -> Iterator[Case]:
         yield Case(name, workload, None, rules)
 
 
-def without_reinforcement() -> KeyWeights:
-    """The index of the estimate alone: the push says nothing."""
+def without_network() -> KeyWeights:
+    """The past of like jobs is counted and chained."""
     own = shipped()
-    return own._replace(key_last=np.zeros_like(own.key_last), key_last_bias=np.zeros_like(own.key_last_bias))
-
-
-def without_networks() -> KeyWeights:
-    """Nor does the network of the estimate: the past of like jobs is counted and chained."""
-    own = without_reinforcement()
     silent = {name: np.zeros_like(getattr(own, name)) for name in ("hazard_last", "hazard_last_bias")}
     return own._replace(**silent)
 
 
 LESS: dict[str, Callable[[], KeyWeights]] = {
-    "all that reinforcement trained": without_reinforcement,
-    "both networks": without_networks,
+    "the network": without_network,
     "all that is learned": one_distribution,
 }
 
