@@ -3,6 +3,7 @@
     python -m benchmarks.limits --out out/limits [--cases egress,stops] [--seeds 0,1,2] [--updates 20] [--unseen 800]
     python -m benchmarks.limits --out out/limits --show
     python -m benchmarks.limits --survey 20
+    python -m benchmarks.limits --out out/limits --cases egress --tried 24
 
 Worlds are those of ``configs/algo/world.yaml``; each seed has its own training worlds, networks and unseen worlds. Of
 each case and seed:
@@ -10,11 +11,13 @@ each case and seed:
 1. *the rule alone* (``srpt``, which advises the agents): dual ascent on training worlds, then the multipliers that were
    found on unseen ones, beside the rule without charges and with ``DEAR`` times as large ones (the least that can be
    had by these prices);
-2. *agents*: they begin with those multipliers, learn for so many updates while the ascent goes on, a step each time
-   ``LEARNED`` worlds have ended, and are served from their policy file on the first of the unseen worlds, beside the
-   rule there, which pays what they pay.
+2. *agents*: they begin with those multipliers, learn for so many updates while the ascent goes on (a step each time
+   ``LEARNED`` worlds have ended, by as many that are played as they would serve), and are served from their policy
+   file on the first of the unseen worlds, beside the rule there, which pays what they pay.
 
 ``--survey``: what is used of each, and what it costs, on so many training worlds as one price after another is paid.
+``--tried``: what agents that never learned use in so many worlds at the multipliers that the rule alone came to, while
+they try answers, by the log odds at which they follow the rule.
 What was done has its line in ``runs.jsonl`` and is not done again. Used / limit is a ratio of sums over worlds, with
 95 % intervals by its linear approximation, all seeds' worlds together and of each seed; cost is priced time over that
 without charges, mean of the worlds.
@@ -43,7 +46,7 @@ from hippo.jobs.joint.hi_ppo.limits import ascent_by_rule
 from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
 from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster
 from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning, parse_settings
-from hippo.jobs.joint.hi_ppo.worlds import by_rule
+from hippo.jobs.joint.hi_ppo.worlds import WorldBatch, by_rule
 from hippo.jobs.joint.moment import Moment, Scheduler
 
 from .rivals import CLUSTER, TREE, ground
@@ -65,6 +68,8 @@ STEPS, WORLDS = 16, 48
 LEARNED = 16
 """Worlds that end from one step of the ascent to the next while agents learn."""
 DEAR = 100.0
+TRIED, FOLLOWS = 2000, (4.0, 6.0, 8.0)
+"""Number of the first world of ``--tried``, and log odds of what the rule says over anything else."""
 FEWER = 4
 """Of so many unseen worlds one is played without charges and with dear ones."""
 PRICES: Mapping[str, Sequence[float]] = MappingProxyType(
@@ -163,8 +168,11 @@ def of_rule(case: str, seed: int, unseen: int) -> dict[str, Any]:
 
 def of_agents(settings: WorldLearning, start: Sequence[float], count: int, folder: Path) -> dict[str, Any]:
     """Agents that begin with those multipliers."""
+    import torch
+
     from hippo.jobs.joint.hi_ppo.train import CURVE, POLICY, learned
 
+    torch.set_num_threads(1)  # as ``hippo train`` does
     limits = replace(settings.limits, start=(start[0], start[1], start[2], start[3]), worlds=LEARNED)
     settings = replace(settings, limits=limits)
     other = scenes(settings, unseen=True)
@@ -179,6 +187,31 @@ def of_agents(settings: WorldLearning, start: Sequence[float], count: int, folde
         "found": [played(world, HiPpoScheduler(agents=agents), floor) for world in worlds],
         "ruled": [ruled(world, agents.charges) for world in worlds],
     }
+
+
+def tried(case: str, multipliers: Sequence[float], worlds: int) -> Iterator[str]:
+    """What agents use while they draw their answers, beside the rule that they follow, in the same worlds."""
+    import torch
+
+    from hippo.jobs.joint.hi_ppo.learner import SiteAgents, decide
+    from hippo.jobs.joint.hi_ppo.limits import over_limits
+
+    settings = configured(case)
+    limits, drawn = settings.limits, scenes(settings, unseen=False)
+    charges, bound = limits.charges(multipliers), [at for at in range(len(COSTS)) if np.isfinite(limits.each[at])]
+    rows = np.array([ruled(drawn.scene(TRIED + number), charges) for number in range(worlds)])
+    yield "| log odds | used / limit | priced time over the rule's |"
+    yield "|---|---|---|"
+    yield f"| (the rule) | {', '.join(f'{over_limit(limits, at, rows)[0]:.3f}' for at in bound)} | 1 |"
+    for follows in FOLLOWS:
+        torch.manual_seed(0)
+        policy = SiteAgents(replace(settings, network=replace(settings.network, follows=follows)))
+        batch = WorldBatch(drawn, worlds, len(drawn.domains), TRIED, regret=True, endless=False, charges=charges)
+        rng = np.random.default_rng(0)
+        while not batch.over:
+            batch.answer(decide(policy, batch, rng).action)
+        used_up, paid = over_limits(limits, batch.ended), np.mean([each.of_rule for each in batch.ended])
+        yield f"| {follows:g} | {', '.join(f'{used_up[at]:.3f}' for at in bound)} | {paid:.3f} |"
 
 
 def over_limit(limits: Limits, at: int, rows: Floats) -> tuple[float, float]:
@@ -251,6 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--updates", type=int, default=20, help="of the agents; 0: the rule alone")
     parser.add_argument("--unseen", type=int, default=800)
     parser.add_argument("--served", type=int, default=24)
+    parser.add_argument("--tried", type=int, default=0)
     parser.add_argument("--show", action="store_true")
     given = parser.parse_args(arguments)
     if given.survey:
@@ -261,6 +295,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     book = given.out / "runs.jsonl"
     book.touch()
     runs = {tuple(row.pop("run")): row for row in map(json.loads, book.read_text(encoding="utf-8").splitlines())}
+    if given.tried:
+        for case in given.cases.split(","):
+            for line in tried(case, runs[case, "rule", 0]["multipliers"], given.tried):
+                print(line, flush=True)
+        return
     every = product(given.cases.split(","), map(int, given.seeds.split(",")), ("rule", "agents"))
     for case, seed, who in () if given.show else every:
         if (case, who, seed) in runs or (who == "agents" and not given.updates):

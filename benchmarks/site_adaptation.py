@@ -56,9 +56,9 @@ def one(part: str, seed: int) -> dict[str, Any]:
     """Of each start and number of updates what it pays over what the rule pays, in each world that is looked at."""
     import torch
 
-    from hippo.jobs.joint.hi_ppo.learner import SiteAgents
+    from hippo.jobs.joint.hi_ppo.learner import SiteAgents, played
     from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster
-    from hippo.jobs.joint.hi_ppo.train import WORST, played, share_learner
+    from hippo.jobs.joint.hi_ppo.train import WORST, share_learner
     from hippo.jobs.joint.hi_ppo.worlds import by_rule
     from hippo.learn.distributed import Place
 

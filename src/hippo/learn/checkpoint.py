@@ -19,7 +19,7 @@ import torch
 from hippo.errors import InputError
 from hippo.files import write_whole
 
-FORMAT = "hippo training run 3"
+FORMAT = "hippo training run 4"
 NAME = "checkpoint.pt"
 
 

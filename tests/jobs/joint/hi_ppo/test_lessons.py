@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from hippo.jobs.joint.env import JOBS, PLACES
-from hippo.jobs.joint.hi_ppo.learner import SiteAgents
+from hippo.jobs.joint.hi_ppo.learner import SiteAgents, played
 from hippo.jobs.joint.hi_ppo.lessons import Lessons, _told, learn, lessons_of, study
 from hippo.jobs.joint.hi_ppo.settings import AheadTerms, WorldLearning
-from hippo.jobs.joint.hi_ppo.train import played
 from hippo.jobs.joint.hi_ppo.worlds import by_rule
 
 from .test_agents import scenes

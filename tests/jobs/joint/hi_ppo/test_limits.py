@@ -17,7 +17,7 @@ from hippo.jobs.joint.env import COSTS, JOBS, WorldEnv, WorldScene, prices
 from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, decide, tensors
 from hippo.jobs.joint.hi_ppo.limits import ascent_by_rule, over_limits, played_by_rule
 from hippo.jobs.joint.hi_ppo.policy import Agents, HiPpoScheduler
-from hippo.jobs.joint.hi_ppo.settings import Limits, WorldLearning
+from hippo.jobs.joint.hi_ppo.settings import BEGIN, Limits, WorldLearning
 from hippo.jobs.joint.hi_ppo.train import packed
 from hippo.jobs.joint.hi_ppo.worlds import WorldBatch, WorldEnd
 from hippo.jobs.joint.hi_ppo.worlds import by_rule as rule_curve
@@ -166,29 +166,6 @@ def test_what_is_used_is_told_over_what_is_allowed():
     assert over_limits(limits, two) == pytest.approx([60.0 / 20.0, 360.0 / 720.0, 3.0 / 8.0, 0.0])
 
 
-def test_a_multiplier_rises_while_its_limit_is_broken_and_falls_to_nothing_after():
-    """A step once two worlds have ended; worlds that are opened then pay it, and it stands in the policy."""
-    settings = replace(small(Path()), limits=Limits(egress_usd_per_hour=10.0, by_rule=0, worlds=2))
-    policy = SiteAgents(settings)
-    policy.multipliers[0] = 0.5
-    share = WorldShare(WorldBatch(scenes(), 1, 4), np.random.default_rng(0))
-    learner = WorldLearner(policy, [share], settings, Place())
-    assert learner._ascend([ended((60.0, 0.0, 0.0, 0.0), 2.0)]) == {}
-    figures = learner._ascend([ended((60.0, 0.0, 0.0, 0.0), 2.0)])
-    risen = 0.5 * np.e  # the first step is the rate, whatever its sign is found from
-    assert (figures["limits/egress"], figures["multipliers/egress"]) == (pytest.approx(3.0), pytest.approx(risen))
-    assert policy.multipliers.tolist() == pytest.approx([risen, 0.0, 0.0, 0.0])
-    assert share.batch.charges.egress == pytest.approx(360.0 * risen)
-    assert share.batch.envs[0].scene.charges == NO_CHARGES  # it was open
-    numbers, _ = learner.state()
-    for _ in range(40):
-        learner._ascend([ended((0.0, 0.0, 0.0, 0.0), 2.0)] * 2)
-    assert policy.multipliers[0] < 0.01
-    assert learner.ascent.step == 41
-    learner.restore(numbers, [share.state()])
-    assert (learner.ascent.step, learner.ascent.value[0]) == (1, pytest.approx(risen))
-
-
 class AtHomeOrAway:
     """Worlds that are all the same: 50 GB of a job lie where another one runs for 99 s still, in the other domain it
     would begin now, for $1. ``thrift`` of the rule counts its GPUs as much as itself."""
@@ -212,6 +189,48 @@ def test_dual_ascent_comes_to_the_price_at_which_it_is_all_the_same():
     found = ascent_by_rule(AtHomeOrAway(), limits)
     assert limits.charges(found.found.tolist()).egress == pytest.approx(39.0, rel=0.1)
     assert not found.found[1:].any()
+
+
+def ascending(follows: float = 4.0, begin: float = BEGIN, worlds: int = 2) -> WorldLearner:
+    """Agents in such worlds, with half of what is used without a price allowed."""
+    limits = Limits(egress_usd_per_hour=18.0, by_rule=0, worlds=worlds)
+    settings = replace(small(Path()), limits=limits, network=replace(small(Path()).network, follows=follows))
+    torch.manual_seed(0)
+    policy = SiteAgents(settings)
+    policy.multipliers[0] = begin
+    return WorldLearner(
+        policy, [WorldShare(WorldBatch(AtHomeOrAway(), 1, 2), np.random.default_rng(0))], settings, Place()
+    )
+
+
+def test_a_multiplier_rises_while_its_limit_is_broken():
+    """A step once two worlds have ended; worlds that are opened then pay it, and it stands in the policy."""
+    learner = ascending(begin=0.05)
+    share = learner.shares[0]
+    assert learner._ascend(1) == {}
+    figures, risen = learner._ascend(1), 0.05 * np.e  # the first step is the rate, whatever its sign is found from
+    assert (figures["limits/egress"], figures["multipliers/egress"]) == (pytest.approx(2.0), pytest.approx(risen))
+    assert learner.policy.multipliers.tolist() == pytest.approx([risen, 0.0, 0.0, 0.0])
+    assert share.batch.charges.egress == pytest.approx(200.0 * risen)
+    assert share.batch.envs[0].scene.charges == NO_CHARGES  # it was open
+    numbers, _ = learner.state()
+    for _ in range(10):
+        learner._ascend(2)
+    assert learner.ascent.step == 11
+    learner.restore(numbers, [share.state()])
+    assert (learner.ascent.step, learner.ascent.value[0], learner.since) == (1, pytest.approx(risen), 0.0)
+
+
+@pytest.mark.parametrize("follows", [4.0, 0.5])
+def test_multipliers_ascend_by_what_serves_and_not_by_what_is_tried(follows: float):
+    """Agents whose likeliest answers are the rule's come to its multipliers, however much they try."""
+    learner, steps = ascending(follows), 30
+    values = []
+    for _ in range(steps):
+        values.append(learner.policy.multipliers[0].item())
+        learner._ascend(2)
+    limits = replace(learner.settings.limits, by_rule=steps)
+    assert values == pytest.approx(ascent_by_rule(AtHomeOrAway(), limits).multipliers[:, 0])
 
 
 def test_who_does_as_the_rule_pays_and_uses_as_the_rule_whatever_is_charged():

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hippo.jobs.engine import observe
-from hippo.jobs.joint.advice import Charges
+from hippo.jobs.joint.advice import NO_CHARGES, Charges
 from hippo.jobs.joint.env import COSTS, JOBS
 from hippo.jobs.joint.hi_ppo.network import LowerNetwork, MomentsSeen, UpperNetwork
 from hippo.jobs.joint.hi_ppo.settings import Ascending, WorldLearning
-from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Sights, WorldBatch, WorldEnd
+from hippo.jobs.joint.hi_ppo.worlds import BESIDE, Scenes, Sights, WorldBatch
 from hippo.learn.advantage import advantages
 from hippo.learn.distributed import Place
 from hippo.learn.ppo import Batch, Evaluated, Losses, likely, minibatches, normalised, take, update
@@ -131,6 +131,30 @@ def decide(policy: SiteAgents, batch: WorldBatch, rng: np.random.Generator | Non
     return Decided(np.stack([slot, place, shape], 1), log_prob.astype(np.float32), below, values)
 
 
+TURNS = 60
+"""Answers a job in a world that is looked at; who needs more goes round in circles."""
+
+
+def played(
+    policy: SiteAgents,
+    scenes: Scenes,
+    count: int,
+    *,
+    first: int = 0,
+    step: int = 1,
+    lower: bool = True,
+    charges: Charges = NO_CHARGES,
+) -> WorldBatch:
+    """So many worlds (the ``first``, then every ``step``-th) under the policy's likeliest answers, as they then stand:
+    not all may have come to an end."""
+    batch = WorldBatch(scenes, count, len(scenes.domains), first, step, endless=False, charges=charges)
+    for _ in range(TURNS * len(batch.envs[0].price)):
+        if batch.over:
+            break
+        batch.answer(decide(policy, batch, None, lower=lower).action)
+    return batch
+
+
 def _of(log_probs: Floats, chosen: Ints) -> Floats:
     return np.take_along_axis(log_probs, chosen[:, None], 1)[:, 0]
 
@@ -232,7 +256,7 @@ class WorldLearner:
         self.steps = max(1, settings.ppo.steps_per_update // worlds)
         self.updates = 0
         self.ascent = Ascending.at(policy.multipliers.numpy())._replace(step=settings.limits.by_rule)
-        self.since = np.zeros(len(COSTS) + 3)  # the last ascent: what worlds that ended used; hours, jobs, worlds
+        self.since = 0.0  # worlds that ended since the last step of the ascent
 
     def learn(self, done: float) -> Learned:
         """One update; ``done``: share of the run that lies behind, which sets learning rate and entropy."""
@@ -259,7 +283,7 @@ class WorldLearner:
         if not self.settings.ablation.no_lower and not self.settings.ablation.no_hierarchy:
             lower = self._lower(every, action, rolls, advantage, entropy)
             figures |= {f"lower/{name}": float(value) for name, value in lower._asdict().items()}
-        ended = [each for share, count in zip(self.shares, old, strict=True) for each in share.batch.ended[count:]]
+        ended = sum(len(share.batch.ended) - count for share, count in zip(self.shares, old, strict=True))
         figures |= self._ascend(ended)
         self.updates += 1
         decisions = self._summed(float(sum(roll.decisions for roll in rolls)))
@@ -270,13 +294,13 @@ class WorldLearner:
     def state(self) -> tuple[Sequence[float], list[Any]]:
         """For a checkpoint."""
         value, mean, square, step = self.ascent
-        numbers = [float(self.updates), float(step), *self.since, *value, *mean, *square]
+        numbers = [float(self.updates), float(step), self.since, *value, *mean, *square]
         return [float(each) for each in numbers], [share.state() for share in self.shares]
 
     def restore(self, multipliers: Sequence[float], shares: Sequence[Any]) -> None:
         """From a checkpoint."""
-        self.updates, self.since = int(multipliers[0]), np.array(multipliers[2 : 2 + len(self.since)])
-        value, mean, square = np.array(multipliers[2 + len(self.since) :]).reshape(3, -1)
+        self.updates, self.since = int(multipliers[0]), multipliers[2]
+        value, mean, square = np.array(multipliers[3:]).reshape(3, -1)
         self.ascent = Ascending(value, mean, square, int(multipliers[1]))
         for share, state in zip(self.shares, shares, strict=True):
             share.restore(state)
@@ -337,19 +361,28 @@ class WorldLearner:
             together=together,
         )
 
-    def _ascend(self, ended: Sequence[WorldEnd]) -> dict[str, float]:
-        """A step of the dual (Ray et al. 2019, section 4.2) once enough worlds have ended: those that are cut off tell
-        too little of their quiet ends. Returns use over limit, and multipliers."""
-        limits, held = self.settings.limits, self.policy.multipliers
+    def _ascend(self, ended: int) -> dict[str, float]:
+        """A step of the dual (Ray et al. 2019, section 4.2) once enough worlds have ended. Returns use over limit, and
+        multipliers.
+
+        What counts are other worlds, as many, under the likeliest answers, which is what will serve: who tries things
+        uses several times as much (2.7 times the limit of egress where the rule that is followed uses 0.9), and the
+        worlds that end first are no sample of all.
+        """
+        limits, held, place = self.settings.limits, self.policy.multipliers, self.place
         if not limits.some:
             return {}
-        rows = np.array([[*each.used, each.hours, each.jobs, 1.0] for each in ended]).reshape(-1, len(self.since))
-        self.since += [self._summed(float(each)) for each in rows.sum(axis=0)]
-        *used, hours, jobs, worlds = self.since
-        if worlds < limits.worlds:
+        self.since += self._summed(float(ended))
+        if self.since < limits.worlds:
             return {}
+        own, first = len(range(place.rank, limits.worlds, place.size)), self.ascent.step * limits.worlds + place.rank
+        charges, lower = charges_of(self.policy, self.settings), not self.settings.ablation.no_lower
+        play = partial(played, self.policy, self.shares[0].batch.scenes, lower=lower, charges=charges)
+        served = play(own, first=first, step=place.size).ended if own else []
+        rows = np.array([[*each.used, each.hours, each.jobs] for each in served]).reshape(-1, len(COSTS) + 2)
+        *used, hours, jobs = [self._summed(float(each)) for each in rows.sum(axis=0)]
         over = limits.over(np.array(used), hours, jobs)
-        self.ascent, self.since = limits.ascended(self.ascent, over), np.zeros_like(self.since)
+        self.ascent, self.since = limits.ascended(self.ascent, over), 0.0
         held.copy_(torch.from_numpy(self.ascent.value))
         for share in self.shares:
             share.batch.charges = charges_of(self.policy, self.settings)

@@ -136,7 +136,7 @@ class Limits(Checked):
     big_m: float = within(0.01, 0.0, 1e9)  # in hours of a job of usual price
     start: tuple[float, float, float, float] = within((0.0,) * 4, 0.0, 1e9)  # as learning begins; all 0: by the rule
     by_rule: int = within(40, 0, 100_000)  # steps of the ascent under the rule alone, before anything is learned
-    worlds: int = within(64, 1, 1_000_000)  # that end from one step of the ascent to the next
+    worlds: int = within(64, 1, 1_000_000)  # that end from step to step; of each as many by the likeliest answers
     rate: float = within(1.0, 0.0, 1e3)  # of its first step; of the n-th over the root of n
     most: float = within(1000.0, 0.0, 1e9)  # of a multiplier
 

@@ -23,7 +23,7 @@ from hippo.jobs.joint.advice import NO_CHARGES, Charges
 from hippo.jobs.joint.draws import DrawnScenes
 from hippo.jobs.joint.env import COSTS
 from hippo.jobs.joint.hi_ppo import lessons
-from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, charges_of, decide
+from hippo.jobs.joint.hi_ppo.learner import SiteAgents, WorldLearner, WorldShare, charges_of, played
 from hippo.jobs.joint.hi_ppo.limits import ascent_by_rule, over_limits
 from hippo.jobs.joint.hi_ppo.policy import FORM
 from hippo.jobs.joint.hi_ppo.scenes import drawn_scenes, named_cluster, planned
@@ -41,8 +41,6 @@ from hippo.problem.cluster import Cluster
 FREE = ("run.minutes", "run.updates", "run.checkpoint_every", "run.cut_off")
 """Settings that a resumed run may change."""
 POLICY, CURVE = "world.npz", "curve.jsonl"
-TURNS = 60
-"""Answers a job in a world that is looked at; who needs more goes round in circles."""
 WORST = 3.0
 """What counts for such a world: times the rule's price."""
 
@@ -69,18 +67,6 @@ class WorldLooks:
             return found
         over = over_limits(limits, batch.ended).tolist()
         return found | {f"validation/{name}": each for name, each in zip(COSTS, over, strict=True)}
-
-
-def played(
-    policy: SiteAgents, scenes: Any, count: int, *, lower: bool = True, charges: Charges = NO_CHARGES
-) -> WorldBatch:
-    """Worlds 0, 1, .. under the policy's likeliest answers, as they then stand: not all may have come to an end."""
-    batch = WorldBatch(scenes, count, len(scenes.domains), endless=False, charges=charges)
-    for _ in range(TURNS * len(batch.envs[0].price)):
-        if batch.over:
-            break
-        batch.answer(decide(policy, batch, None, lower=lower).action)
-    return batch
 
 
 def train(
