@@ -117,6 +117,36 @@ def test_a_move_that_is_given_up_leaves_the_run_as_it_was(patient: None, tmp_pat
     assert [each.job.plan for each in found.stretches] == [ALONE, TWINS], "and moves later all the same"
 
 
+class Fickle(Planned):
+    """Asks for the same change again and again, and gives it up as often but once."""
+
+    def __init__(self, change: PlanChange, times: int) -> None:
+        super().__init__(*[change] * (times + 1))
+        self.left = times
+
+    def unwanted(self, what: PlanChange) -> str:
+        return "it is not wanted" if self.left else ""
+
+    def gave_up(self, what: PlanChange, told: str) -> None:
+        self.left -= 1
+
+
+def test_a_move_that_was_given_up_twice_is_made_where_nobody_hears_what_was_given_up(patient: None):
+    """Receives of layers that were posted for each of the two are still there."""
+    began = job()
+    found = run(began, changes=Fickle(PlanChange(MOVED), 2))
+    assert [step.loss for step in found.steps] == pytest.approx(expected(began), rel=1e-9)
+    assert [each.job.plan for each in found.stretches] == [STAGES, MOVED]
+
+
+def test_what_streams_is_kept_in_step_at_the_rate_of_the_plan_before(patient: None):
+    """The plan after has twice the batch, and its learning rate follows."""
+    began = job(steps=5, batch_rule="follow", rate_rule="linear")
+    twice = replace(MOVED, pipelines=tuple(replace(line, num_micro_batches=8) for line in MOVED.pipelines))
+    moved, stopped = (run(began, changes=Planned(PlanChange(twice, 4, background=way))) for way in (True, False))
+    assert [step.loss for step in moved.steps] == [step.loss for step in stopped.steps], "bit for bit"
+
+
 THREE = Plan(pipelines((2, [("a", 0, 6, 1, 1)]), (2, [("b", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)
 
 

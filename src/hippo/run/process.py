@@ -41,7 +41,7 @@ class LauncherLine:
         """``folder``: of the run, which goes with a launcher that was killed."""
         self.orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.broken_off: Callable[[], None] = lambda: None
-        self.beside: Callable[[dict[str, Any]], None] | None = None  # how a version is prepared while a step runs
+        self.beside: Callable[[dict[str, Any]], None] = lambda order: None  # how a version is prepared
         self._folder = folder
         self._lock, self._beat_at_s, self._waiting = Lock(), 0.0, ""
         self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
@@ -50,14 +50,16 @@ class LauncherLine:
         Thread(target=self._still_wait, daemon=True).start()
 
     def _listen(self) -> None:
+        steps = False  # whether a step was asked for last: nothing else is overtaken
         for line in sys.stdin:
             order = json.loads(line)
             if "abort" in order:
                 self.broken_off()
-            if "prepare" in order and self.beside is not None:
+            if "prepare" in order and steps:
                 self.beside(order)
-            else:
-                self.orders.put(order)
+                continue
+            steps = "go" in order
+            self.orders.put(order)
         rmtree(self._folder, ignore_errors=True)
         os._exit(1)
 

@@ -222,7 +222,7 @@ class Conductor:
         self._coming: _Coming | None = None
         self._fresh, self._numbered = 1 + max(self.version.everybody), 0
         self._lost: LostError | None = None  # in the step just made, after all had agreed
-        self._stale = False  # messages of what was given up may be under way
+        self._era = self.version.era  # of whatever is prepared next: messages of what was given up may be under way
         self._step_s = inf  # of the last step
         self._beside = 0  # steps trained while layers stream
         self._idle: list[int] = []  # porters that leave once all have entered the version that runs
@@ -252,7 +252,7 @@ class Conductor:
     def _go_on_without(self, error: LostError, number: int) -> None:
         """The replicas that are left, under a plan of their own, without those that are lost meanwhile, too; ``error``
         where there is none."""
-        began_s, now, lost, tries = time.monotonic(), self.version, set(error.lost), 0
+        began_s, now, lost = time.monotonic(), self.version, set(error.lost)
         self._plan_without(now, lost, error)
         self.crew.forget(lost)
         lost |= self.crew.abort(number, [each for each in now.everybody if each not in lost])
@@ -260,8 +260,9 @@ class Conductor:
         while True:
             self._leave(lost)
             plan = self._plan_without(now, lost, error)
-            version, tries = now.without(lost).following(under(now.job, plan), fresh=self._fresh), tries + 1
-            version = replace(version, number=self._numbered + 1, era=now.era + tries)
+            version = now.without(lost).following(under(now.job, plan), fresh=self._fresh)
+            self._era += 1
+            version = replace(version, number=self._numbered + 1, era=self._era)
             left = [each for each in now.members if each not in lost]
             self._ask(version, version.everybody)
             try:
@@ -418,12 +419,13 @@ class Conductor:
         now = self.version
         self.crew.say(now.everybody, forget=coming.version.number)
         self.crew.dismiss([process for process in coming.version.everybody if process not in now.everybody])
-        self._coming, self._stale = None, True
+        self._coming = None
+        self._era += 1
         self._changes.gave_up(coming.change, why)
 
     def _prepare(self, change: PlanChange) -> None:
-        version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh, broken=self._stale)
-        version, self._stale = replace(version, number=self._numbered + 1), False
+        version = self.version.following(under(self.version.job, change.plan), fresh=self._fresh)
+        version = replace(version, number=self._numbered + 1, era=self._era)
         moves = self._moves(version)
         streams, forecast = change.background and moves, self._forecast(version, change) if moves else None
         self._beside = 0

@@ -28,7 +28,7 @@ class Version:
     job: RunJob
     members: tuple[int, ...]  # the process of each rank
     era: int = 0
-    """Steps that were given up before it: messages of theirs may still be under way, so groups are made anew."""
+    """Steps and versions that were given up before it: messages of theirs may be under way, so groups are made anew."""
     porters: Mapping[str, int] = field(default_factory=dict)
     """The process of each domain that only hands messages on."""
 
@@ -38,8 +38,8 @@ class Version:
         count = len(job.work.workers)
         return cls(0, job, tuple(range(count)), porters=_porters(job, {}, fresh=count))
 
-    def following(self, job: RunJob, *, fresh: int, broken: bool = False) -> Version:
-        """The next one; ``fresh``: a number above those of all processes so far; ``broken``: a step was given up."""
+    def following(self, job: RunJob, *, fresh: int) -> Version:
+        """The next one; ``fresh``: a number above those of all processes so far."""
         there = {} if job.options.runtime == "torch" else {_seat(self.worker(each)): each for each in self.members}
         members = []
         for worker in job.work.workers:
@@ -48,7 +48,7 @@ class Version:
                 process, fresh = fresh, fresh + 1
             members.append(process)
         porters = _porters(job, self.porters, fresh=fresh)
-        return Version(self.number + 1, job, tuple(members), self.era + broken, porters)
+        return Version(self.number + 1, job, tuple(members), self.era, porters)
 
     @property
     def everybody(self) -> tuple[int, ...]:

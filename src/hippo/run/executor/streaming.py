@@ -29,7 +29,7 @@ from hippo.run.executor.sockets import Listening, connected, receive_into
 from hippo.run.executor.spare import Spare
 from hippo.run.handover import GRADIENT, STATE
 from hippo.run.model.optimizer import AdamRates, AdamState, advance
-from hippo.run.model.stage import Part
+from hippo.run.model.stage import Part, settings_of
 from hippo.run.version import Version, place
 
 Tensor = torch.Tensor
@@ -94,9 +94,9 @@ class StreamedState(Protocol):
 class StreamedLayers:
     """Of real layers."""
 
-    def __init__(self, part: Part, pieces: Sequence[Piece]) -> None:
-        self._views = [views(part, piece, part.split.size) for piece in pieces]
-        self._rates: AdamRates = part.settings.rates
+    def __init__(self, part: Part, pieces: Sequence[Piece], rates: AdamRates) -> None:
+        """``rates``: of the steps that are taken, which are those of the plan before."""
+        self._views, self._rates = [views(part, piece, part.split.size) for piece in pieces], rates
         self.dtype = self._views[0].total.dtype
 
     def shape(self, piece: int) -> Sequence[int]:
@@ -336,7 +336,7 @@ class Streaming:
         self, old: Version, new: Version, process: int, folder: Path, parts: tuple[Part | None, Part | None]
     ) -> None:
         self._exchange, (self._before, self._after) = LayerExchange.of(old, new, process), parts
-        self.number, self._device = new.number, new.job.options.computes_on
+        self.number, self._device, self._rates = new.number, new.job.options.computes_on, settings_of(old.job).rates
         self.closed = False
         own, patience_s = place(folder, new.number), new.job.options.timeout_s
         give, take = self._exchange.give, self._exchange.take
@@ -362,7 +362,7 @@ class Streaming:
 
     def _holding(self, part: Part | None, pieces: Sequence[Piece]) -> StreamedState:
         if part is not None:
-            return StreamedLayers(part, pieces)
+            return StreamedLayers(part, pieces, self._rates)
         layers = self._exchange.both.new.model.layers
         return Bytes([round(layers[piece.layer].parameters) for piece in pieces])
 
