@@ -31,19 +31,19 @@ REACH = 1.25  # times the best, beyond which a shape is not likely to win
 
 
 # Columns of the numbers of a layout: seconds, round trip and forward of the least block, of the first and the last
-# layer; bytes kept and left per wave of each; room for them; what any rank does once per step; seconds of the longest
-# block, and of all.
-TOTAL, TRIP, FORTH, KEPT, LEFT, ROOM, FIXED, LONGEST, BLOCKS = 0, 3, 6, 9, 12, 15, 16, 17, 18
+# layer; bytes kept and left per wave of each; what each does once per step; room for them; what any rank does once per
+# step; seconds of the longest block, and of all.
+TOTAL, TRIP, FORTH, KEPT, LEFT, ONCE, ROOM, FIXED, LONGEST, BLOCKS = 0, 3, 6, 9, 12, 15, 18, 19, 20, 21
 
 
 def _numbers(field: Field, kind: int) -> Floats:
-    """(L, 19) of all layouts of a kind."""
+    """(L, 22) of all layouts of a kind."""
 
     def made() -> Floats:
         tables = sorts(field, kind).tables
-        rows = np.diff(tables[:, [1, _trip_row(field), 0, 2, 3]], axis=2)
+        rows = np.diff(tables[:, [1, _trip_row(field), 0, 2, 3, 5]], axis=2)
         blocks, room = rows[:, :, 1:-1], field.tables.usable_bytes - tables[:, 4, :-1].min(axis=1)
-        parts = np.stack([blocks.min(axis=2), rows[:, :, 0], rows[:, :, -1]], axis=2).reshape(len(tables), 15)
+        parts = np.stack([blocks.min(axis=2), rows[:, :, 0], rows[:, :, -1]], axis=2).reshape(len(tables), 18)
         others = room, tables[:, 6, 0], blocks[:, 0].max(axis=1), blocks[:, 0].sum(axis=1)
         return np.concatenate([parts, np.stack(others, axis=1)], axis=1)
 
@@ -94,48 +94,67 @@ def least_dealt(entries, numbers, hops, borders, model, ceiling):  # type: ignor
 
 @kernel
 def dealt_within(entries, one, numbers, hops, borders, blocks, limit):  # type: ignore[no-untyped-def]
-    """Whether ranks can be dealt all blocks so that each can be done within the limit.
-
-    What a rank may hold falls with the blocks in the first chunks before it; for each number of these the most blocks
-    dealt so far are kept. A rank that is dealt less may leave others more, so all are tried.
-    """
-    own, p, v, m = numbers[entries.layout[one]], entries.ranks[one], entries.chunks[one], entries.waves[one]
-    hop, q, size = hops[entries.layout[one]], entries.per_domain[one], entries.wave_bytes[one]
+    """Whether ranks can be dealt all blocks so that each can be done within the limit; every length of the first
+    rank's first chunk is tried, as its other layers count once all gradients have come."""
+    v = entries.chunks[one]
     most = np.full(blocks + 2, -1)
-    most[0] = 0
-    for s in range(p):
-        j, near = s // q, hop * (s - s // q)
-        before = borders[0, j] + borders[1, j] * size + 2.0 * near
-        down = borders[2, j] + borders[3, j] * size + near
-        live = min(m * v, 2 * (p - s - 1) + (v - 1) * p + 1) / v
-        total, trip, room, ends = 0.0, 0.0, own[ROOM], 0
-        for end in range(1, 3):
-            if s == (0 if end == 1 else p - 1):
-                total, trip, ends = total + own[TOTAL + end], trip + own[TRIP + end], ends + 1
-                room -= own[KEPT + end] + live * own[LEFT + end]
-        held = max(own[KEPT] + live * own[LEFT], 1e-9)
-        each, alone = (m - 1) * own[TOTAL] + own[TRIP], m * own[TOTAL] + entries.agreed[one, j]
-        following = np.full(blocks + 2, -1)
-        for c in range(blocks + 1):
-            if most[c] < 0:
-                continue
-            head, forth = before + c * own[TRIP], down + c * own[FORTH]
-            if s > 0:
-                head, forth = head + own[TRIP + 1], forth + own[FORTH + 1]
-            left = limit - entries.back[one] - entries.waits[one] - head - (m - 1) * total - trip
-            free = limit - own[FIXED] - entries.waits[one] - forth - m * total
-            if left < 0.0 or free < 0.0 or room < 0.0:
-                continue
-            n = int(min(left / each, free / alone, room / held, float(blocks)) + SLACK)
-            for chunk in range(1, (n + ends) // v + 1):
-                dealt = min(n, chunk * v + v - 1 - ends)
-                first = c + chunk - (1 if s == 0 else 0)
-                if s == p - 1:
-                    dealt, first = n, c
-                if first <= blocks:
-                    following[first] = max(following[first], min(blocks, most[c] + dealt))
-        most = following
-    return most.max() >= blocks
+    for lead in range((blocks + 1) // v, 0, -1):
+        back = entries.back[one] + (v * lead - 1) * numbers[entries.layout[one], ONCE]
+        most[:] = -1
+        most[0] = 0
+        for s in range(entries.ranks[one]):
+            most = dealt_on(most, s, lead, (entries, one, numbers, hops, borders), limit, limit - back)
+            if most.max() < 0:
+                break
+        if most.max() >= blocks:
+            return True
+    return False
+
+
+@kernel
+def dealt_on(most, s, lead, about, limit, left):  # type: ignore[no-untyped-def]
+    """(N + 1,) most blocks dealt to the ranks up to ``s``, for each number of blocks in their first chunks, so that
+    each can be done within the limit; -1: none. ``most``: of those before; ``left``: of the limit, until the first
+    rank's last gradient has come.
+
+    What a rank may hold falls with the blocks in the first chunks before it. A rank that is dealt less may leave others
+    more, so all are tried.
+    """
+    entries, one, numbers, hops, borders = about
+    own, p, v, m = numbers[entries.layout[one]], entries.ranks[one], entries.chunks[one], entries.waves[one]
+    hop, q, size, blocks = hops[entries.layout[one]], entries.per_domain[one], entries.wave_bytes[one], len(most) - 2
+    j, near = s // q, hop * (s - s // q)
+    before = borders[0, j] + borders[1, j] * size + 2.0 * near
+    down = borders[2, j] + borders[3, j] * size + near
+    live = min(m * v, 2 * (p - s - 1) + (v - 1) * p + 1) / v
+    total, trip, once, room, ends = 0.0, 0.0, own[FIXED], own[ROOM], 0
+    for end in range(1, 3):
+        if s == (0 if end == 1 else p - 1):
+            total, trip, once, ends = total + own[TOTAL + end], trip + own[TRIP + end], once + own[ONCE + end], ends + 1
+            room -= own[KEPT + end] + live * own[LEFT + end]
+    held = max(own[KEPT] + live * own[LEFT], 1e-9)
+    each, alone = (m - 1) * own[TOTAL] + own[TRIP], m * own[TOTAL]
+    following = np.full(blocks + 2, -1)
+    for c in range(blocks + 1):
+        if most[c] < 0:
+            continue
+        head, forth = before + c * own[TRIP], down + c * own[FORTH]
+        if s > 0:
+            head, forth = head + own[TRIP + 1], forth + own[FORTH + 1]
+        back = left - entries.waits[one] - head - (m - 1) * total - trip
+        free = limit - entries.waits[one] - forth - m * total
+        if back < 0.0 or free < once or room < 0.0:
+            continue
+        agreed = (free - own[FIXED]) / (alone + entries.agreed[one, j])
+        n = int(min(back / each, (free - once) / (alone + own[ONCE]), agreed, room / held, float(blocks)) + SLACK)
+        for chunk in range(1, (n + ends) // v + 1):
+            dealt = min(n, chunk * v + v - 1 - ends)
+            first = c + chunk - (1 if s == 0 else 0)
+            if s == p - 1:
+                dealt, first = n, c
+            if first <= blocks and (s > 0 or chunk == lead):
+                following[first] = max(following[first], min(blocks, most[c] + dealt))
+    return following
 
 
 CHUNKS = np.arange(2, MOST_CHUNKS + 1)
@@ -248,9 +267,11 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
 
     # Each chunk holds a layer: before a rank's first wave, and behind its last, lie those of the ranks before.
     hops = packed.hop_s[own.layout] * (ranks * (ranks - 1) - own.stages * way.span * (way.span - 1))
-    heads = _heads(field, kind)[own.layout, ranks - 1] + hops
+    heads = _heads(field, kind, _trip_row(field))[own.layout, ranks - 1] + hops
     back = own.once + tail
     shortest, agreed = (heads + (waves - 1) * total + trip) / ranks, agreed_bound(field, way, own)
+    alone = (_heads(field, kind, 0)[own.layout, ranks - 1] + waves * total + packed.tables[own.layout, 5, -1]) / ranks
+    agreed = np.maximum(agreed, alone + packed.tables[own.layout, 6, 0])
     fits = (ranks > 1) & (2 * ranks <= layers) & (fixed + usd * np.maximum(shortest + back, agreed) < ceiling)
     if rules.interleave_in_rounds:
         fits &= waves % ranks == 0
@@ -294,11 +315,9 @@ def _trip_row(field: Field) -> int:
     return 8 if field.rules.gradients_first and field.tables.split else 1
 
 
-def _heads(field: Field, kind: int) -> Floats:
-    """(L, N + 1) round trips through the first layer, the first two, and so on, added up."""
-    return field.tables.shared(
-        ("heads", kind), lambda: np.cumsum(sorts(field, kind).tables[:, _trip_row(field)], axis=1)
-    )
+def _heads(field: Field, kind: int, row: int) -> Floats:
+    """(L, N + 1) a row of the tables through the first layer, the first two, and so on, added up."""
+    return field.tables.shared(("heads", kind, row), lambda: np.cumsum(sorts(field, kind).tables[:, row], axis=1))
 
 
 def _usual_hops(field: Field, kind: int) -> Floats:
