@@ -30,22 +30,23 @@ PRECISION, SLACK = 1e-4, 1e-9  # of a bound, of a block
 REACH = 1.25  # times the best, beyond which a shape is not likely to win
 
 
-# Columns of the numbers of a layout: seconds, round trip and forward of the least block, of the first and the last
-# layer; bytes kept and left per wave of each; what each does once per step; room for them; what any rank does once per
-# step; seconds of the longest block, and of all.
-TOTAL, TRIP, FORTH, KEPT, LEFT, ONCE, ROOM, FIXED, LONGEST, BLOCKS = 0, 3, 6, 9, 12, 15, 18, 19, 20, 21
+# Columns of the numbers of a layout: seconds, round trip and forward of one of the heaviest blocks, of the first and the
+# last layer, and of the least block; bytes kept and left per wave of each; what each does once per step; room for them;
+# what any rank does once per step; seconds of the longest block, and of all.
+TOTAL, TRIP, FORTH, KEPT, LEFT, ONCE, ROOM, FIXED, LONGEST, BLOCKS = 0, 4, 8, 12, 16, 20, 24, 25, 26, 27
+LEAST = 3
 
 
 def _numbers(field: Field, kind: int) -> Floats:
-    """(L, 22) of all layouts of a kind."""
+    """(L, 28) of all layouts of a kind."""
 
     def made() -> Floats:
-        tables = sorts(field, kind).tables
+        tables, heaviest = sorts(field, kind).tables, field.tables.heaviest
         rows = np.diff(tables[:, [1, _trip_row(field), 0, 2, 3, 5]], axis=2)
         blocks, room = rows[:, :, 1:-1], field.tables.usable_bytes - tables[:, 4, :-1].min(axis=1)
-        parts = np.stack([blocks.min(axis=2), rows[:, :, 0], rows[:, :, -1]], axis=2).reshape(len(tables), 18)
+        parts = rows[:, :, heaviest].min(axis=2), rows[:, :, 0], rows[:, :, -1], blocks.min(axis=2)
         others = room, tables[:, 6, 0], blocks[:, 0].max(axis=1), blocks[:, 0].sum(axis=1)
-        return np.concatenate([parts, np.stack(others, axis=1)], axis=1)
+        return np.concatenate([np.stack(parts, axis=2).reshape(len(tables), 24), np.stack(others, axis=1)], axis=1)
 
     return field.tables.shared(("chunk numbers", kind), made)
 
@@ -72,19 +73,19 @@ def least_dealt(entries, numbers, hops, borders, model, ceiling):  # type: ignor
     shape of the least rough bound comes first.
 
     ``borders`` (4, n) before each domain: round trip in seconds and per byte, the way down alike. ``model``: its
-    blocks, and what any plan costs beside its time.
+    heaviest blocks, its others, and what any plan costs beside its time.
     """
-    least, fixed = ceiling, model[1]
+    least, fixed = ceiling, model[2]
     for one in range(len(entries.rough)):
         if entries.rough[one] >= least:
             break
         rate = entries.per_second[one]
         low, high = (entries.rough[one] - fixed) / rate, (least - fixed) / rate
-        if not dealt_within(entries, one, numbers, hops, borders, model[0], high):
+        if not dealt_within(entries, one, (numbers, hops, borders), model, high):
             continue
         while high - low > PRECISION * high:
             middle = 0.5 * (low + high)
-            if dealt_within(entries, one, numbers, hops, borders, model[0], middle):
+            if dealt_within(entries, one, (numbers, hops, borders), model, middle):
                 high = middle
             else:
                 low = middle
@@ -93,17 +94,17 @@ def least_dealt(entries, numbers, hops, borders, model, ceiling):  # type: ignor
 
 
 @kernel
-def dealt_within(entries, one, numbers, hops, borders, blocks, limit):  # type: ignore[no-untyped-def]
-    """Whether ranks can be dealt all blocks so that each can be done within the limit; every length of the first
-    rank's first chunk is tried, as its other layers count once all gradients have come."""
-    v = entries.chunks[one]
+def dealt_within(entries, one, about, model, limit):  # type: ignore[no-untyped-def]
+    """Whether ranks can be dealt all of the heaviest blocks so that each can be done within the limit; every length of
+    the first rank's first chunk is tried, as its other layers count once all gradients have come."""
+    v, blocks, others, once = entries.chunks[one], model[0], model[1], about[0][entries.layout[one], ONCE + LEAST]
     most = np.full(blocks + 2, -1)
-    for lead in range((blocks + 1) // v, 0, -1):
-        back = entries.back[one] + (v * lead - 1) * numbers[entries.layout[one], ONCE]
+    for lead in range(max(1, (blocks + 1) // v), 0, -1):
+        back = entries.back[one] + (v * lead - 1) * once
         most[:] = -1
         most[0] = 0
         for s in range(entries.ranks[one]):
-            most = dealt_on(most, s, lead, (entries, one, numbers, hops, borders), limit, limit - back)
+            most = dealt_on(entries, one, about, (s, lead, others, limit, limit - back), most)
             if most.max() < 0:
                 break
         if most.max() >= blocks:
@@ -112,15 +113,16 @@ def dealt_within(entries, one, numbers, hops, borders, blocks, limit):  # type: 
 
 
 @kernel
-def dealt_on(most, s, lead, about, limit, left):  # type: ignore[no-untyped-def]
+def dealt_on(entries, one, about, asked, most):  # type: ignore[no-untyped-def]
     """(N + 1,) most blocks dealt to the ranks up to ``s``, for each number of blocks in their first chunks, so that
-    each can be done within the limit; -1: none. ``most``: of those before; ``left``: of the limit, until the first
-    rank's last gradient has come.
+    each can be done within the limit; -1: none. ``most``: of those before. ``asked``: ``s``, the length of the first
+    rank's first chunk, the blocks that are not counted, the limit, and of it what is left until the first rank's last
+    gradient has come.
 
     What a rank may hold falls with the blocks in the first chunks before it. A rank that is dealt less may leave others
     more, so all are tried.
     """
-    entries, one, numbers, hops, borders = about
+    (s, lead, others, limit, left), (numbers, hops, borders) = asked, about
     own, p, v, m = numbers[entries.layout[one]], entries.ranks[one], entries.chunks[one], entries.waves[one]
     hop, q, size, blocks = hops[entries.layout[one]], entries.per_domain[one], entries.wave_bytes[one], len(most) - 2
     j, near = s // q, hop * (s - s // q)
@@ -138,7 +140,7 @@ def dealt_on(most, s, lead, about, limit, left):  # type: ignore[no-untyped-def]
     for c in range(blocks + 1):
         if most[c] < 0:
             continue
-        head, forth = before + c * own[TRIP], down + c * own[FORTH]
+        head, forth = before + c * own[TRIP + LEAST], down + c * own[FORTH + LEAST]
         if s > 0:
             head, forth = head + own[TRIP + 1], forth + own[FORTH + 1]
         back = left - entries.waits[one] - head - (m - 1) * total - trip
@@ -147,7 +149,9 @@ def dealt_on(most, s, lead, about, limit, left):  # type: ignore[no-untyped-def]
             continue
         agreed = (free - own[FIXED]) / (alone + entries.agreed[one, j])
         n = int(min(back / each, (free - once) / (alone + own[ONCE]), agreed, room / held, float(blocks)) + SLACK)
-        for chunk in range(1, (n + ends) // v + 1):
+        if n + ends + others < v:
+            continue
+        for chunk in range(1, max(1, (n + ends) // v) + 1):
             dealt = min(n, chunk * v + v - 1 - ends)
             first = c + chunk - (1 if s == 0 else 0)
             if s == p - 1:
@@ -190,7 +194,8 @@ def least_of(field: Field, kind: int, way: DomainWay, found: InterleavedShapes, 
     order = np.argsort(found.rough, kind="stable")
     entries = InterleavedShapes(*(column[order] for column in found))  # type: ignore[arg-type]
     borders = np.array([way.before_s, way.before_pace, way.down_s, way.down_pace])
-    model = field.problem.model.num_layers - 2, _egress_usd(field, way)
+    blocks, every = int(field.tables.heaviest.sum()), field.problem.model.num_layers - 2
+    model = blocks, every - blocks, _egress_usd(field, way)
     return float(least_dealt(entries, _numbers(field, kind), sorts(field, kind).hop_s, borders, model, ceiling))
 
 
@@ -278,7 +283,8 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
     r, v = (each.ravel() for each in np.meshgrid(np.flatnonzero(fits), CHUNKS, indexing="ij"))
     r, v = (each[v * ranks[r] <= layers] for each in (r, v))
     at, p, m = own.layout[r], ranks[r], waves[r]
-    least, alike = numbers[at, TRIP], numbers[at, TRIP] / numbers[at, LONGEST]
+    least = numbers[at, TRIP + LEAST]
+    alike = least / numbers[at, LONGEST]
     inner, hop = numbers[at, BLOCKS], packed.hop_s[at]
 
     # Chunks of a rank differ by a layer at most: the recursion of bound 4 with the v-th part of a rank before the next.
@@ -286,18 +292,18 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
     dealt = bubbled(inner * alike / v, alike / v / (m - 1 + alike), p) - slack
     coupled = rules.messages.calls == "coupled" and way.span == 1  # a rank waits until its forward has come
     waits = np.maximum(0, m * (v - 1) - 1) * hop if coupled else np.zeros(len(v))
-    most = -(-(layers - 2) // p)
+    most, heaviest = -(-(layers - 2) // p), -(-field.tables.heaviest.sum() // p)
     links = v * (own.followers[r] + 1) * own.wave_bytes[r] * way.slowest
     wave = trip[r] + 2 * hop * (v * way.span * (own.stages[r] - 1) + (v - 1 if way.span == 1 else 0))
     wave += v * (way.after_s[0] + way.after_pace[0] * own.wave_bytes[r])
-    compute = np.maximum(np.maximum(shortest[r], dealt), m * most * least) + waits
+    compute = np.maximum(np.maximum(shortest[r], dealt), m * heaviest * numbers[at, TOTAL]) + waits
     bound = np.maximum(np.maximum(compute, np.maximum(wave, links)) + back[r], agreed[r])
 
     chunk = -(-most // v) * inner / (layers - 2)
     likely = m * np.maximum(v * chunk, total[r] / p) + (p - 1) * chunk + back[r]
     likely = np.maximum(bound, likely + (m * v if coupled else 2 * p) * _usual_hops(field, kind)[at])
     ring = field.carried_s(way) * own.longer[r, None]
-    ring = np.where(own.longer[r, None] > 1.0, ring, field.sync_s(way)) * field.tables.blocks_share / (layers - 2)
+    ring = np.where(own.longer[r, None] > 1.0, ring, field.sync_s(way)) * np.diff(field.tables.share)[1:-1].min(initial=0.0)
     bound, likely = fixed + usd[r] * bound, fixed + usd[r] * likely
     near = np.flatnonzero(bound < ceiling)
     field.tried.effort.spend(SHAPE_S * (1 + len(near)))

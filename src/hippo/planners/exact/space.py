@@ -56,7 +56,7 @@ class LayoutRows:
     trip: Floats  # of them those of its round trip
     early: Floats  # least share of forwards in the seconds of any layer; 1 where backwards are not split
     spared: Floats  # seconds of the first layer that a later stage need not wait for; 0 where it must
-    blocks: Floats  # seconds of one wave through the blocks
+    blocks: Floats  # seconds of one wave through the heaviest blocks
     kept: Floats  # bytes of the whole model's state on one rank
     once: Floats  # least seconds per step of the first stage
     ends: Floats  # least seconds in which two stages of a domain sum what they share
@@ -134,7 +134,7 @@ class Field:
             where = layout.kind, layout.tp, layout.dp
             once, fixed = self.tables.once(*where, layout.mode.sharding)
             forward, seconds, trip = self.tables.times(*where, layout.mode)
-            blocks = seconds[-2] - seconds[1]
+            blocks = np.diff(seconds)[self.tables.heaviest].sum()
             if id(seconds) not in early_of:  # one array for all layouts that take as long
                 early_of[id(seconds)] = early_share(forward, seconds) if self.tables.split else 1.0
             early = early_of[id(seconds)]

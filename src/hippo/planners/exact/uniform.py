@@ -220,7 +220,7 @@ class Range:
     early: Floats | None  # (R,) the same of stages that wait for nothing behind them; None: all wait
     once: Floats  # (R,) least seconds per step of the first stage
     ends: Floats  # (R,) seconds in which both ends sum what they share, where they lie in one domain
-    work: Floats  # (R,) seconds of the blocks
+    work: Floats  # (R,) seconds of the heaviest blocks
     lane: Ints  # (R,) GPUs of a stage
     longer: Floats  # (R,) ``space.ring_share``
 
