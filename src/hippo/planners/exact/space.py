@@ -239,6 +239,14 @@ class Field:
             )
         return self._cache[key]  # type: ignore[return-value]
 
+    def least_pace(self, kind: int, nodes: int) -> float:
+        """Least seconds per byte in which so many nodes of a domain of a kind send to another domain."""
+        key = "least pace", kind, nodes
+        if key not in self._cache:
+            mine = np.flatnonzero(np.array(self.tables.kinds) == kind)
+            self._cache[key] = float(self.routes(nodes).seconds_per_byte[mine].min())
+        return self._cache[key]  # type: ignore[return-value]
+
     @cached_property
     def capped(self) -> bool:
         """Whether links cap each node."""
