@@ -183,9 +183,10 @@ def least_interleaved(field: Field) -> float:
     """Least worth, in the unit of the objective, of any plan with chunks whose stages lie alike that is below the best
     value so far; inf: there is none."""
     least = field.tried.value
-    for kind, way in _worth(field):
-        found, _ = shapes_of(field, kind, way, least)
-        least = least_of(field, kind, way, found, least)
+    for kind, ideal in _worth(field):
+        for way in ideal.told_apart():
+            found, _ = shapes_of(field, kind, way, least)
+            least = least_of(field, kind, way, found, least)
     return least if least < field.tried.value else inf
 
 
