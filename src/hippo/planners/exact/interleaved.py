@@ -30,9 +30,9 @@ PRECISION, SLACK = 1e-4, 1e-9  # of a bound, of a block
 REACH = 1.25  # times the best, beyond which a shape is not likely to win
 
 
-# Columns of the numbers of a layout: seconds, round trip and forward of one of the heaviest blocks, of the first and the
-# last layer, and of the least block; bytes kept and left per wave of each; what each does once per step; room for them;
-# what any rank does once per step; seconds of the longest block, and of all.
+# Columns of the numbers of a layout: seconds, round trip and forward of one of the heaviest blocks, of the first and of
+# the last layer, and of the least block; bytes kept and left per wave of each; what each does once per step; room for
+# them; what any rank does once per step; seconds of the longest block, and of all.
 TOTAL, TRIP, FORTH, KEPT, LEFT, ONCE, ROOM, FIXED, LONGEST, BLOCKS = 0, 4, 8, 12, 16, 20, 24, 25, 26, 27
 LEAST = 3
 
@@ -184,7 +184,9 @@ def least_interleaved(field: Field) -> float:
     value so far; inf: there is none."""
     least = field.tried.value
     for kind, ideal in _worth(field):
-        for way in ideal.told_apart():
+        if not len(shapes_of(field, kind, ideal, least)[1]):
+            continue
+        for way in field.ways_apart(kind, ideal):
             found, _ = shapes_of(field, kind, way, least)
             least = least_of(field, kind, way, found, least)
     return least if least < field.tried.value else inf
@@ -304,7 +306,7 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
     likely = m * np.maximum(v * chunk, total[r] / p) + (p - 1) * chunk + back[r]
     likely = np.maximum(bound, likely + (m * v if coupled else 2 * p) * _usual_hops(field, kind)[at])
     ring = field.carried_s(way) * own.longer[r, None]
-    ring = np.where(own.longer[r, None] > 1.0, ring, field.sync_s(way)) * np.diff(field.tables.share)[1:-1].min(initial=0.0)
+    ring = np.where(own.longer[r, None] > 1.0, ring, field.sync_s(way)) * np.diff(field.tables.share)[1:-1].min()
     bound, likely = fixed + usd[r] * bound, fixed + usd[r] * likely
     near = np.flatnonzero(bound < ceiling)
     field.tried.effort.spend(SHAPE_S * (1 + len(near)))

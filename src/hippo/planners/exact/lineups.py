@@ -1,4 +1,5 @@
-"""Which domains may stand in one pipeline: how many of every kind there are, and which sets a path joins.
+"""Which domains may stand where: how many of every kind in one pipeline, which sets a path joins, and what groups of
+several domains can have of borders and rings at once.
 
 A *mix* says how many domains of every class it holds; a class is a kind of domain, or several where there are so many
 kinds that mixes would be too many. Letters: K domains, C classes, M mixes, S steps from a mix to one with a domain
@@ -9,14 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations, permutations
+from math import factorial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.planners.exact.ways import MOST_DOMAINS, DomainRoutes, DomainWay, ideal_ways
+from hippo.planners.exact.ways import MOST_DOMAINS, DomainRoutes, DomainWay, ideal_ways, ring_pace
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -83,7 +86,8 @@ class Mixes:
                 leads[source] = True
                 rows.append(np.stack([source, source + stride, np.full(len(source), place), np.full(len(source), at)]))
         found = np.concatenate(rows[::-1], axis=1) if rows else np.zeros((4, 0), np.int64)
-        return Steps(*np.ascontiguousarray(found), ends)
+        source, target, places, groups = np.ascontiguousarray(found)
+        return Steps(source, target, places, groups, ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +118,7 @@ class Reach:
             paces = paces[np.linspace(0, len(paces) - 1, FEW_CEILINGS).round().astype(int)]
         few = len(self.among) <= FEW_DOMAINS
         at = np.searchsorted(paces, ceiling * (1 + 1e-9), side="right") - (1 if few else 0)
-        own = paces[min(at, len(paces) - 1)] if len(paces) and at >= 0 else 0.0
+        own = float(paces[min(int(at), len(paces) - 1)]) if len(paces) and at >= 0 else 0.0
         if own not in self._known:
             self._known[own] = self._joined(own, pace)
         return self._known[own]
@@ -124,7 +128,8 @@ class Reach:
         ways, size = {way.span: way for way in found}, self.mixes.size
         mixes = np.isin(size, list(ways))
         if len(self.among) <= MOST_DOMAINS:
-            mixes = _joined_mixes((pace <= ceiling) & ~np.eye(len(pace), dtype=bool), self.mixes.stride[self.groups], len(size))
+            near = (pace <= ceiling) & ~np.eye(len(pace), dtype=bool)
+            mixes = _joined_mixes(near, self.mixes.stride[self.groups], len(size))
         return Joined(ways, mixes & (size > 0))
 
 
@@ -151,3 +156,83 @@ def _joined_mixes(near, strides, count):  # type: ignore[no-untyped-def]
             if mask >> i & 1 == 0 and ends[mask] & beside[i]:
                 ends[mask | 1 << i] |= 1 << i
     return found
+
+
+MOST_RANKED, MOST_MEMBERS = 40_000, 4  # ways that are looked at one by one; groups of them
+FEW_RINGS = 3  # every order of which is looked at where ways are too many
+
+
+def told_apart(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...], way: DomainWay) -> list[DomainWay]:
+    """Ways of as many groups and domains as an ideal one, each with borders and rings that it can have at once; no real
+    way is better than all of them. The first domains of all groups make a ring, the second ones, and so on; borders
+    are matchings of one such set with the next, and do not hang on each other."""
+    g, n, size = way.groups, way.span, len(among)
+    if min(g, n) < 2:
+        return [way]
+    if g > MOST_MEMBERS or factorial(size) // factorial(g) ** n // factorial(size - g * n) > MOST_RANKED:
+        orders = set(permutations(way.rings)) if n <= FEW_RINGS else {(way.rings[0],) * n}
+        return [replace(way, sync_pace=np.array(order)) for order in sorted(orders)]
+    index = np.ix_(among, among)
+    sets = list(combinations(range(size), g))
+    around, pair = np.ascontiguousarray(rings.seconds_per_byte[index]), routes.pair_pace[index]
+    ring = np.array([2 * (g - 1) / g * ring_pace(around, members) for members in sets])
+    members, orders = np.array(sets), np.array(list(permutations(range(g))))
+    border = np.full((len(sets), len(sets)), np.inf)
+    for order in orders:
+        border = np.minimum(border, pair[members[:, None, :], members[None, :, order]].max(axis=2))
+    masks = (1 << members).sum(axis=1)
+    border[(masks[:, None] & masks[None, :]) > 0] = np.inf
+    found = _quickest(ring, border, masks, n)
+    return [
+        replace(way, slowest=float(each[n]), sync_pace=each[:n].copy(), rings=tuple(each[:n].tolist()))
+        for each in found
+    ]
+
+
+@kernel
+def _quickest(ring, border, masks, count):  # type: ignore[no-untyped-def]
+    """(F, n + 1) paces of the n rings and of the slowest border, of all rows of n disjoint sets of which no other is as
+    quick in everything."""
+    kept, size = np.empty((64, count + 1)), 0
+    at, row = np.full(count, -1), np.zeros(count + 1)
+    used, slow = np.zeros(count + 1, np.int64), np.zeros(count + 1)
+    depth = 0
+    while depth >= 0:
+        at[depth] += 1
+        if at[depth] == len(ring):
+            at[depth] = -1
+            depth -= 1
+            continue
+        this = at[depth]
+        if used[depth] & masks[this]:
+            continue
+        row[depth] = ring[this]
+        slowest = slow[depth] if depth == 0 else max(slow[depth], border[at[depth - 1], this])
+        if slowest == np.inf or row[depth] == np.inf:
+            continue
+        row[count] = slowest
+        beaten = False
+        for k in range(size):  # rings that are still to come count as nothing
+            worse = kept[k, count] <= slowest
+            for j in range(count):
+                worse = worse and kept[k, j] <= (row[j] if j <= depth else 0.0)
+            if worse:
+                beaten = True
+                break
+        if beaten:
+            continue
+        if depth + 1 < count:
+            used[depth + 1], slow[depth + 1] = used[depth] | masks[this], slowest
+            depth += 1
+            continue
+        stay = 0
+        for k in range(size):
+            if not (row <= kept[k]).all():
+                kept[stay] = kept[k]
+                stay += 1
+        size = stay
+        if size == len(kept):
+            kept = np.concatenate((kept, np.empty_like(kept)))
+        kept[size] = row
+        size += 1
+    return kept[:size].copy()

@@ -190,7 +190,7 @@ class Lineups:
         """Seconds per byte that a border may take in a step within the limit: all waves cross it after the first wave's
         work, or before the last one's (docs/theory.md, bound 1)."""
         free = limit - family.rest[0] - family.drained
-        return free / max(1e-300, family.waves * family.wave * self.field.wave_bytes)
+        return float(free / max(1e-300, family.waves * family.wave * self.field.wave_bytes))
 
     def bounds(self, family: LayoutFamily) -> dict[int, float]:
         """Rough bounds for every number of domains, by the work of the sets that are joined quickly enough to beat the

@@ -279,8 +279,12 @@ def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None 
 
 def _least(field: Field) -> float:
     """Least bound of anything that could beat the best plan (inf: nothing can)."""
-    apart = ((kind, [each for way in ways for each in way.told_apart()]) for kind, ways in _kinds(field))
-    return min((least_bound(field, kind, ways) for kind, ways in apart), default=np.inf)
+    least = field.tried.value
+    for kind, ways in _kinds(field):
+        for way in ways:
+            if float(shapes(field, kind, [way])[0].min(initial=np.inf)) < least:
+                least = min(least, least_bound(field, kind, field.ways_apart(kind, way)))
+    return least
 
 
 def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Proposal:

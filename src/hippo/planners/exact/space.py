@@ -13,6 +13,7 @@ from hippo.plan.plan import Sync
 from hippo.planners.answers import degrees_of, with_degrees
 from hippo.planners.exact.candidates import Tried
 from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts
+from hippo.planners.exact.lineups import told_apart
 from hippo.planners.exact.ways import DomainRoutes, DomainWay, Lines, ideal_ways, lines, real_ways
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import Runtime
@@ -218,6 +219,13 @@ class Field:
             for way in ideal_ways(self.routes(senders), self.routes(None), among, tied=tied)
             if only is None or only.admits(way.groups, way.span)
         ]
+
+    def ways_apart(self, kind: int, ideal: DomainWay) -> list[DomainWay]:
+        """Ideal ways that are told apart by the borders and rings that they can have at once."""
+        key = ("apart", kind, ideal.groups, ideal.span, ideal.senders)
+        if key not in self._cache:
+            self._cache[key] = told_apart(self.routes(ideal.senders), self.routes(None), self.members(kind), ideal)
+        return self._cache[key]  # type: ignore[return-value]
 
     def real_ways(self, kind: int, ideal: DomainWay) -> list[DomainWay]:
         """Real ways over domains of a kind, with as many groups and domains as the ideal one."""

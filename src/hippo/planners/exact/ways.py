@@ -7,9 +7,9 @@ count one flow alone on its links and all nodes of the sender, so they only flat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,9 +235,6 @@ MOST_STEPS = 6  # ceilings on the slowest border for which a path is looked for
 TYPICAL_BYTES = 5e7  # of a wave, where latency and bandwidth are weighed against each other
 
 
-FEW_RINGS = 3  # of which every order is looked at
-
-
 @dataclass(frozen=True, eq=False)
 class DomainWay:
     """How domains are joined. Per byte of one wave of one group, or per byte of gradients; arrays are (n,)."""
@@ -258,13 +255,7 @@ class DomainWay:
     domains: Groups = ()  # empty: ideal
     relays: tuple[Relay, ...] = ()
     senders: int = 0  # nodes of a stage, where links cap what a node sends; 0: it does not matter
-    rings: tuple[float, ...] = ()  # (n,) of ideal ways: what ``sync_pace`` is at least on the quickest ring, the second, ..
-
-    def told_apart(self) -> list[DomainWay]:
-        """The same for every order in which rings that are no quicker than ``rings`` may lie, where these are few."""
-        if not 1 < len(self.rings) <= FEW_RINGS or self.rings[0] == self.rings[-1]:
-            return [self]
-        return [replace(self, sync_pace=np.array(order)) for order in sorted(set(permutations(self.rings)))]
+    rings: tuple[float, ...] = ()  # (n,) of ideal ways: least ``sync_pace`` of the quickest ring, of the second, ..
 
     @property
     def size(self) -> int:
@@ -287,7 +278,7 @@ def ideal_ways(
     ``ceiling``: of the seconds per byte of a border; ``groups``: most.
     """
     index = np.ix_(among, among)
-    pair, directed, delay = (each[index] for each in (routes.pair_pace, routes.seconds_per_byte, routes.least_latency_s))
+    pair, directed, delay = routes.pair_pace[index], routes.seconds_per_byte[index], routes.least_latency_s[index]
     ends = float(np.where(np.eye(len(among), dtype=bool), np.inf, pair).min())  # of one stage each
     if ceiling < np.inf:
         pair, directed, delay = (np.where(pair <= ceiling, each, np.inf) for each in (pair, directed, delay))
@@ -305,8 +296,8 @@ def ideal_ways(
             share = 2 * (g - 1) / g
             border, rounds = slowest_border(pair, n, g), 2 * (g - 1) if alike else min(1, g - 1)
             # Of so many disjoint rings the slowest is no quicker.
-            rings = np.array([slowest_border(both if g == 2 else either, g, ring + 1) for ring in range(n)])
-            if np.isfinite([trip[n], border, rings[-1]]).all():
+            least = [share * slowest_border(both if g == 2 else either, g, ring + 1) for ring in range(n)]
+            if np.isfinite([trip[n], border, least[-1]]).all():
                 way = DomainWay(
                     groups=g,
                     span=n,
@@ -317,9 +308,9 @@ def ideal_ways(
                     down_s=down[1 : n + 1],
                     down_pace=down_pace[1 : n + 1],
                     slowest=border,
-                    sync_pace=np.full(n, share * rings[0]),
+                    sync_pace=np.full(n, least[0]),
                     sync_s=rounds * hop,
-                    rings=tuple((share * rings).tolist()),
+                    rings=tuple(least),
                     tail_pace=ends if exchanged else 0.0,
                     tail_s=(2 if alike else 1) * hop if exchanged else 0.0,
                 )
