@@ -170,8 +170,9 @@ def told_apart(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...]
     if min(g, n) < 2:
         return [way]
     if g > MOST_MEMBERS or factorial(size) // factorial(g) ** n // factorial(size - g * n) > MOST_RANKED:
-        orders = set(permutations(way.rings)) if n <= FEW_RINGS else {(way.rings[0],) * n}
-        return [replace(way, sync_pace=np.array(order)) for order in sorted(orders)]
+        if n > FEW_RINGS:
+            return [way]
+        return [replace(way, sync_pace=np.array(order)) for order in sorted(set(permutations(way.rings)))]
     index = np.ix_(among, among)
     sets = list(combinations(range(size), g))
     around, pair = np.ascontiguousarray(rings.seconds_per_byte[index]), routes.pair_pace[index]
