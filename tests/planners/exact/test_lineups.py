@@ -28,7 +28,7 @@ def routes_of(seed: int, size: int) -> DomainRoutes:
 def test_mixes_are_those_of_the_sets_that_a_path_joins(seed: int) -> None:
     size, random = 6, Random(seed)
     kinds = [random.randrange(3) for _ in range(size)]
-    routes, mixes = routes_of(seed, size), Mixes.of(kinds)
+    routes, mixes = routes_of(seed, size), Mixes.of(kinds, range(size))
     groups = mixes.group[kinds]
     pair = routes.pair_pace
     for ceiling in (2.0, 4.0, 6.5, 9.0):
@@ -46,10 +46,16 @@ def test_mixes_are_those_of_the_sets_that_a_path_joins(seed: int) -> None:
 
 
 def test_too_many_kinds_are_thrown_together() -> None:
-    mixes = Mixes.of(list(range(12)))
+    mixes = Mixes.of(list(range(12)), range(12))
     assert len(mixes.size) <= 256
     assert mixes.size.max() == 12
     assert (mixes.held.max(axis=1) == mixes.counts).all()
+
+
+def test_kinds_that_are_not_among_the_domains_have_no_class() -> None:
+    mixes = Mixes.of([0, 1, 0, 2], (0, 2))
+    assert mixes.group.tolist() == [0, -1, -1]
+    assert mixes.size.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -134,7 +134,8 @@ class Replanner:
     @cached_property
     def _families(self) -> list[tuple[LayoutFamily, Floats]]:
         """Families of layouts for mixed pipelines, with their bounds for every number of domains."""
-        mixes = Mixes.of(self.field.tables.kinds)
+        kinds = self.field.tables.kinds
+        mixes = Mixes.of(kinds, range(len(kinds)))
         return [(each, mixes.least(each.fluid(mixes))) for each in families(self.field)]
 
     def _field(self, problem: Problem) -> Field:

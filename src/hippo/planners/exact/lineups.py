@@ -49,20 +49,20 @@ class Steps(NamedTuple):
 class Mixes:
     """All mixes of some domains."""
 
-    group: Ints  # (kinds,) class of every kind
+    group: Ints  # (kinds,) class of every kind; -1: there is no such domain
     counts: Ints  # (C,) domains of each
     stride: Ints  # (C,) what a domain of each adds to the number of a mix
     held: Ints  # (C, M)
     size: Ints  # (M,) domains
 
     @classmethod
-    def of(cls, kinds: Sequence[int]) -> Mixes:
-        """Of domains of these kinds."""
-        classes = [({kind}, count) for kind, count in sorted(Counter(kinds).items())]
+    def of(cls, kinds: Sequence[int], among: Sequence[int]) -> Mixes:
+        """Of those ``among`` domains of these kinds."""
+        classes = [({kind}, count) for kind, count in sorted(Counter(kinds[each] for each in among).items())]
         while np.prod([count + 1 for _, count in classes], dtype=float) > MOST_MIXES:
             (one, few), (other, more), *rest = sorted(classes, key=lambda each: each[1])
             classes = [*rest, (one | other, few + more)]
-        group = np.zeros(max(kinds) + 1, np.int64)
+        group = np.full(max(kinds) + 1, -1)
         for at, (members, _) in enumerate(classes):
             group[list(members)] = at
         counts = np.array([count for _, count in classes])

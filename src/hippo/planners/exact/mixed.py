@@ -170,7 +170,7 @@ class Lineups:
         """Over all domains that plans may use."""
         kinds, only = field.tables.kinds, field.only
         among = tuple(range(len(kinds)) if only is None else sorted(only.domains))
-        mixes = field.tables.shared(("mixes", among), lambda: Mixes.of([kinds[each] for each in among]))
+        mixes = field.tables.shared(("mixes", among), lambda: Mixes.of(kinds, among))
         groups = mixes.group[[kinds[each] for each in among]]
         reach = Reach(field.routes(0), field.routes(None), among, mixes, groups, bool(field.tied_bytes))
         tails = [field.tail_s(way) for span, way in reach.under(inf).ways.items() if span > 1]
