@@ -69,7 +69,7 @@ def test_no_pipeline_is_better_than_its_familys_bounds(seed: int) -> None:
     for family in random.sample(families, min(4, len(families))):
         least = min(played(field, family, random), default=np.inf)
         if np.isfinite(least):
-            assert family.fluid(2)[2] <= least * (1 + 1e-9)
+            assert exact_mixed.Lineups.of(field).bounds(family)[2] <= least * (1 + 1e-9)
             assert exact_mixed.search_mixed(field, least * 1.1) <= least * (1 + 1e-9)
 
 

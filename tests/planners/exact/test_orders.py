@@ -21,11 +21,12 @@ from hippo.planners.base import Stop
 from hippo.planners.exact import mixed as exact_mixed
 from hippo.planners.exact import search as exact
 from hippo.planners.exact.candidates import Candidate, Tried
+from hippo.planners.exact.lineups import Mixes
 from hippo.planners.exact.mixed import LayoutFamily
 from hippo.planners.exact.search import Exact
 from hippo.planners.exact.space import EVERY, SINGLE, Field
 from hippo.planners.exact.uniform import candidate, refine, shape_of, shapes
-from hippo.planners.exact.ways import DomainWay, ideal_ways, real_way
+from hippo.planners.exact.ways import DomainWay, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.model import gpt_model
@@ -189,14 +190,12 @@ def mixed_plays(field: Field, family: LayoutFamily, random: Random) -> list[floa
 @pytest.mark.parametrize("seed", range(8))
 def test_no_order_beats_the_bounds_of_its_family(seed: int) -> None:
     field, random = field_of(unlike(seed)), Random(seed)
-    ways = ideal_ways(field.routes(None), field.routes(None), (0, 1), tied=bool(field.tied_bytes))
-    way = next(way for way in ways if (way.groups, way.span) == (1, 2))
-    families = exact_mixed.families(field)
+    lineups, families = exact_mixed.Lineups.of(field), exact_mixed.families(field)
     for family in random.sample(families, min(6, len(families))):
         least = min(mixed_plays(field, family, random), default=np.inf)
         if np.isfinite(least):
-            assert family.fluid(2, field.tail_s(way))[2] <= least * (1 + SAME)
-            assert exact_mixed._course(field, family, way).fits(least * (1 + SAME))
+            assert lineups.bounds(family)[2] <= least * (1 + SAME)
+            assert lineups.fits(family, 2, least * (1 + SAME))
 
 
 def toy_family(seconds: list[list[float]], stages: list[int], waves: int) -> LayoutFamily:
@@ -208,12 +207,16 @@ def toy_family(seconds: list[list[float]], stages: list[int], waves: int) -> Lay
     return LayoutFamily(1, waves, (), tables, ones, np.arange(len(seconds)), np.array(stages), 0 * ones, prefix[0], 0.0)
 
 
+TWO = Mixes(np.zeros(2, np.int64), np.array([2]), np.array([1]), np.arange(3)[None], np.arange(3))
+"""Up to two domains of one class."""
+
+
 def test_each_domain_may_take_the_layers_it_is_quick_at() -> None:
     """Layers of 1 and 9 s here, of 9 and 1 s there: a wave takes 2 s, not 10."""
     many = 1000
-    bound = toy_family([[1.0, 9.0], [9.0, 1.0]], [1, 1], many).fluid(2)[2]
+    bound = toy_family([[1.0, 9.0], [9.0, 1.0]], [1, 1], many).fluid(TWO)[2]
     assert bound <= many * 1.0 + 1.0
-    alike = toy_family([[1.0, 3.0], [2.0, 6.0]], [1, 1], many).fluid(2)[2]  # no option is better than the first
+    alike = toy_family([[1.0, 3.0], [2.0, 6.0]], [1, 1], many).fluid(TWO)[2]  # no option is better than the first
     assert alike == pytest.approx(4.0 / (1 - (1 - 1 / many) ** 2))
 
 

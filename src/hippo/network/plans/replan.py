@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from hippo.plan.plan import Plan
 from hippo.planners.exact.candidates import Tried
+from hippo.planners.exact.lineups import Mixes
 from hippo.planners.exact.mixed import LayoutFamily, along, families
 from hippo.planners.exact.polish import LONG, play_ordered
 from hippo.planners.exact.space import NOBODY, Field, remembered
@@ -133,8 +134,9 @@ class Replanner:
     @cached_property
     def _families(self) -> list[tuple[LayoutFamily, Floats]]:
         """Families of layouts for mixed pipelines, with their bounds for every number of domains."""
-        most = len(self.field.tables.kinds)
-        return [(each, each.fluid(most)) for each in families(self.field)]
+        kinds = self.field.tables.kinds
+        mixes = Mixes.of(kinds, range(len(kinds)))
+        return [(each, mixes.least(each.fluid(mixes))) for each in families(self.field)]
 
     def _field(self, problem: Problem) -> Field:
         """The field under this problem's links, with a judge of its own."""

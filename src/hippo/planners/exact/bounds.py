@@ -72,18 +72,17 @@ class Options(NamedTuple):
     """Layouts that may stand in one pipeline, O of them."""
 
     tables: Floats  # (O, 9, N + 1)
-    kinds: Ints  # (O,) of the domains they are for
+    groups: Ints  # (O,) class of the domains they are for; -1: for none
     stages: Ints  # (O,) most in one domain
     hops: Floats  # (O,) between two stages of a domain, one way
 
 
 class Borders(NamedTuple):
-    """What lies between n domains in a row, and which kind of domain may come where."""
+    """What lies between n domains in a row."""
 
     before: Floats  # (n,) round trips of the borders before each domain
     after: Floats  # (n,) behind each domain
     down: Floats  # (n,) one way
-    allowed: NDArray[np.bool_]  # (n, kinds)
 
 
 class DomainPart(NamedTuple):
@@ -565,78 +564,100 @@ def stage_before(table, heads, rests, border, limits):  # type: ignore[no-untype
 
 
 @kernel
-def forwards(options, rests, borders, limits, choice):  # type: ignore[no-untyped-def]
-    """(n, N + 1) least heads of any stage of each domain, and whether all layers can be placed; fills ``choice``."""
-    tables, kinds, stages, hops = options.tables, options.kinds, options.stages, options.hops
-    before, after, down, allowed = borders.before, borders.after, borders.down, borders.allowed
+def forwards(options, rests, borders, steps, limits, choice):  # type: ignore[no-untyped-def]
+    """(M, N + 1) least heads of any stage of a domain that comes after each mix, and whether all layers can be placed;
+    fills ``choice``."""
+    tables, groups, stages, hops = options.tables, options.groups, options.stages, options.hops
+    before, after, down = borders.before, borders.after, borders.down
     n = tables.shape[2] - 1
-    state, starts = np.full(n + 1, np.inf), np.zeros(n + 1, np.int64)
-    state[0] = 0.0
-    seen = np.full((len(before), n + 1), np.inf)
-    for j in range(len(before)):
-        reached = np.full(n + 1, np.inf)
-        for o in range(len(kinds)):
-            if not allowed[j, kinds[o]]:
+    state, seen = np.full(rests.shape, np.inf), np.full(rests.shape, np.inf)
+    starts = np.zeros(n + 1, np.int64)
+    state[0, 0] = 0.0
+    for s in range(len(steps.place)):
+        u, v, j = steps.source[s], steps.target[s], steps.place[s]
+        if np.min(state[u]) == np.inf:
+            continue
+        for o in range(len(groups)):
+            if groups[o] != steps.group[s]:
                 continue
-            heads, origin = state, np.arange(n + 1)
+            heads, origin = state[u].copy(), np.arange(n + 1)
             for q in range(stages[o]):
-                seen[j] = np.minimum(seen[j], heads)
-                following = stage_after(tables[o], heads, rests[j], (before[j], after[j], down[j]), limits, starts)
+                seen[u] = np.minimum(seen[u], heads)
+                following = stage_after(tables[o], heads, rests[v], (before[j], after[j], down[j]), limits, starts)
                 source, found = origin[starts], False
                 for b in range(n + 1):
                     if following[b] < np.inf:
                         found = True
-                        if following[b] < reached[b]:
-                            reached[b] = following[b]
-                            choice[j, b, 0], choice[j, b, 1], choice[j, b, 2] = o, q + 1, source[b]
+                        if following[b] < state[v, b]:
+                            state[v, b] = following[b]
+                            choice[v, b, 0], choice[v, b, 1], choice[v, b, 2] = o, q + 1, source[b]
                 if not found:
                     break
                 heads, origin = following + 2 * hops[o], source
-        state = reached
-    return seen, state[n] < np.inf
+    fits = False
+    for v in range(len(steps.ends)):
+        fits = fits or (steps.ends[v] and state[v, n] < np.inf)
+    return seen, fits
 
 
 @kernel
-def backwards(options, heads, borders, limits):  # type: ignore[no-untyped-def]
-    """(n, N + 1) least rests of any stage of each domain."""
-    tables, kinds, stages, hops = options.tables, options.kinds, options.stages, options.hops
-    before, after, down, allowed = borders.before, borders.after, borders.down, borders.allowed
+def backwards(options, heads, borders, steps, limits):  # type: ignore[no-untyped-def]
+    """(M, N + 1) least rests of any stage of a domain with which each mix is full."""
+    tables, groups, stages, hops = options.tables, options.groups, options.stages, options.hops
+    before, after, down = borders.before, borders.after, borders.down
     n = tables.shape[2] - 1
-    state = np.full(n + 1, np.inf)
-    state[n] = 0.0
-    seen = np.full((len(before), n + 1), np.inf)
-    for j in range(len(before) - 1, -1, -1):
-        reached = np.full(n + 1, np.inf)
-        for o in range(len(kinds)):
-            if not allowed[j, kinds[o]]:
+    state, seen = np.full(heads.shape, np.inf), np.full(heads.shape, np.inf)
+    for v in range(len(steps.ends)):
+        if steps.ends[v]:
+            state[v, n] = 0.0
+    for s in range(len(steps.place) - 1, -1, -1):
+        u, v, j = steps.source[s], steps.target[s], steps.place[s]
+        if np.min(state[v]) == np.inf or np.min(heads[u]) == np.inf:
+            continue
+        for o in range(len(groups)):
+            if groups[o] != steps.group[s]:
                 continue
-            rests = state
+            rests = state[v].copy()
             for _ in range(stages[o]):
-                seen[j] = np.minimum(seen[j], rests)
-                earlier = stage_before(tables[o], heads[j], rests, (before[j], after[j], down[j]), limits)
+                seen[v] = np.minimum(seen[v], rests)
+                earlier = stage_before(tables[o], heads[u], rests, (before[j], after[j], down[j]), limits)
                 if np.min(earlier) == np.inf:
                     break
-                reached = np.minimum(reached, earlier)
+                state[u] = np.minimum(state[u], earlier)
                 rests = earlier + 2 * hops[o]
-        state = reached
     return seen
 
 
 @kernel
-def mixed_fits(options, rest, borders, limits, choice, rests):  # type: ignore[no-untyped-def]
-    """Whether n domains can do a step within the limit.
+def mixed_fits(options, rest, borders, steps, limits, choice, rests):  # type: ignore[no-untyped-def]
+    """Whether domains can do a step within the limit, in an order that ``steps`` allow.
 
-    ``rest`` (N + 1,) of the layers behind a cut, at least. Fills ``choice`` (n, N + 1, 3) with the option, number of
-    stages and first layer of the domain whose layers end there, and ``rests`` (n, N + 1).
+    ``rest`` (N + 1,) of the layers behind a cut, at least. Fills ``choice`` (M, N + 1, 3) with the option, number of
+    stages and first layer of the domain whose layers end there and with which the mix is full, and ``rests``
+    (M, N + 1).
     """
-    for j in range(len(borders.before)):
-        rests[j] = rest
-    seen, fits = forwards(options, rests, borders, limits, choice)
+    for v in range(len(rests)):
+        rests[v] = rest
+    seen, fits = forwards(options, rests, borders, steps, limits, choice)
     if not fits:
         return False
-    rests[:] = backwards(options, seen, borders, limits)
-    _, fits = forwards(options, rests, borders, limits, choice)
+    rests[:] = backwards(options, seen, borders, steps, limits)
+    _, fits = forwards(options, rests, borders, steps, limits, choice)
     return fits
+
+
+@kernel
+def done_by(total, taken, groups, steps, count):  # type: ignore[no-untyped-def]
+    """(M, W) most layers that domains of each mix do in a second, by weights of the layers: ``total`` (W, O) seconds of
+    all layers at an option's best, ``taken`` (O,) the share of a step that its stages use (docs/theory.md, bound 4)."""
+    done = np.zeros((count, len(total)))
+    for s in range(len(steps.place)):
+        for o in range(len(taken)):
+            if groups[o] == steps.group[s]:
+                for w in range(len(total)):
+                    more = taken[o] / total[w, o] + (1.0 - taken[o]) * done[steps.source[s], w]
+                    done[steps.target[s], w] = max(done[steps.target[s], w], more)
+    return done
 
 
 @kernel

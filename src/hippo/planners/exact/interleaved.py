@@ -30,22 +30,23 @@ PRECISION, SLACK = 1e-4, 1e-9  # of a bound, of a block
 REACH = 1.25  # times the best, beyond which a shape is not likely to win
 
 
-# Columns of the numbers of a layout: seconds, round trip and forward of the least block, of the first and the last
-# layer; bytes kept and left per wave of each; room for them; what any rank does once per step; seconds of the longest
-# block, and of all.
-TOTAL, TRIP, FORTH, KEPT, LEFT, ROOM, FIXED, LONGEST, BLOCKS = 0, 3, 6, 9, 12, 15, 16, 17, 18
+# Columns of the numbers of a layout: seconds, round trip and forward of one of the heaviest blocks, of the first and of
+# the last layer, and of the least block; bytes kept and left per wave of each; what each does once per step; room for
+# them; what any rank does once per step; seconds of the longest block, and of all.
+TOTAL, TRIP, FORTH, KEPT, LEFT, ONCE, ROOM, FIXED, LONGEST, BLOCKS = 0, 4, 8, 12, 16, 20, 24, 25, 26, 27
+LEAST = 3
 
 
 def _numbers(field: Field, kind: int) -> Floats:
-    """(L, 19) of all layouts of a kind."""
+    """(L, 28) of all layouts of a kind."""
 
     def made() -> Floats:
-        tables = sorts(field, kind).tables
-        rows = np.diff(tables[:, [1, _trip_row(field), 0, 2, 3]], axis=2)
+        tables, heaviest = sorts(field, kind).tables, field.tables.heaviest
+        rows = np.diff(tables[:, [1, _trip_row(field), 0, 2, 3, 5]], axis=2)
         blocks, room = rows[:, :, 1:-1], field.tables.usable_bytes - tables[:, 4, :-1].min(axis=1)
-        parts = np.stack([blocks.min(axis=2), rows[:, :, 0], rows[:, :, -1]], axis=2).reshape(len(tables), 15)
+        parts = rows[:, :, heaviest].min(axis=2), rows[:, :, 0], rows[:, :, -1], blocks.min(axis=2)
         others = room, tables[:, 6, 0], blocks[:, 0].max(axis=1), blocks[:, 0].sum(axis=1)
-        return np.concatenate([parts, np.stack(others, axis=1)], axis=1)
+        return np.concatenate([np.stack(parts, axis=2).reshape(len(tables), 24), np.stack(others, axis=1)], axis=1)
 
     return field.tables.shared(("chunk numbers", kind), made)
 
@@ -72,19 +73,19 @@ def least_dealt(entries, numbers, hops, borders, model, ceiling):  # type: ignor
     shape of the least rough bound comes first.
 
     ``borders`` (4, n) before each domain: round trip in seconds and per byte, the way down alike. ``model``: its
-    blocks, and what any plan costs beside its time.
+    heaviest blocks, its others, and what any plan costs beside its time.
     """
-    least, fixed = ceiling, model[1]
+    least, fixed = ceiling, model[2]
     for one in range(len(entries.rough)):
         if entries.rough[one] >= least:
             break
         rate = entries.per_second[one]
         low, high = (entries.rough[one] - fixed) / rate, (least - fixed) / rate
-        if not dealt_within(entries, one, numbers, hops, borders, model[0], high):
+        if not dealt_within(entries, one, (numbers, hops, borders), model, high):
             continue
         while high - low > PRECISION * high:
             middle = 0.5 * (low + high)
-            if dealt_within(entries, one, numbers, hops, borders, model[0], middle):
+            if dealt_within(entries, one, (numbers, hops, borders), model, middle):
                 high = middle
             else:
                 low = middle
@@ -93,49 +94,71 @@ def least_dealt(entries, numbers, hops, borders, model, ceiling):  # type: ignor
 
 
 @kernel
-def dealt_within(entries, one, numbers, hops, borders, blocks, limit):  # type: ignore[no-untyped-def]
-    """Whether ranks can be dealt all blocks so that each can be done within the limit.
-
-    What a rank may hold falls with the blocks in the first chunks before it; for each number of these the most blocks
-    dealt so far are kept. A rank that is dealt less may leave others more, so all are tried.
-    """
-    own, p, v, m = numbers[entries.layout[one]], entries.ranks[one], entries.chunks[one], entries.waves[one]
-    hop, q, size = hops[entries.layout[one]], entries.per_domain[one], entries.wave_bytes[one]
+def dealt_within(entries, one, about, model, limit):  # type: ignore[no-untyped-def]
+    """Whether ranks can be dealt all of the heaviest blocks so that each can be done within the limit; every length of
+    the first rank's first chunk is tried, as its other layers count once all gradients have come."""
+    v, blocks, others, once = entries.chunks[one], model[0], model[1], about[0][entries.layout[one], ONCE + LEAST]
     most = np.full(blocks + 2, -1)
-    most[0] = 0
-    for s in range(p):
-        j, near = s // q, hop * (s - s // q)
-        before = borders[0, j] + borders[1, j] * size + 2.0 * near
-        down = borders[2, j] + borders[3, j] * size + near
-        live = min(m * v, 2 * (p - s - 1) + (v - 1) * p + 1) / v
-        total, trip, room, ends = 0.0, 0.0, own[ROOM], 0
-        for end in range(1, 3):
-            if s == (0 if end == 1 else p - 1):
-                total, trip, ends = total + own[TOTAL + end], trip + own[TRIP + end], ends + 1
-                room -= own[KEPT + end] + live * own[LEFT + end]
-        held = max(own[KEPT] + live * own[LEFT], 1e-9)
-        each, alone = (m - 1) * own[TOTAL] + own[TRIP], m * own[TOTAL] + entries.agreed[one, j]
-        following = np.full(blocks + 2, -1)
-        for c in range(blocks + 1):
-            if most[c] < 0:
-                continue
-            head, forth = before + c * own[TRIP], down + c * own[FORTH]
-            if s > 0:
-                head, forth = head + own[TRIP + 1], forth + own[FORTH + 1]
-            left = limit - entries.back[one] - entries.waits[one] - head - (m - 1) * total - trip
-            free = limit - own[FIXED] - entries.waits[one] - forth - m * total
-            if left < 0.0 or free < 0.0 or room < 0.0:
-                continue
-            n = int(min(left / each, free / alone, room / held, float(blocks)) + SLACK)
-            for chunk in range(1, (n + ends) // v + 1):
-                dealt = min(n, chunk * v + v - 1 - ends)
-                first = c + chunk - (1 if s == 0 else 0)
-                if s == p - 1:
-                    dealt, first = n, c
-                if first <= blocks:
-                    following[first] = max(following[first], min(blocks, most[c] + dealt))
-        most = following
-    return most.max() >= blocks
+    for lead in range(max(1, (blocks + 1) // v), 0, -1):
+        back = entries.back[one] + (v * lead - 1) * once
+        most[:] = -1
+        most[0] = 0
+        for s in range(entries.ranks[one]):
+            most = dealt_on(entries, one, about, (s, lead, others, limit, limit - back), most)
+            if most.max() < 0:
+                break
+        if most.max() >= blocks:
+            return True
+    return False
+
+
+@kernel
+def dealt_on(entries, one, about, asked, most):  # type: ignore[no-untyped-def]
+    """(N + 1,) most blocks dealt to the ranks up to ``s``, for each number of blocks in their first chunks, so that
+    each can be done within the limit; -1: none. ``most``: of those before. ``asked``: ``s``, the length of the first
+    rank's first chunk, the blocks that are not counted, the limit, and of it what is left until the first rank's last
+    gradient has come.
+
+    What a rank may hold falls with the blocks in the first chunks before it. A rank that is dealt less may leave others
+    more, so all are tried.
+    """
+    (s, lead, others, limit, left), (numbers, hops, borders) = asked, about
+    own, p, v, m = numbers[entries.layout[one]], entries.ranks[one], entries.chunks[one], entries.waves[one]
+    hop, q, size, blocks = hops[entries.layout[one]], entries.per_domain[one], entries.wave_bytes[one], len(most) - 2
+    j, near = s // q, hop * (s - s // q)
+    before = borders[0, j] + borders[1, j] * size + 2.0 * near
+    down = borders[2, j] + borders[3, j] * size + near
+    live = min(m * v, 2 * (p - s - 1) + (v - 1) * p + 1) / v
+    total, trip, once, room, ends = 0.0, 0.0, own[FIXED], own[ROOM], 0
+    for end in range(1, 3):
+        if s == (0 if end == 1 else p - 1):
+            total, trip, once, ends = total + own[TOTAL + end], trip + own[TRIP + end], once + own[ONCE + end], ends + 1
+            room -= own[KEPT + end] + live * own[LEFT + end]
+    held = max(own[KEPT] + live * own[LEFT], 1e-9)
+    each, alone = (m - 1) * own[TOTAL] + own[TRIP], m * own[TOTAL]
+    following = np.full(blocks + 2, -1)
+    for c in range(blocks + 1):
+        if most[c] < 0:
+            continue
+        head, forth = before + c * own[TRIP + LEAST], down + c * own[FORTH + LEAST]
+        if s > 0:
+            head, forth = head + own[TRIP + 1], forth + own[FORTH + 1]
+        back = left - entries.waits[one] - head - (m - 1) * total - trip
+        free = limit - entries.waits[one] - forth - m * total
+        if back < 0.0 or free < once or room < 0.0:
+            continue
+        agreed = (free - own[FIXED]) / (alone + entries.agreed[one, j])
+        n = int(min(back / each, (free - once) / (alone + own[ONCE]), agreed, room / held, float(blocks)) + SLACK)
+        if n + ends + others < v:
+            continue
+        for chunk in range(1, max(1, (n + ends) // v) + 1):
+            dealt = min(n, chunk * v + v - 1 - ends)
+            first = c + chunk - (1 if s == 0 else 0)
+            if s == p - 1:
+                dealt, first = n, c
+            if first <= blocks and (s > 0 or chunk == lead):
+                following[first] = max(following[first], min(blocks, most[c] + dealt))
+    return following
 
 
 CHUNKS = np.arange(2, MOST_CHUNKS + 1)
@@ -160,9 +183,12 @@ def least_interleaved(field: Field) -> float:
     """Least worth, in the unit of the objective, of any plan with chunks whose stages lie alike that is below the best
     value so far; inf: there is none."""
     least = field.tried.value
-    for kind, way in _worth(field):
-        found, _ = shapes_of(field, kind, way, least)
-        least = least_of(field, kind, way, found, least)
+    for kind, ideal in _worth(field):
+        if not len(shapes_of(field, kind, ideal, least)[1]):
+            continue
+        for way in field.ways_apart(kind, ideal):
+            found, _ = shapes_of(field, kind, way, least)
+            least = least_of(field, kind, way, found, least)
     return least if least < field.tried.value else inf
 
 
@@ -171,7 +197,8 @@ def least_of(field: Field, kind: int, way: DomainWay, found: InterleavedShapes, 
     order = np.argsort(found.rough, kind="stable")
     entries = InterleavedShapes(*(column[order] for column in found))  # type: ignore[arg-type]
     borders = np.array([way.before_s, way.before_pace, way.down_s, way.down_pace])
-    model = field.problem.model.num_layers - 2, _egress_usd(field, way)
+    blocks, every = int(field.tables.heaviest.sum()), field.problem.model.num_layers - 2
+    model = blocks, every - blocks, _egress_usd(field, way)
     return float(least_dealt(entries, _numbers(field, kind), sorts(field, kind).hop_s, borders, model, ceiling))
 
 
@@ -248,16 +275,19 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
 
     # Each chunk holds a layer: before a rank's first wave, and behind its last, lie those of the ranks before.
     hops = packed.hop_s[own.layout] * (ranks * (ranks - 1) - own.stages * way.span * (way.span - 1))
-    heads = _heads(field, kind)[own.layout, ranks - 1] + hops
+    heads = _heads(field, kind, _trip_row(field))[own.layout, ranks - 1] + hops
     back = own.once + tail
     shortest, agreed = (heads + (waves - 1) * total + trip) / ranks, agreed_bound(field, way, own)
+    alone = (_heads(field, kind, 0)[own.layout, ranks - 1] + waves * total + packed.tables[own.layout, 5, -1]) / ranks
+    agreed = np.maximum(agreed, alone + packed.tables[own.layout, 6, 0])
     fits = (ranks > 1) & (2 * ranks <= layers) & (fixed + usd * np.maximum(shortest + back, agreed) < ceiling)
     if rules.interleave_in_rounds:
         fits &= waves % ranks == 0
     r, v = (each.ravel() for each in np.meshgrid(np.flatnonzero(fits), CHUNKS, indexing="ij"))
     r, v = (each[v * ranks[r] <= layers] for each in (r, v))
     at, p, m = own.layout[r], ranks[r], waves[r]
-    least, alike = numbers[at, TRIP], numbers[at, TRIP] / numbers[at, LONGEST]
+    least = numbers[at, TRIP + LEAST]
+    alike = least / numbers[at, LONGEST]
     inner, hop = numbers[at, BLOCKS], packed.hop_s[at]
 
     # Chunks of a rank differ by a layer at most: the recursion of bound 4 with the v-th part of a rank before the next.
@@ -265,18 +295,18 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
     dealt = bubbled(inner * alike / v, alike / v / (m - 1 + alike), p) - slack
     coupled = rules.messages.calls == "coupled" and way.span == 1  # a rank waits until its forward has come
     waits = np.maximum(0, m * (v - 1) - 1) * hop if coupled else np.zeros(len(v))
-    most = -(-(layers - 2) // p)
+    most, heaviest = -(-(layers - 2) // p), -(-field.tables.heaviest.sum() // p)
     links = v * (own.followers[r] + 1) * own.wave_bytes[r] * way.slowest
     wave = trip[r] + 2 * hop * (v * way.span * (own.stages[r] - 1) + (v - 1 if way.span == 1 else 0))
     wave += v * (way.after_s[0] + way.after_pace[0] * own.wave_bytes[r])
-    compute = np.maximum(np.maximum(shortest[r], dealt), m * most * least) + waits
+    compute = np.maximum(np.maximum(shortest[r], dealt), m * heaviest * numbers[at, TOTAL]) + waits
     bound = np.maximum(np.maximum(compute, np.maximum(wave, links)) + back[r], agreed[r])
 
     chunk = -(-most // v) * inner / (layers - 2)
     likely = m * np.maximum(v * chunk, total[r] / p) + (p - 1) * chunk + back[r]
     likely = np.maximum(bound, likely + (m * v if coupled else 2 * p) * _usual_hops(field, kind)[at])
     ring = field.carried_s(way) * own.longer[r, None]
-    ring = np.where(own.longer[r, None] > 1.0, ring, field.sync_s(way)) * field.tables.blocks_share / (layers - 2)
+    ring = np.where(own.longer[r, None] > 1.0, ring, field.sync_s(way)) * np.diff(field.tables.share)[1:-1].min()
     bound, likely = fixed + usd[r] * bound, fixed + usd[r] * likely
     near = np.flatnonzero(bound < ceiling)
     field.tried.effort.spend(SHAPE_S * (1 + len(near)))
@@ -294,11 +324,9 @@ def _trip_row(field: Field) -> int:
     return 8 if field.rules.gradients_first and field.tables.split else 1
 
 
-def _heads(field: Field, kind: int) -> Floats:
-    """(L, N + 1) round trips through the first layer, the first two, and so on, added up."""
-    return field.tables.shared(
-        ("heads", kind), lambda: np.cumsum(sorts(field, kind).tables[:, _trip_row(field)], axis=1)
-    )
+def _heads(field: Field, kind: int, row: int) -> Floats:
+    """(L, N + 1) a row of the tables through the first layer, the first two, and so on, added up."""
+    return field.tables.shared(("heads", kind, row), lambda: np.cumsum(sorts(field, kind).tables[:, row], axis=1))
 
 
 def _usual_hops(field: Field, kind: int) -> Floats:

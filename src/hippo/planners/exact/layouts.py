@@ -8,6 +8,7 @@ shape (N + 1,) and layers [start, stop) cost ``x[stop] - x[start]``. Everything 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,6 +24,7 @@ from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.placement import room_for_lanes
 from hippo.planners.recipe import Recipe, divisors, every_width, recompute_choices
 from hippo.problem.cluster import Domain
+from hippo.problem.model import Layer
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
 
@@ -142,11 +144,20 @@ class LayerTables:
         return _prefix((parameters - apart * (np.arange(len(parameters)) == 0)) / parameters.sum())
 
     @cached_property
+    def heaviest(self) -> NDArray[np.bool_]:
+        """(N,) the blocks, all alike, that hold most of the gradients: bounds on what agrees while others work take the
+        bytes of a layer to grow with its seconds."""
+        blocks = self.problem.model.layers[1:-1]
+        held = Counter[Layer]()
+        for each in blocks:
+            held[each] += each.parameters
+        most = held.most_common(1)[0][0] if held else None
+        return np.array([False, *(each == most for each in blocks), False])
+
+    @cached_property
     def blocks_share(self) -> float:
-        """Share of the gradient bytes that lies in blocks where these are all alike, else 0: bounds on what agrees
-        while others work take the bytes of a layer to grow with its seconds."""
-        alike = len(set(self.problem.model.layers[1:-1])) == 1
-        return float(self.share[-2] - self.share[1]) if alike else 0.0
+        """Share of the gradient bytes that lies in the heaviest blocks."""
+        return float(np.diff(self.share)[self.heaviest].sum())
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:

@@ -1,33 +1,46 @@
 """Pipelines whose domains lie differently: every domain with its own tp, dp and number of stages.
 
 A *family* is what all stages of a plan share: sequences of a wave, recomputation, sharding. For every family and number
-of domains a dynamic program (``bounds.mixed_fits``) tells whether a step within a limit is possible: on ideal borders
-that is a bound, along a real path it gives the cuts. Letters: n domains, m waves.
+of domains a dynamic program (``bounds.mixed_fits``) tells whether a step within a limit is possible: on ideal borders,
+over no more domains of a kind than borders quick enough for the limit join (``lineups``), that is a bound, along a real
+path it gives the cuts. Letters: n domains, m waves; K, M and C as in ``lineups``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from functools import partial
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.planners.effort import FIT_S
-from hippo.planners.exact.bounds import Borders, DomainPart, Options, StepLimits, cuts_of_domain, mixed_fits, room_for
+from hippo.planners.exact.bounds import (
+    Borders,
+    DomainPart,
+    Options,
+    StepLimits,
+    cuts_of_domain,
+    done_by,
+    mixed_fits,
+    room_for,
+)
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout, in_chains
+from hippo.planners.exact.lineups import Mixes, Reach, Steps
 from hippo.planners.exact.polish import play_with_order
 from hippo.planners.exact.space import Field, early_share
-from hippo.planners.exact.ways import DomainWay, ideal_ways, lines, real_way
+from hippo.planners.exact.ways import DomainWay, lines, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import ChainTimes, warm_ups
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-HALVINGS = 12
+PRECISION, HALVINGS = 5e-4, 12  # of a bound, relative; most
 MOST_PATHS = 3
 MOST_FAMILIES, MANY_FAMILIES = 6, 60  # played, those with the best bounds; the latter for small batches
 WORTH_AN_ORDER = 1.02  # an order made for a pipeline plays about so much longer than its bound, seldom less
@@ -49,38 +62,36 @@ class LayoutFamily:
     hops: Floats  # (O,) seconds between two stages of the domain, one way
     rest: Floats  # (N + 1,) least round trip of the layers behind a cut
     drained: float  # least seconds per step of a first stage
-    _known: dict[tuple[int, int], Floats] = dataclass_field(default_factory=dict)  # of ``_work_s``
+    _known: dict[tuple[int, Mixes], Floats] = dataclass_field(default_factory=dict)  # of ``_work_s``
 
-    def fluid(self, most: int, tail_s: float = 0.0) -> Floats:
-        """(most + 1,) bound for n domains where stages take any share of a layer (docs/theory.md, bound 4).
+    def fluid(self, mixes: Mixes, tail_s: float = 0.0) -> Floats:
+        """(M,) bound for the domains of each mix where stages take any share of a layer (docs/theory.md, bound 4).
 
         ``tail_s``: seconds after the first stage is done.
         """
-        bounds = self._work_s(8, most) + self.drained + tail_s
+        bounds = self._work_s(8, mixes) + self.drained + tail_s
         if (self.early < 1.0).any():  # backwards are split: a stage need not wait for the first one's end, nor the tail
             first, fixed = (self.early * self.tables[:, 1, 1]).max(), self.tables[:, 6, 0].min()
-            bounds = np.maximum(bounds, self._work_s(1, most) - first + fixed)
+            bounds = np.maximum(bounds, self._work_s(1, mixes) - first + fixed)
         return bounds
 
-    def _work_s(self, row: int, most: int) -> Floats:
-        """(most + 1,) least seconds in which n domains do all waves; ``row`` 8: round trips, each stage after those
-        before, 1: everything, after the early part of those before. No link changes it: worked out once.
+    def _work_s(self, row: int, mixes: Mixes) -> Floats:
+        """(M,) least seconds in which domains do all waves; ``row`` 8: round trips, each stage after those before, 1:
+        everything, after the early part of those before. No link changes it: worked out once.
 
         Options are quick at unlike layers. So layers count by weights, tried as the seconds of each option, and an
         option is as quick as at the layer it does best.
         """
-        if (row, most) not in self._known:
+        if (row, mixes) not in self._known:
             early = np.ones(len(self.early)) if row == 8 else self.early
             seconds = np.diff(self.tables[:, row], axis=1)  # (O, N)
             weights = seconds / seconds.sum(axis=1, keepdims=True)
-            done = np.zeros((most + 1, len(weights)))  # share of all layers per second
             with np.errstate(divide="ignore", invalid="ignore"):
                 each = np.where(weights[:, None] > 0, seconds / weights[:, None], np.inf)  # weights, options, layers
                 total, taken = early * each.min(axis=2), -np.expm1(self.stages * np.log1p(-early / self.waves))
-                for n in range(1, most + 1):
-                    done[n] = np.max(taken / total + (1.0 - taken) * done[n - 1][:, None], axis=1)
-                self._known[row, most] = np.asarray(1.0 / done.min(axis=1))
-        return self._known[row, most]
+                done = done_by(total, taken, mixes.group[self.kinds], mixes.steps(mixes.size > 0), len(mixes.size))
+                self._known[row, mixes] = np.asarray(1.0 / done.min(axis=1))
+        return self._known[row, mixes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +105,30 @@ class FamilyOnWay:
     slowest: float  # seconds one wave occupies the slowest link
     drained: float
     usable_bytes: float
-    allowed: NDArray[np.bool_]  # (n, kinds)
+    steps: Steps
+    groups: Ints  # (O,) class of each option; -1: it cannot be used
+
+    @classmethod
+    def of(
+        cls, field: Field, family: LayoutFamily, way: DomainWay, steps: Steps, groups: Ints | None = None
+    ) -> FamilyOnWay:
+        """Along domains as ``steps`` have them; ``groups`` where classes are not kinds."""
+        wave_bytes = family.wave * field.wave_bytes
+        return cls(
+            family,
+            way.before_s + way.before_pace * wave_bytes,
+            way.after_s + way.after_pace * wave_bytes,
+            way.down_s + way.down_pace * wave_bytes,
+            way.slowest * wave_bytes,
+            family.drained + field.tail_s(way),
+            field.tables.usable_bytes,
+            steps,
+            family.kinds if groups is None else groups,
+        )
 
     def room(self) -> tuple[Ints, Floats]:
         """Arrays for what the dynamic program finds: its choices, and the least rests."""
-        shape = len(self.before), self.family.tables.shape[2]
+        shape = len(self.steps.ends), self.family.tables.shape[2]
         return np.zeros((*shape, 3), np.int64), np.zeros(shape)
 
     def fits(self, limit: float, found: tuple[Ints, Floats] | None = None) -> bool:
@@ -107,21 +137,85 @@ class FamilyOnWay:
         trip = own.rest[0] + self.after[0]
         if trip + (own.waves - 1) * self.slowest + self.drained > limit:
             return False
-        options = Options(own.tables, own.kinds, own.stages, own.hops)
-        borders = Borders(self.before, self.after, self.down, self.allowed)
+        options = Options(own.tables, self.groups, own.stages, own.hops)
+        borders = Borders(self.before, self.after, self.down)
         room = self.room() if found is None else found
-        return bool(mixed_fits(options, own.rest, borders, self.limits(limit), *room))
+        return bool(mixed_fits(options, own.rest, borders, self.steps, self.limits(limit), *room))
 
     def limits(self, limit: float) -> StepLimits:
         """What a step within ``limit`` seconds has to keep to."""
         return StepLimits(self.family.waves, self.usable_bytes, limit, self.drained)
 
-    def between(self, low: float, high: float) -> tuple[float, float]:
-        """The limit from which on a step is possible lies between the two returned."""
-        for _ in range(HALVINGS):
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if self.fits(middle) else (middle, high)
-        return low, high
+
+def between(fits: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """The limit from which on a step is possible lies between the two returned."""
+    for _ in range(HALVINGS):
+        if high - low <= PRECISION * high:
+            break
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Lineups:
+    """What families may do over the domains of a problem, n of them in a pipeline."""
+
+    field: Field
+    reach: Reach
+    tail_s: float
+
+    @classmethod
+    def of(cls, field: Field) -> Lineups:
+        """Over all domains that plans may use."""
+        kinds, only = field.tables.kinds, field.only
+        among = tuple(range(len(kinds)) if only is None else sorted(only.domains))
+        mixes = field.tables.shared(("mixes", among), lambda: Mixes.of(kinds, among))
+        groups = mixes.group[[kinds[each] for each in among]]
+        reach = Reach(field.routes(0), field.routes(None), among, mixes, groups, bool(field.tied_bytes))
+        tails = [field.tail_s(way) for span, way in reach.under(inf).ways.items() if span > 1]
+        return cls(field, reach, min(tails, default=0.0))
+
+    @property
+    def spans(self) -> list[int]:
+        """Numbers of domains of a pipeline, two and more."""
+        only, ways = self.field.only, self.reach.under(inf).ways
+        return [span for span in ways if span > 1 and (only is None or only.admits(1, span))]
+
+    def work_s(self, family: LayoutFamily) -> Floats:
+        """(M,) what the domains of each mix work at least."""
+        return family.fluid(self.reach.mixes, self.tail_s)
+
+    def ceiling(self, family: LayoutFamily, limit: float) -> float:
+        """Seconds per byte that a border may take in a step within the limit: all waves cross it after the first wave's
+        work, or before the last one's (docs/theory.md, bound 1)."""
+        free = limit - family.rest[0] - family.drained
+        return float(free / max(1e-300, family.waves * family.wave * self.field.wave_bytes))
+
+    def bounds(self, family: LayoutFamily) -> dict[int, float]:
+        """Rough bounds for every number of domains, by the work of the sets that are joined quickly enough to beat the
+        best plan."""
+        mixes, work = self.reach.mixes, self.work_s(family)
+        joined = self.reach.under(self.ceiling(family, self.field.tried.value)).mixes
+        return {span: float(work[joined & (mixes.size == span)].min(initial=inf)) for span in self.spans}
+
+    def fits(self, family: LayoutFamily, span: int, limit: float) -> bool:
+        """Whether a step within the limit is possible over so many domains."""
+        mixes, ceiling = self.reach.mixes, self.ceiling(family, limit)
+        joined = self.reach.under(ceiling)
+        ends = joined.mixes & (mixes.size == span) & (self.work_s(family) <= limit)
+        if not ends.any() or span not in joined.ways:
+            return False
+        groups = np.where(self._sends(family) <= ceiling * (1 + 1e-9), mixes.group[family.kinds], -1)
+        return FamilyOnWay.of(self.field, family, joined.ways[span], mixes.steps(ends), groups).fits(limit)
+
+    def _sends(self, family: LayoutFamily) -> Floats:
+        """(O,) least seconds per byte in which a stage of each option sends to another domain."""
+        found = np.zeros(len(family.options))
+        for at, option in enumerate(family.options if self.field.capped else ()):
+            nodes = option.nodes(self.field.tables.examples[option.kind].gpus_per_node)
+            found[at] = self.field.least_pace(option.kind, nodes)
+        return found
 
 
 def search_mixed(field: Field, floor: float) -> float:
@@ -129,41 +223,31 @@ def search_mixed(field: Field, floor: float) -> float:
 
     ``floor`` is the bound that stands already: what cannot be below it need not be looked at.
     """
-    domains = len(field.tables.kinds)
-    if domains < 2:
+    if len(field.tables.kinds) < 2:
         return floor
-    tied = bool(field.tied_bytes)
-    ideal = [
-        way
-        for way in ideal_ways(field.routes(None), field.routes(None), tuple(range(domains)), tied=tied)
-        if way.groups == 1 and (field.only is None or field.only.admits(1, way.span))
-    ]
-    work: list[tuple[float, DomainWay, LayoutFamily]] = []
-    tail_s = min((field.tail_s(way) for way in ideal if way.span > 1), default=0.0)
+    lineups, work = Lineups.of(field), list[tuple[float, int, LayoutFamily]]()
     for family in families(field):
-        bounds = family.fluid(domains, tail_s)
-        work += [(float(bounds[way.span]), way, family) for way in ideal if way.span > 1]
+        work += [(bound, span, family) for span, bound in lineups.bounds(family).items()]
     least, tried, spans = floor, 0, Counter[int]()
     most = MANY_FAMILIES if field.problem.workload.global_batch <= SMALL_BATCH else MOST_FAMILIES
-    several = [way.span for way in ideal if way.span > 1]
-    for bound, way, family in sorted(work, key=lambda item: item[0]):
+    several = lineups.spans
+    for bound, span, family in sorted(work, key=lambda item: item[0]):
         if bound >= least and (
-            bound >= field.tried.value or (tried >= most and min(spans[span] for span in several) >= LEAST_OF_A_SPAN)
+            bound >= field.tried.value or (tried >= most and min(spans[each] for each in several) >= LEAST_OF_A_SPAN)
         ):
             break
         if field.tried.must_stop:
             return min(least, bound)
-        course = _course(field, family, way)
-        fit_s = FIT_S * way.span * len(family.options) * family.tables.shape[2] ** 2
+        fit_s = FIT_S * span * len(family.options) * family.tables.shape[2] ** 2
         field.tried.effort.spend(fit_s)
-        if bound < least and course.fits(least):
+        if bound < least and lineups.fits(family, span, least):
             field.tried.effort.spend(HALVINGS * fit_s)
-            least = min(least, course.between(bound, least)[0])
-        wanted = tried < most or spans[way.span] < LEAST_OF_A_SPAN
-        if bound < field.tried.value and wanted and course.fits(field.tried.value):
+            least = min(least, between(partial(lineups.fits, family, span), bound, least)[0])
+        wanted = tried < most or spans[span] < LEAST_OF_A_SPAN
+        if bound < field.tried.value and wanted and lineups.fits(family, span, field.tried.value):
             tried += 1
-            spans[way.span] += 1
-            _play(field, family, way.span)
+            spans[span] += 1
+            _play(field, family, span)
     return least
 
 
@@ -205,22 +289,6 @@ def _family(field: Field, wave: int, options: tuple[DomainLayout, ...]) -> Layou
     )
 
 
-def _course(field: Field, family: LayoutFamily, way: DomainWay, order: Ints | None = None) -> FamilyOnWay:
-    """The family on a way; ``order`` (n,) are the kinds of its domains (None: any)."""
-    wave_bytes, kinds = family.wave * field.wave_bytes, len(field.tables.examples)
-    allowed = np.ones((way.span, kinds), bool) if order is None else order[:, None] == np.arange(kinds)[None, :]
-    return FamilyOnWay(
-        family,
-        way.before_s + way.before_pace * wave_bytes,
-        way.after_s + way.after_pace * wave_bytes,
-        way.down_s + way.down_pace * wave_bytes,
-        way.slowest * wave_bytes,
-        family.drained + field.tail_s(way),
-        field.tables.usable_bytes,
-        allowed,
-    )
-
-
 def _play(field: Field, family: LayoutFamily, span: int) -> None:
     """Plays the family's best pipelines along real paths."""
     wanted = range(len(field.tables.kinds)) if field.only is None else sorted(field.only.domains)
@@ -247,11 +315,11 @@ def _along(
     way = real_way(field.routes(0), (path,), ceiling, tied=bool(field.tied_bytes))
     if way is None or not np.isfinite(way.slowest):
         return inf, []
-    course = _course(field, family, way, np.array(field.tables.kinds)[list(path)])
+    course = FamilyOnWay.of(field, family, way, Steps.along([field.tables.kinds[each] for each in path]))
     highest = min(field.tried.value, limit)
     if not course.fits(highest):
         return inf, []
-    least, reach = course.between(0.0, highest)
+    least, reach = between(course.fits, 0.0, highest)
     return least, _candidates(field, course, way, reach)
 
 
@@ -268,9 +336,9 @@ def _candidates(field: Field, course: FamilyOnWay, way: DomainWay, limit: float)
     hops: list[float] = []
     stop = family.tables.shape[2] - 1
     for j in range(way.span - 1, -1, -1):
-        option, depth, first = (int(each) for each in choice[j, stop])
+        option, depth, first = (int(each) for each in choice[j + 1, stop])
         layout, table = family.options[option], family.tables[option]
-        cuts = _cuts(course, j, (option, first, stop, depth), rests[j], limit)
+        cuts = _cuts(course, j, (option, first, stop, depth), rests[j + 1], limit)
         pairs = list(zip(cuts[:-1], cuts[1:], strict=True))
         stages[:0] = [StageSketch(names[way.domains[0][j]], pair, layout.tp, layout.dp) for pair in pairs]
         seconds[:0] = [table[1, b] - table[1, a] for a, b in pairs]

@@ -279,7 +279,12 @@ def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None 
 
 def _least(field: Field) -> float:
     """Least bound of anything that could beat the best plan (inf: nothing can)."""
-    return min((least_bound(field, kind, ways) for kind, ways in _kinds(field)), default=np.inf)
+    least = field.tried.value
+    for kind, ways in _kinds(field):
+        for way in ways:
+            if float(shapes(field, kind, [way])[0].min(initial=np.inf)) < least:
+                least = min(least, least_bound(field, kind, field.ways_apart(kind, way)))
+    return least
 
 
 def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Proposal:
@@ -324,8 +329,8 @@ def _with_chunks(problem: Problem, tried: Tried, plain: float) -> str:
 def _least_of_unlike(field: Field) -> float:
     """Least step time of replicas over domains of different kinds (inf: all that take a stage are of one kind).
 
-    G groups over n domains agree on J <= n - G + 1 sets of layers, each over one link of every domain; a domain does
-    its share of the layers no quicker than the best layout would (docs/theory.md, bound 8).
+    G groups of n domains agree on n sets of layers, each over a ring of its own; a domain does its share of the layers
+    no quicker than the best layout would (docs/theory.md, bound 8).
     """
     batch = field.problem.workload.global_batch
     rows = {kind: field.layout_rows(kind) for kind, layouts in enumerate(field.layouts) if layouts}
@@ -335,13 +340,17 @@ def _least_of_unlike(field: Field) -> float:
     seconds = np.array([best[kind] for kind in field.tables.kinds if kind in best])
     speed = np.cumsum(np.sort(1.0 / seconds)[::-1])
     pace, least = field.routes(None).seconds_per_byte, np.inf
-    either = np.minimum(pace, pace.T)
-    for n in range(2, len(seconds) + 1):
-        for groups in range(2, n + 1):
-            share = 2 * (groups - 1) / groups * slowest_border(either, groups, 1)
-            agree = field.tables.gradient_bytes * field.tables.blocks_share * share * field.awaited / (n - groups + 1)
-            compute = batch / speed[n - 1]
-            least = min(least, agree / -np.expm1(-agree / compute) if 0 < agree < np.inf else compute + agree)
+    either, whole = np.minimum(pace, pace.T), field.tables.gradient_bytes * field.tables.blocks_share * field.awaited
+    for groups in range(2, len(seconds) + 1):
+        at_once = 0.0  # of all gradients, what the rings can carry in a second
+        for n in range(1, len(seconds) // groups + 1):
+            compute = batch / speed[groups * n - 1]
+            ring = 2 * (groups - 1) / groups * slowest_border(either, groups, n) * whole
+            at_once += 1.0 / ring if ring > 0 else np.inf
+            if 0 < at_once < np.inf:
+                least = min(least, 1.0 / (at_once * -np.expm1(-1.0 / (at_once * compute))))
+            else:
+                least = min(least, compute if at_once else np.inf)
     return least
 
 

@@ -13,6 +13,7 @@ from hippo.plan.plan import Sync
 from hippo.planners.answers import degrees_of, with_degrees
 from hippo.planners.exact.candidates import Tried
 from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts
+from hippo.planners.exact.lineups import told_apart
 from hippo.planners.exact.ways import DomainRoutes, DomainWay, Lines, ideal_ways, lines, real_ways
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import Runtime
@@ -56,7 +57,7 @@ class LayoutRows:
     trip: Floats  # of them those of its round trip
     early: Floats  # least share of forwards in the seconds of any layer; 1 where backwards are not split
     spared: Floats  # seconds of the first layer that a later stage need not wait for; 0 where it must
-    blocks: Floats  # seconds of one wave through the blocks
+    blocks: Floats  # seconds of one wave through the heaviest blocks
     kept: Floats  # bytes of the whole model's state on one rank
     once: Floats  # least seconds per step of the first stage
     ends: Floats  # least seconds in which two stages of a domain sum what they share
@@ -134,7 +135,7 @@ class Field:
             where = layout.kind, layout.tp, layout.dp
             once, fixed = self.tables.once(*where, layout.mode.sharding)
             forward, seconds, trip = self.tables.times(*where, layout.mode)
-            blocks = seconds[-2] - seconds[1]
+            blocks = np.diff(seconds)[self.tables.heaviest].sum()
             if id(seconds) not in early_of:  # one array for all layouts that take as long
                 early_of[id(seconds)] = early_share(forward, seconds) if self.tables.split else 1.0
             early = early_of[id(seconds)]
@@ -219,6 +220,13 @@ class Field:
             if only is None or only.admits(way.groups, way.span)
         ]
 
+    def ways_apart(self, kind: int, ideal: DomainWay) -> list[DomainWay]:
+        """Ideal ways that are told apart by the borders and rings that they can have at once."""
+        key = ("apart", kind, ideal.groups, ideal.span, ideal.senders)
+        if key not in self._cache:
+            self._cache[key] = told_apart(self.routes(ideal.senders), self.routes(None), self.members(kind), ideal)
+        return self._cache[key]  # type: ignore[return-value]
+
     def real_ways(self, kind: int, ideal: DomainWay) -> list[DomainWay]:
         """Real ways over domains of a kind, with as many groups and domains as the ideal one."""
         key = ("ways", kind, ideal.groups, ideal.span, ideal.senders)
@@ -237,6 +245,14 @@ class Field:
             self._cache[key] = DomainRoutes.of(
                 self.problem.cluster, floor_bytes_per_s=floor, senders=senders, relays=self.rules.relays
             )
+        return self._cache[key]  # type: ignore[return-value]
+
+    def least_pace(self, kind: int, nodes: int) -> float:
+        """Least seconds per byte in which so many nodes of a domain of a kind send to another domain."""
+        key = "least pace", kind, nodes
+        if key not in self._cache:
+            mine = np.flatnonzero(np.array(self.tables.kinds) == kind)
+            self._cache[key] = float(self.routes(nodes).seconds_per_byte[mine].min())
         return self._cache[key]  # type: ignore[return-value]
 
     @cached_property

@@ -220,7 +220,7 @@ class Range:
     early: Floats | None  # (R,) the same of stages that wait for nothing behind them; None: all wait
     once: Floats  # (R,) least seconds per step of the first stage
     ends: Floats  # (R,) seconds in which both ends sum what they share, where they lie in one domain
-    work: Floats  # (R,) seconds of the blocks
+    work: Floats  # (R,) seconds of the heaviest blocks
     lane: Ints  # (R,) GPUs of a stage
     longer: Floats  # (R,) ``space.ring_share``
 
@@ -282,11 +282,14 @@ def rough_bounds(field: Field, kind: int, way: DomainWay) -> tuple[Floats, Range
 
 def agreed_bound(field: Field, way: DomainWay, own: Range) -> Floats:
     """(R,) seconds of the work with the agreement that follows it, bound 5."""
-    agreed = np.where(own.longer > 1.0, own.longer * field.carried_s(way).min(), field.sync_s(way).min())
-    agreed *= field.tables.blocks_share
+    rings = np.array(way.rings) if way.rings else way.sync_pace
+    late_s = float((field.sync_s(way) - field.carried_s(way)).min())
+    carried = own.longer[:, None] * field.tables.gradient_bytes * field.awaited * rings
+    agreed = field.tables.blocks_share * (carried + np.where(own.longer[:, None] > 1.0, 0.0, late_s))
     if not (agreed > 0).all():
         return np.zeros(len(agreed))
-    return np.asarray(agreed / way.span / (1 - (own.work / (own.work + agreed)) ** own.stages))
+    work = own.work[:, None]
+    return np.asarray(1 / ((1 - (work / (work + agreed)) ** own.stages[:, None]) / agreed).sum(axis=1))
 
 
 def shapes(field: Field, kind: int, ways: list[DomainWay]) -> tuple[Floats, Ints]:

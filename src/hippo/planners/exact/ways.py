@@ -255,6 +255,7 @@ class DomainWay:
     domains: Groups = ()  # empty: ideal
     relays: tuple[Relay, ...] = ()
     senders: int = 0  # nodes of a stage, where links cap what a node sends; 0: it does not matter
+    rings: tuple[float, ...] = ()  # (n,) of ideal ways: least ``sync_pace`` of the quickest ring, of the second, ..
 
     @property
     def size(self) -> int:
@@ -262,29 +263,41 @@ class DomainWay:
         return self.groups * self.span
 
 
-def ideal_ways(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...], *, tied: bool) -> list[DomainWay]:
+def ideal_ways(
+    routes: DomainRoutes,
+    rings: DomainRoutes,
+    among: tuple[int, ...],
+    *,
+    tied: bool,
+    ceiling: float = np.inf,
+    groups: int | None = None,
+) -> list[DomainWay]:
     """One ideal way for every (G, n) with G n domains among those given.
 
     ``rings``: routes for what replicas exchange; several stages of a domain may do so from different nodes at once.
+    ``ceiling``: of the seconds per byte of a border; ``groups``: most.
     """
     index = np.ix_(among, among)
-    pair, directed = routes.pair_pace[index], routes.seconds_per_byte[index]
+    pair, directed, delay = routes.pair_pace[index], routes.seconds_per_byte[index], routes.least_latency_s[index]
+    ends = float(np.where(np.eye(len(among), dtype=bool), np.inf, pair).min())  # of one stage each
+    if ceiling < np.inf:
+        pair, directed, delay = (np.where(pair <= ceiling, each, np.inf) for each in (pair, directed, delay))
     around, both = rings.seconds_per_byte[index], rings.pair_pace[index]
     either = np.minimum(around, around.T)
     size, away = len(among), ~np.eye(len(among), dtype=bool)
-    delay = routes.least_latency_s[index]
     trip, pace = (_least_sums(matrix + matrix.T) for matrix in (delay, directed))
     down, down_pace = (_least_sums(np.minimum(matrix, matrix.T)) for matrix in (delay, directed))
     hop = float(routes.least_latency_s[index][away].min()) if size > 1 else 0.0
     alike = _alike(around[away])
     found = []
     for n in range(1, size + 1):
-        ends = float(both[away].min()) if tied and n > 1 else 0.0
-        for g in range(1, size // n + 1):
+        exchanged = tied and n > 1
+        for g in range(1, min(groups or size, size // n) + 1):
             share = 2 * (g - 1) / g
             border, rounds = slowest_border(pair, n, g), 2 * (g - 1) if alike else min(1, g - 1)
-            ring = slowest_border(both if g == 2 else either, g, 1)  # of the quickest of the n rings
-            if np.isfinite(trip[n]) and np.isfinite(border) and np.isfinite(ring):
+            # Of so many disjoint rings the slowest is no quicker.
+            least = [share * slowest_border(both if g == 2 else either, g, ring + 1) for ring in range(n)]
+            if np.isfinite([trip[n], border, least[-1]]).all():
                 way = DomainWay(
                     groups=g,
                     span=n,
@@ -295,10 +308,11 @@ def ideal_ways(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...]
                     down_s=down[1 : n + 1],
                     down_pace=down_pace[1 : n + 1],
                     slowest=border,
-                    sync_pace=np.full(n, share * ring),
+                    sync_pace=np.full(n, least[0]),
                     sync_s=rounds * hop,
-                    tail_pace=ends,
-                    tail_s=(2 if alike else 1) * hop if ends else 0.0,
+                    rings=tuple(least),
+                    tail_pace=ends if exchanged else 0.0,
+                    tail_s=(2 if alike else 1) * hop if exchanged else 0.0,
                 )
                 found.append(way)
     return found
