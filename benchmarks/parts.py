@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import torch
 import yaml
 
 from hippo.jobs.joint.env import WorldScene
@@ -115,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--show", action="store_true")
     given = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # as ``hippo train`` does
     given.out.mkdir(parents=True, exist_ok=True)
     book = given.out / "runs.jsonl"
     book.touch()
