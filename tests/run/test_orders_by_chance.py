@@ -71,8 +71,8 @@ class Dealt:
         self._rng, self._next_at, self._kind = random.Random(seed), BETWEEN, ""
 
     def due(self, done: int, now: RunJob) -> PlanChange | None:
-        """The next order, some steps after the one before."""
-        if done < self._next_at or not self.deck:
+        """The next order, some steps after the one before, at a border or while a step runs."""
+        if done < self._next_at or not self.deck or self._rng.random() < 0.5:
             return None
         self._rng.shuffle(self.deck)
         for kind in (*[each for each in self.deck if each != LOST], "join", "leave", "move by stopping"):

@@ -114,7 +114,7 @@ def train(steps: int, home: Path, begin_at: Path | None = None, pause_s: float =
         loss.backward()
         optimizer.step()
         with open(home / "losses.jsonl", "a") as out:
-            out.write(json.dumps({"step": step, "loss": loss.item()}) + "\n")
+            out.write(json.dumps({"step": step, "loss": loss.item(), "first": first}) + "\n")
         told = {"share_done": (step + 1) / steps, "step_s": max(pause_s, 1e-3), "loss": loss.item()}
         (home / "progress.part").write_text(json.dumps(told))
         os.replace(home / "progress.part", home / "progress.json")
