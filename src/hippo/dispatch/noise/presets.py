@@ -56,5 +56,4 @@ def fluctuation_of(text: str, *, source: str = "noise") -> Fluctuation:
     try:
         return Fluctuation(**given)  # type: ignore[arg-type]  # checked when made
     except InputError as error:
-        remedy = error.remedy
-        raise InputError(error.problem, source=source, key=error.key, value=error.value, remedy=remedy) from None
+        raise InputError(error.problem, source=source, key=error.key, value=error.value, remedy=error.remedy) from None
