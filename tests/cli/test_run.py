@@ -49,7 +49,7 @@ HIPPO = (sys.executable, "-c", "from hippo.cli.main import main; main()")
         (("--runtime", "torch", "--order", "learned"), "--runtime: does not go with --order learned"),
         (("--then", "b.json@2", "--order", "learned-ready"), "--then: does not go with --order learned-ready"),
         (("--then", f"{EXAMPLE}@2"), "is the plan that runs before it"),
-        (("--dispatch", "random"), "unknown dispatcher 'random'"),
+        (("--dispatch", "random"), "unknown dispatcher 'random'. To fix: use one of fixed, hint, learned, or a FILE"),
         (("--dispatch", "hint", "--patience", "-1"), "--patience: must be from 0 to 100"),
         (("--patience", "1"), "--patience: is of a hint alone"),
         (("--noise", "wild"), "--noise: level: is no noise (got 'wild')"),

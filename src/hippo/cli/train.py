@@ -11,7 +11,7 @@ import typer
 from hippo.cli.options import AllowCompression, CompressionWorth, Json, takes
 from hippo.cli.output import check_folder, print_document, say
 from hippo.cli.progress import Watch
-from hippo.errors import InputError, MissingExtraError
+from hippo.errors import InputError, MissingExtraError, UnknownNameError
 
 LONGEST_MINUTES = 100_000.0
 USUAL, SITE, DISPATCH = "hi_ppo", "world", "dispatch"
@@ -74,7 +74,8 @@ def train(choice: Choice) -> None:
 
     Hi-PPO prepares a dataset of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
     --nproc-per-node 2 --no-python hippo train ... On a Ray cluster: --ray, where who is slow is cut off.
-    --config dispatch --plan PLAN.json: the dispatch policy goes on learning on that plan's pipelines, about a minute.
+    --config dispatch --plan PLAN.json: the dispatch policy goes on learning on that plan's pipelines, ten seconds for
+    four stages, two minutes at most (--minutes), and is tried.
     """
     if choice.print_config:
         print(_text(choice.config or Path(USUAL)), end="")
@@ -192,8 +193,11 @@ def _text(config: Path) -> str:
     """A configuration as text: of a file, or of a name that ships."""
     from hippo.files import read_text
 
-    shipped = {path.stem: path for path in SHIPPED.glob("*.yaml")}
-    return read_text(config if config.exists() else shipped.get(str(config), config), what="learning configuration")
+    shipped, name = {path.stem: path for path in SHIPPED.glob("*.yaml")}, str(config)
+    if not config.exists() and not config.suffix and name not in shipped:
+        other = ", or a FILE.yaml"
+        raise UnknownNameError("learning configuration", name[:60], shipped, source="--config", other=other)
+    return read_text(config if config.exists() else shipped.get(name, config), what="learning configuration")
 
 
 def _trainer(learner: str) -> Any:

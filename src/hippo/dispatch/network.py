@@ -26,7 +26,7 @@ HIDDEN = 32
 FORM = Form(
     "dispatch policy",
     {"fixed": list(FIXED), "moving": list(MOVING)},
-    "give a policy that 'hippo train --config configs/algo/dispatch.yaml' wrote",
+    "give a policy that 'hippo train --config dispatch' wrote",
 )
 
 

@@ -135,7 +135,9 @@ def test_the_command_learns_on_a_plan_and_others_play_its_policy(
         (["--config", "dispatch", "--noise", "0.2"], "--noise: only with --plan (got '0.2'). To fix: add --plan"),
         (["--config", "jobs", "--plan", EXAMPLE], "--plan: only of dispatch (got 'jobs')"),
         (["--config", "dispatch", "--plan", EXAMPLE, "--noise", "wild"], "--noise: level: is no noise (got 'wild')"),
+        (["--config", "dispatch", "--plan", EXAMPLE, "--noise", "2"], "--noise: level: must lie between 0 and 1"),
         (["--config", "dispatch", "--plan", "nowhere.json"], "nowhere.json"),
+        (["--config", "dispach", "--plan", EXAMPLE], "did you mean 'dispatch'? use one of dispatch, hi_ppo"),
     ],
 )
 def test_what_is_refused(words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

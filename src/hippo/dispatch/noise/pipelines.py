@@ -56,7 +56,7 @@ def check_dispatcher(name: str, *, source: str = "--dispatch") -> bool:
     if name.endswith(".npz"):
         read(name)
     elif name not in DISPATCHERS:
-        raise UnknownNameError("dispatcher", name[:60], DISPATCHERS, source=source)
+        raise UnknownNameError("dispatcher", name[:60], DISPATCHERS, source=source, other=", or a FILE.npz")
     return name not in ("fixed", "hint")
 
 

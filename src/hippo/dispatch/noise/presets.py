@@ -53,4 +53,7 @@ def fluctuation_of(text: str, *, source: str = "noise") -> Fluctuation:
         except ValueError:
             remedy = f"give a level such as 0.2, then others as in 0.2,rank_level=0.1; or one of {', '.join(PRESETS)}"
             raise InputError("is no noise", source=source, key=key, value=value[:60], remedy=remedy) from None
-    return Fluctuation(**given)  # type: ignore[arg-type]  # checked when made
+    try:
+        return Fluctuation(**given)  # type: ignore[arg-type]  # checked when made
+    except InputError as error:
+        raise InputError(error.problem, source=source, key=error.key, value=error.value, remedy=error.remedy) from None

@@ -126,9 +126,7 @@ def train_on_plan(
     write_whole(out / POLICY, packed(tried.weights))
     gain, error = tried.gain.mean, tried.gain.error
     shorter = f"{gain:+.2f} ±{error:.2f} % shorter than the policy that it began with, on {settings.plan.trial_draws}"
-    kept = (
-        "it is the one written" if tried.learned else "that is not apart from nothing: the policy it began with stays"
-    )
+    kept = "it is the one written" if tried.learned else "not shown to be shorter: the policy it began with stays"
     words = (
         f"{found.updates} updates, {found.count:,} decisions, {found.seconds / 60:.1f} minutes\n"
         f"best at update {found.best_update}: {shorter} fresh plays; {kept}\n"

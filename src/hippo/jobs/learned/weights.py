@@ -25,7 +25,7 @@ HAZARD_UNITS = 16
 FORM = Form(
     "jobs policy",
     {"sources": list(SOURCES), "hazard": list(SEEN)},
-    "give a policy that 'hippo train --config configs/algo/jobs.yaml' wrote",
+    "give a policy that 'hippo train --config jobs' wrote",
 )
 PUSH = "key_"
 """Arrays of files up to November 2026: a second network, which pushed keys and is left out (results/queue.md)."""
