@@ -27,7 +27,7 @@ NO_PLAYS = {
     "dispatch/noise/hindsight.py:_floors": "a bound on every order",
     "dispatch/noise/hindsight.py:_heads": "its earliest starts",
     "planners/baselines/dtfm_kernel.py:_push": "a matching",
-    "planners/exact/interleaved.py:dealt_within": "most blocks that ranks can be dealt within a limit, a bound",
+    "planners/exact/interleaved.py:dealt_on": "most blocks that ranks can be dealt within a limit, a bound",
     "planners/exact/replicas.py:_seats": "the quickest share of a domain",
     "planners/exact/replicas.py:deal": "counts of micro-batches",
     "report/world_charts.py:device_map": "heights of rows on a page",
