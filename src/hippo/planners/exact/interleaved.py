@@ -98,7 +98,7 @@ def dealt_within(entries, one, about, model, limit):  # type: ignore[no-untyped-
     """Whether ranks can be dealt all of the heaviest blocks so that each can be done within the limit; every length of
     the first rank's first chunk is tried, as its other layers count once all gradients have come."""
     v, blocks, others, once = entries.chunks[one], model[0], model[1], about[0][entries.layout[one], ONCE + LEAST]
-    most = np.full(blocks + 2, -1)
+    most = np.full(blocks + others + 2, -1)
     for lead in range(max(1, (blocks + 1) // v), 0, -1):
         back = entries.back[one] + (v * lead - 1) * once
         most[:] = -1
@@ -114,17 +114,18 @@ def dealt_within(entries, one, about, model, limit):  # type: ignore[no-untyped-
 
 @kernel
 def dealt_on(entries, one, about, asked, most):  # type: ignore[no-untyped-def]
-    """(N + 1,) most blocks dealt to the ranks up to ``s``, for each number of blocks in their first chunks, so that
-    each can be done within the limit; -1: none. ``most``: of those before. ``asked``: ``s``, the length of the first
-    rank's first chunk, the blocks that are not counted, the limit, and of it what is left until the first rank's last
-    gradient has come.
+    """(N + 1,) most of the heaviest blocks dealt to the ranks up to ``s``, for each number of blocks of any sort in
+    their first chunks, so that each can be done within the limit; -1: none. ``most``: of those before. ``asked``:
+    ``s``, the length of the first rank's first chunk, the blocks that are not counted, the limit, and of it what is
+    left until the first rank's last gradient has come.
 
     What a rank may hold falls with the blocks in the first chunks before it. A rank that is dealt less may leave others
     more, so all are tried.
     """
     (s, lead, others, limit, left), (numbers, hops, borders) = asked, about
     own, p, v, m = numbers[entries.layout[one]], entries.ranks[one], entries.chunks[one], entries.waves[one]
-    hop, q, size, blocks = hops[entries.layout[one]], entries.per_domain[one], entries.wave_bytes[one], len(most) - 2
+    hop, q, size = hops[entries.layout[one]], entries.per_domain[one], entries.wave_bytes[one]
+    blocks = len(most) - 2 - others
     j, near = s // q, hop * (s - s // q)
     before = borders[0, j] + borders[1, j] * size + 2.0 * near
     down = borders[2, j] + borders[3, j] * size + near
@@ -136,8 +137,8 @@ def dealt_on(entries, one, about, asked, most):  # type: ignore[no-untyped-def]
             room -= own[KEPT + end] + live * own[LEFT + end]
     held = max(own[KEPT] + live * own[LEFT], 1e-9)
     each, alone = (m - 1) * own[TOTAL] + own[TRIP], m * own[TOTAL]
-    following = np.full(blocks + 2, -1)
-    for c in range(blocks + 1):
+    following = np.full(len(most), -1)
+    for c in range(blocks + others + 1):
         if most[c] < 0:
             continue
         head, forth = before + c * own[TRIP + LEAST], down + c * own[FORTH + LEAST]
@@ -156,7 +157,7 @@ def dealt_on(entries, one, about, asked, most):  # type: ignore[no-untyped-def]
             first = c + chunk - (1 if s == 0 else 0)
             if s == p - 1:
                 dealt, first = n, c
-            if first <= blocks and (s > 0 or chunk == lead):
+            if first <= blocks + others and (s > 0 or chunk == lead):
                 following[first] = max(following[first], min(blocks, most[c] + dealt))
     return following
 
@@ -184,10 +185,10 @@ def least_interleaved(field: Field) -> float:
     value so far; inf: there is none."""
     least = field.tried.value
     for kind, ideal in _worth(field):
-        if not len(shapes_of(field, kind, ideal, least)[1]):
-            continue
-        for way in field.ways_apart(kind, ideal):
-            found, _ = shapes_of(field, kind, way, least)
+        found, _ = shapes_of(field, kind, ideal, least)
+        for way in field.ways_apart(kind, ideal) if len(found.rough) else ():
+            if way is not ideal:
+                found, _ = shapes_of(field, kind, way, least)
             least = least_of(field, kind, way, found, least)
     return least if least < field.tried.value else inf
 

@@ -167,8 +167,6 @@ def told_apart(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...]
     way is better than all of them. The first domains of all groups make a ring, the second ones, and so on; borders
     are matchings of one such set with the next, and do not hang on each other."""
     g, n, size = way.groups, way.span, len(among)
-    if min(g, n) < 2:
-        return [way]
     if g > MOST_MEMBERS or factorial(size) // factorial(g) ** n // factorial(size - g * n) > MOST_RANKED:
         if n > FEW_RINGS:
             return [way]

@@ -222,6 +222,8 @@ class Field:
 
     def ways_apart(self, kind: int, ideal: DomainWay) -> list[DomainWay]:
         """Ideal ways that are told apart by the borders and rings that they can have at once."""
+        if min(ideal.groups, ideal.span) < 2:
+            return [ideal]
         key = ("apart", kind, ideal.groups, ideal.span, ideal.senders)
         if key not in self._cache:
             self._cache[key] = told_apart(self.routes(ideal.senders), self.routes(None), self.members(kind), ideal)
