@@ -157,7 +157,7 @@ def need(settings: Settings, pipelines: Pipelines) -> Need:
     return Need(rows * row_bytes + draws * 6 * operations * 2 * 4.0, tuple(f"plan.{key}" for key in keys))
 
 
-class Tried(NamedTuple):
+class PolicyTrial(NamedTuple):
     """What fresh plays said."""
 
     weights: DispatchWeights  # of the policy that is to run
@@ -224,7 +224,7 @@ class PlanLearner:
             self._usual = played(self._followed)
         return float(100 * (1 - played([weights] * len(self.worlds)) / self._usual).mean())
 
-    def tried(self, weights: DispatchWeights) -> Tried:
+    def tried(self, weights: DispatchWeights) -> PolicyTrial:
         """The policy that is to run: the new one where it is shorter on fresh plays, with the whole 95 % interval."""
         gains = []
         for number, world in enumerate(self.worlds):
@@ -238,7 +238,7 @@ class PlanLearner:
             gains.append(100 * (usual - found) / usual.mean())
         gain = MakespanSpread(np.mean(gains, axis=0))
         learned = gain.interval[0] > 0
-        return Tried(weights if learned else self.start, learned, gain)
+        return PolicyTrial(weights if learned else self.start, learned, gain)
 
     def state(self) -> tuple[Sequence[float], list[Any]]:
         """Beside the mean of weights, that is looked at, those that learn go on."""

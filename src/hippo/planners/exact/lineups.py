@@ -91,7 +91,7 @@ class Mixes:
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class JoinedSets:
     """What paths over pairs below a ceiling join."""
 
     ways: dict[int, DomainWay]  # an ideal way for every number of domains that some path joins
@@ -108,9 +108,9 @@ class Reach:
     mixes: Mixes
     groups: Ints  # (K,) class of each
     tied: bool
-    _known: dict[float, Joined] = field(default_factory=dict)
+    _known: dict[float, JoinedSets] = field(default_factory=dict)
 
-    def under(self, ceiling: float) -> Joined:
+    def under(self, ceiling: float) -> JoinedSets:
         """Over borders of at most ``ceiling`` seconds per byte."""
         pace = self.routes.pair_pace[np.ix_(self.among, self.among)]
         paces = np.unique(pace[np.isfinite(pace)])
@@ -123,14 +123,14 @@ class Reach:
             self._known[own] = self._joined(own, pace)
         return self._known[own]
 
-    def _joined(self, ceiling: float, pace: Floats) -> Joined:
+    def _joined(self, ceiling: float, pace: Floats) -> JoinedSets:
         found = ideal_ways(self.routes, self.rings, self.among, tied=self.tied, ceiling=ceiling, groups=1)
         ways, size = {way.span: way for way in found}, self.mixes.size
         mixes = np.isin(size, list(ways))
         if len(self.among) <= MOST_DOMAINS:
             near = (pace <= ceiling) & ~np.eye(len(pace), dtype=bool)
             mixes = _joined_mixes(near, self.mixes.stride[self.groups], len(size))
-        return Joined(ways, mixes & (size > 0))
+        return JoinedSets(ways, mixes & (size > 0))
 
 
 @kernel
