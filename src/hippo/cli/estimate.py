@@ -43,7 +43,10 @@ class Choice:
         str, typer.Option(metavar="none|selective|full|MODULE+..", help="Activations computed again.")
     ] = "none"
     sharding: Annotated[
-        str, typer.Option(metavar="none|optimizer|gradients|full|hybrid", help="State divided among lanes.")
+        str,
+        typer.Option(
+            metavar="none|optimizer|optimizer-across|gradients|full|hybrid", help="State divided among lanes."
+        ),
     ] = "none"
     sequence_parallel: Annotated[bool, typer.Option(help="Sequence parallelism among tensor-parallel ranks.")] = True
     global_batch: GlobalBatch = 1024
