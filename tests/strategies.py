@@ -164,7 +164,7 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
         pipelines=kept,
         micro_batch=draw(st.sampled_from([1, 2, 4])),
         precision=problem.workload.precision,
-        recompute=draw(st.sampled_from(RECOMPUTE)),
+        recompute=draw(st.sampled_from((*RECOMPUTE, "full:2", "layernorm+mlp"))),
         sharding=draw(st.sampled_from(SHARDING)),
         sequence_parallel=draw(st.booleans()),
         schedule=ScheduleChoice(schedule, draw(st.none() | st.integers(1, 9))),
