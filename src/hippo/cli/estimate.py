@@ -40,7 +40,11 @@ class Choice:
         str | None, typer.Option(metavar="NAME", help="gpipe, 1f1b or interleaved.", show_default="1f1b")
     ] = None
     recompute: Annotated[
-        str, typer.Option(metavar="none|selective|full|MODULE+..", help="Activations computed again.")
+        str,
+        typer.Option(
+            metavar="none|selective|full|full:N|MODULE+..",
+            help="Activations computed again; full:4: four layers.",
+        ),
     ] = "none"
     sharding: Annotated[
         str,

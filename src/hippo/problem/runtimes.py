@@ -35,6 +35,23 @@ LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
 """What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
 
 
+WHOLE_BLOCKS = "full:"
+"""``full:4``: the first four blocks of each chunk of layers are computed again whole, the others not at all
+(Megatron-LM's ``--recompute-method block``)."""
+
+
+def recomputed_blocks(recompute: str) -> int | None:
+    """How many first blocks of each chunk are computed again whole (``full:4``); None: another kind, or no number."""
+    number = recompute.removeprefix(WHOLE_BLOCKS)
+    counts = number != recompute and number.isascii() and number.isdigit() and len(number) < 7
+    return int(number) if counts and int(number) > 0 else None
+
+
+def is_recomputation(recompute: str) -> bool:
+    """Whether a text is one: a degree, modules joined by ``+``, or a number of blocks."""
+    return recompute in RECOMPUTE or bool(recomputed_modules(recompute)) or recomputed_blocks(recompute) is not None
+
+
 def recomputed_modules(recompute: str) -> frozenset[str]:
     """The modules that a recomputation names (``layernorm+moe_act``); none for the other kinds, or an unknown name."""
     named = frozenset(recompute.split("+"))
@@ -77,7 +94,7 @@ class Runtime:
     shardings_with_pipeline: tuple[str, ...] = SHARDING  # where a pipeline has more than one stage
     recompute: tuple[str, ...] = RECOMPUTE
     context_ways: tuple[str, ...] = CONTEXT_WAYS  # of context parallelism; none: it has no such
-    recompute_modules: bool = True  # single modules, by Megatron-LM's names
+    recompute_modules: bool = True  # single modules, by Megatron-LM's names; whole blocks by their number
     expert_parallel: bool = True
     whole_experts: bool = True  # experts may be cut over fewer ranks than everything else
     compression: bool = True
@@ -106,7 +123,7 @@ class Runtime:
 
     def recomputes(self, recompute: str) -> bool:
         """Whether it can compute this again."""
-        return recompute in self.recompute or (self.recompute_modules and bool(recomputed_modules(recompute)))
+        return recompute in self.recompute or (self.recompute_modules and is_recomputation(recompute))
 
     def all_reduces(self, sharding: str) -> tuple[str, ...]:
         """Ways in which replicas of several domains can sum, the one that sends less first."""
