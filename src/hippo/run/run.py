@@ -430,7 +430,7 @@ class Conductor:
         streams, forecast = change.background and moves, self._forecast(version, change) if moves else None
         self._beside = 0
         self._coming = _Coming(version, change, time.monotonic(), streams, forecast)
-        self._ask(version, self._coming.preparing(self.version), background=streams)
+        self._ask(version, self._coming.preparing(self.version), background=streams, warms=True)
 
     def _moves(self, new: Version) -> bool:
         """Whether layers have to go from one process to another."""
@@ -449,7 +449,7 @@ class Conductor:
         first = None if since_s == inf else min(1.0, max(0.0, 1.0 - (since_s - every[-1].began_s) / step_s))
         return streaming(old, new, network, step_s=step_s, steps=count, first=first)
 
-    def _ask(self, version: Version, crew: Sequence[int], *, background: bool = False) -> None:
+    def _ask(self, version: Version, crew: Sequence[int], **ways: bool) -> None:
         """Lets processes make ready for a version; those that are new start."""
         self._numbered, self._fresh = version.number, max(self._fresh, 1 + max(version.everybody))
         version.write(self.crew.folder)
@@ -458,7 +458,7 @@ class Conductor:
                 rank = version.rank(process)
                 self.crew.start(process, domain, None if rank is None else version.job.work.workers[rank])
         after = None if version.number == 0 else self.version.number
-        self.crew.say(crew, prepare=version.number, after=after, background=background)
+        self.crew.say(crew, prepare=version.number, after=after, **ways)
 
     def _go_over(self, coming: _Coming, done: int, ended_s: float) -> None:
         crew, new = coming.crew(self.version), coming.version
@@ -486,6 +486,7 @@ class Conductor:
             background=coming.streams,
             predicted_stopped_s=0.0 if forecast is None else forecast.stopped_s,
             asked=coming.change.asked,
+            warmed_bytes=sum(each["warmed"] for each in told),
         )
         self._coming = None
         self._went_over(new, found)
