@@ -251,8 +251,8 @@ class Conductor:
 
     def _go_on_without(self, error: LostError, number: int) -> None:
         """The replicas that are left, under a plan of their own, without those that are lost meanwhile, too; ``error``
-        where there is none."""
-        began_s, now, lost = time.monotonic(), self.version, set(error.lost)
+        where there is none. Where they cannot meet, messages go directly, and then one side goes on alone."""
+        began_s, now, lost, direct = time.monotonic(), self.version, set(error.lost), False
         self._plan_without(now, lost, error)
         self.crew.forget(lost)
         lost |= self.crew.abort(number, [each for each in now.everybody if each not in lost])
@@ -260,6 +260,7 @@ class Conductor:
         while True:
             self._leave(lost)
             plan = self._plan_without(now, lost, error)
+            plan = replace(plan, relays=()) if direct else plan
             version = now.without(lost).following(under(now.job, plan), fresh=self._fresh)
             self._era += 1
             version = replace(version, number=self._numbered + 1, era=self._era)
@@ -272,9 +273,11 @@ class Conductor:
                     self.crew.gather("handed", version.members, number=version.number)
                 break
             except LostError as other:
-                gone = self._cut_off(now, lost) if other.stuck else other.lost
-                if not gone:
+                through = other.stuck and bool(plan.relays)  # a link to a domain that hands on may be dead
+                gone = other.lost if not other.stuck else set() if through else self._cut_off(now, lost)
+                if not gone and not through:
                     raise
+                direct = direct or through
                 lost |= gone
                 now = replace(now, porters={**version.porters, **now.porters})  # those that were begun are tried once
                 self.crew.forget(gone)

@@ -264,7 +264,6 @@ PATIENCE = timedelta(days=365)
 It ends every process when nothing does (``Crew.gather``)."""
 
 
-PATIENCE_TO_MEET_S = 60.0
 WARM_TAG = 2**31 - 64
 """Of the first turn in which a connection is warmed, above all others (``seat.MOST_SUMS``)."""
 
@@ -354,7 +353,7 @@ class Meeting:
     def _new(self, name: str, processes: Sequence[int], product: Product) -> Any:
         if name.startswith(VIA):
             path = self._folder / f"{self.era}-{name}"
-            return relayed(path, processes, self.process, PATIENCE_TO_MEET_S, product)
+            return relayed(path, processes, self.process, PATIENCE.total_seconds(), product)
         store, place = dist.PrefixStore(f"{self.era}-{name}", self._store), list(processes).index(self.process)
         if self.talks_on == "cpu":
             made = dist.ProcessGroupGloo(store, place, len(processes), self._gloo_options())
