@@ -422,7 +422,7 @@ def _handed_on(version: Version, process: int) -> tuple[dict[str, tuple[int, ...
 
 
 def _warmth(version: Version, largest: Mapping[str, float], name: str, source: int, destination: int) -> float:
-    """Bytes of which half are to go at once over a way that is new."""
+    """Bytes by which a new way is warmed: of two messages, or what the link carries in a round trip."""
     return min(version.product_bytes(source, destination), 2 * largest.get(name, 0.0))
 
 

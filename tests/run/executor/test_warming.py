@@ -13,22 +13,22 @@ import torch
 from hippo.run.executor import warming
 from hippo.run.executor.channels import Meeting
 from hippo.run.executor.spare import PeerFlow
-from hippo.run.executor.warming import FIRST_BYTES, MOST_BYTES, QuietLink, take_turns, turns
+from hippo.run.executor.warming import AHEAD_BYTES, FIRST_BYTES, MOST_BYTES, QuietLink, take_turns, turns
 
 PRODUCT = 500_000.0  # 100 Mbit/s, 40 ms there and back
 PAIR, VIA = "pair-0-0-1", "via-2-pair-0-0-1"
 
 
-def test_each_turn_sends_what_a_fresh_flow_may_and_all_are_half_a_product() -> None:
-    assert turns(PRODUCT) == (14_480, 28_960, 57_920, 115_840)
-    assert turns(0.0) == turns(FIRST_BYTES) == ()
-    for product in (1e5, PRODUCT, 2.5e6, 1e7):
+def test_each_turn_sends_what_a_fresh_flow_may_and_all_are_about_a_product() -> None:
+    assert turns(PRODUCT) == (14_480, 28_960, 57_920, 115_840, 231_680)
+    assert turns(0.0) == turns(FIRST_BYTES / 2) == ()
+    for product in (1e5, PRODUCT, 2.5e6, 4e6):
         window = FIRST_BYTES
         for size in turns(product):
             assert size <= window, "slow start would hold it back for a round trip"
             window *= 2  # as all of it was acknowledged
-        assert 2 / 3 <= window / (product / 2) <= 2
-        assert sum(turns(product)) <= product
+        assert 2 / 3 <= window / product <= 4 / 3
+        assert 2 / 3 <= sum(turns(product)) / product <= 4 / 3
     assert sum(turns(1e12)) < 1.5 * MOST_BYTES
 
 
@@ -66,9 +66,10 @@ def test_where_the_kernel_tells_nothing_turns_follow_at_once(monkeypatch: pytest
         raise OSError
 
     monkeypatch.setattr(warming, "Connections", refused)
-    made: list[tuple[int, int]] = []
-    take_turns("127.0.0.1", PRODUCT, lambda number, size: made.append((number, size)))
-    assert made == list(enumerate(turns(PRODUCT)))
+    made: list[int] = []
+    monkeypatch.setattr(warming.time, "sleep", lambda seconds: made.append(-1))
+    take_turns("127.0.0.1", PRODUCT, made.append, lambda: made.append(0))
+    assert made == [part for size in turns(PRODUCT) for part in (AHEAD_BYTES, -1, size - AHEAD_BYTES, 0)]
 
 
 @pytest.mark.parametrize(("name", "ends"), [(PAIR, (0, 1)), (VIA, (0, 2, 1))])

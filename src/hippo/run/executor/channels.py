@@ -25,7 +25,7 @@ import torch.distributed
 
 from hippo.run.executor.relaying import relayed
 from hippo.run.executor.sockets import own_address
-from hippo.run.executor.warming import Product, take_turns, turns
+from hippo.run.executor.warming import AHEAD_BYTES, Product, take_turns, turns
 from hippo.run.messages import VIA
 from hippo.run.work import Transfer, Work
 
@@ -369,21 +369,24 @@ class Meeting:
 
     def _warm(self, group: Any, processes: Sequence[int], product_bytes: float) -> None:
         """Turns between the two processes of a way; receives are posted ahead, as gloo sends nothing before."""
-        sizes, mark = turns(product_bytes), torch.zeros(1, dtype=torch.uint8)
-        room = torch.zeros(max(sizes, default=0), dtype=torch.uint8)
+        sizes = [part for size in turns(product_bytes) for part in (AHEAD_BYTES, size - AHEAD_BYTES)]
+        room, mark = torch.zeros(max(sizes, default=0), dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
+        tags = range(WARM_TAG, WARM_TAG + len(sizes))
         if self.process == processes[0]:
-            answers = [group.recv([mark], 1, WARM_TAG + number) for number in range(len(sizes))]
-
-            def turn(number: int, size: int) -> None:
-                group.send([room[:size]], 1, WARM_TAG + number).wait()
-                answers[number].wait()
-
-            take_turns(self._store.get(f"address-{processes[1]}").decode(), product_bytes, turn)
+            left, answers = iter(tags), iter([group.recv([mark], 1, tag) for tag in tags[1::2]])
+            address = self._store.get(f"address-{processes[1]}").decode()
+            take_turns(
+                address,
+                product_bytes,
+                lambda size: group.send([room[:size]], 1, next(left)).wait(),
+                lambda: next(answers).wait(),
+            )
             return
-        came = [group.recv([room[:size]], 0, WARM_TAG + number) for number, size in enumerate(sizes)]
-        for number, one in enumerate(came):
+        came = [group.recv([room[:size]], 0, tag) for tag, size in zip(tags, sizes, strict=True)]
+        for tag, one in zip(tags, came, strict=True):
             one.wait()
-            group.send([mark], 0, WARM_TAG + number).wait()
+            if tag in tags[1::2]:
+                group.send([mark], 0, tag).wait()
 
     def _gloo_options(self) -> Any:
         """One loop thread for all groups of this process."""

@@ -195,12 +195,11 @@ def relayed(
 def _warmed(connection: socket.socket, product_bytes: float) -> socket.socket:
     """A connection, after its turns."""
 
-    def turn(_number: int, size: int) -> None:
-        connection.sendall(bytes(size))
+    def hear() -> None:
         receive_into(connection, memoryview(bytearray(len(CAME))))
 
     with suppress(OSError):
-        take_turns(connection.getpeername()[0], product_bytes, turn)
+        take_turns(connection.getpeername()[0], product_bytes, lambda size: connection.sendall(bytes(size)), hear)
     return connection
 
 
