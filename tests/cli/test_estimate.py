@@ -55,6 +55,7 @@ def test_too_little_memory(hippo):
         (("--pp", 8, "--interleave", 8), "--pp"),
         (("--dp", 3), "--global-batch"),
         (("--recompute", "some"), "--recompute"),
+        (("--recompute", "full:0"), "--recompute"),
         (("--sharding", "zero3"), "--sharding"),
         (("--schedule", "zigzag", "--pp", 2), "zigzag"),
         (("--gpus-per-node", 0), "--gpus-per-node"),
@@ -98,6 +99,17 @@ def test_recomputation_buys_memory_with_time(hippo):
     )
     assert plain_s < some_s < full_s
     assert plain_gb > some_gb > full_gb
+
+
+def test_of_some_layers_computed_again_each_takes_its_time(hippo):
+    """32 layers on two stages: as many more seconds for the eighth layer as for the first, and none beyond the
+    sixteenth."""
+    layout = ("--tp", 4, "--pp", 2, "--micro-batch", 2, "--recompute")
+    found = [figures(hippo, *layout, f"full:{number}") for number in (1, 2, 8, 16, 40)]
+    seconds, sizes = zip(*found, strict=True)
+    assert seconds[1] - seconds[0] == pytest.approx((seconds[2] - seconds[0]) / 7, rel=1e-9)
+    assert found[3] == found[4] == figures(hippo, *layout, "full")
+    assert list(sizes) == sorted(sizes, reverse=True)
 
 
 def test_sharding_saves_memory(hippo):

@@ -52,6 +52,35 @@ def test_a_stage_costs_what_its_layers_cost(layout: Layout, cuts: tuple[int, int
     assert [whole.forward_s, whole.backward_s, whole.weight_gradient_s] == pytest.approx(sums.tolist(), abs=1e-15)
 
 
+@given(layout=layouts, cuts=st.tuples(st.integers(0, N), st.integers(0, N)), again=st.integers(1, N))
+def test_of_some_blocks_computed_again_the_first_cost_so_and_the_others_not(
+    layout: Layout, cuts: tuple[int, int], again: int
+):
+    """One chunk: layers before the border as under ``full``, those behind it as under ``none``."""
+    start, stop = sorted(cuts)
+    layout = replace(layout, interleave=1, recompute=f"full:{again}")
+    border = max(start, min(max(start, 1) + again, stop))
+    parts = (start, border, replace(layout, recompute="full")), (border, stop, replace(layout, recompute="none"))
+    whole, (first, second) = REAL.stage("d", start, stop, layout), [REAL.stage("d", *part) for part in parts]
+    for field in ("forward_s", "backward_s", "weight_gradient_s", "tp_s", "flops"):
+        assert getattr(whole, field) == pytest.approx(getattr(first, field) + getattr(second, field), abs=1e-15)
+    seconds = whole.forward_s, whole.backward_s, whole.weight_gradient_s
+    assert REAL.chunk_seconds("d", start, stop, layout) == pytest.approx(seconds, abs=1e-15)
+    kept, halves = (
+        REAL.memory("d", start, stop, layout, live=0.0),
+        [REAL.memory("d", *part, live=0.0) for part in parts],
+    )
+    assert kept.activation_bytes == pytest.approx(sum(half.activation_bytes for half in halves))
+    assert kept.weights_bytes == REAL.memory("d", start, stop, parts[1][2], live=0.0).weights_bytes
+
+
+def test_each_chunk_of_a_rank_computes_its_first_blocks_again():
+    """Seven blocks in three chunks are three, two and two: of two each six are computed again, of one each three."""
+    layout = Layout(1, 1, 1, interleave=3)
+    assert [replace(layout, recompute=f"full:{n}").blocks_again(7) for n in (1, 2, 3, 9)] == [3, 6, 7, 7]
+    assert replace(layout, recompute="full").blocks_again(7) is None
+
+
 @given(layout=layouts, start=st.integers(0, N - 1), live=st.floats(0, 16))
 def test_memory_is_that_of_the_live_micro_batches(layout: Layout, start: int, live: float):
     idle, busy = (REAL.memory("d", start, N, layout, live=each) for each in (0.0, live))

@@ -214,6 +214,10 @@ def test_megatron_refuses_broken_layouts(parsed, broken: str):
         ("llama-3-8b", "selective", "bf16", "--recompute-granularity selective --recompute-modules layernorm"),
         ("llama-3-8b", "moe_act", "bf16", ""),
         (
+            *("llama-3-8b", "full:3", "bf16"),
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 3",
+        ),
+        (
             "mixtral-8x7b",
             "moe+layernorm",
             "bf16",

@@ -67,6 +67,7 @@ def unlike_widths() -> tuple[Pipeline, ...]:
         ({"sharding": "optimizer"}, ("torch",), "cannot express sharding 'optimizer'"),
         ({"sharding": "full"}, ("megatron", "deepspeed"), "cannot express sharding 'full'"),
         ({"recompute": "selective"}, ("deepspeed",), "cannot express recompute 'selective'"),
+        ({"recompute": "full:2"}, ("torch", "deepspeed"), "cannot express recompute 'full:2'"),
     ],
 )
 def test_each_thing_is_named(changes: dict[str, object], runtimes: tuple[str, ...], said: str):

@@ -307,6 +307,7 @@ RUNTIMES: list[tuple[str, Plan, str]] = [
     ("torch", replace(plan(), sharding="optimizer"), "torch cannot express sharding 'optimizer'"),
     ("deepspeed", replace(plan(), sharding="full"), "deepspeed cannot express sharding 'full' beside a pipeline"),
     ("deepspeed", replace(plan(), recompute="selective"), "deepspeed cannot express recompute 'selective'"),
+    ("hippo", replace(plan(), recompute="full:1"), "hippo cannot express recompute 'full:1', only full or none"),
     ("torch", replace(plan(), compression=(Compression("wuhu", "guian", "fp8"),)), "torch cannot compress activations"),
     (
         "torch",

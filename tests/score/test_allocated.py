@@ -70,6 +70,10 @@ def test_how_arguments_are_read(tmp_path: Path):
     assert found.layout.recompute == "layernorm+moe_act"
     assert found.workload.gradient_bytes_per_parameter == 4.0
     assert found.workload.software.attention == "flash2"
+    whole = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": "3"}
+    layout = case(tmp_path, **whole).layout
+    assert layout is not None
+    assert layout.recompute == "full:3"
     assert case(tmp_path, platform="dgx_h100").workload.software.attention == "tuned"
     assert case(tmp_path, attention_backend="unfused").workload.software.attention == "unfused"
     half = case(tmp_path, bf16="", fp16="True").workload
@@ -79,6 +83,7 @@ def test_how_arguments_are_read(tmp_path: Path):
 @pytest.mark.parametrize(
     ("said", "why"),
     [
+        ({"recompute_method": "uniform", "recompute_num_layers": "2"}, "several layers that are computed again as one"),
         ({"family": "t5"}, "an encoder"),
         ({"num_layers": ""}, "does not give num-layers"),
         ({"vocab_file": ""}, "does not give the vocabulary"),

@@ -40,10 +40,17 @@ class Choice:
         str | None, typer.Option(metavar="NAME", help="gpipe, 1f1b or interleaved.", show_default="1f1b")
     ] = None
     recompute: Annotated[
-        str, typer.Option(metavar="none|selective|full|MODULE+..", help="Activations computed again.")
+        str,
+        typer.Option(
+            metavar="none|selective|full|full:N|MODULE+..",
+            help="Activations computed again; full:4: four layers.",
+        ),
     ] = "none"
     sharding: Annotated[
-        str, typer.Option(metavar="none|optimizer|gradients|full|hybrid", help="State divided among lanes.")
+        str,
+        typer.Option(
+            metavar="none|optimizer|optimizer-across|gradients|full|hybrid", help="State divided among lanes."
+        ),
     ] = "none"
     sequence_parallel: Annotated[bool, typer.Option(help="Sequence parallelism among tensor-parallel ranks.")] = True
     global_batch: GlobalBatch = 1024

@@ -70,10 +70,26 @@ class CostModel:
         """Seconds (N, 3) of one micro-batch: forward, backward (input gradient, recomputation), weight gradient."""
         return self._tables(domain, layout)[:, :3]
 
+    def chunk_seconds(self, domain: str, start: int, stop: int, layout: Layout) -> tuple[float, ...]:
+        """Seconds of one micro-batch in layers [start, stop) of a chunk: forward, backward, weight gradient."""
+        one = replace(layout, interleave=1)
+        parts = [self.layer_seconds(domain, lay)[a:b].sum(axis=0) for a, b, lay in self._parts(start, stop, one)]
+        return tuple(sum(parts[1:], parts[0]).tolist())
+
+    def _parts(self, start: int, stop: int, layout: Layout) -> tuple[tuple[int, int, Layout], ...]:
+        """Layers [start, stop) of a rank, apart where some blocks are computed again whole and others are not."""
+        first, last = max(start, 1), self.problem.model.num_layers - 1
+        again = layout.blocks_again(max(0, min(stop, last) - first))
+        if again is None:
+            return ((start, stop, layout),)
+        border = min(first + again, stop)
+        return (start, border, replace(layout, recompute="full")), (border, stop, replace(layout, recompute="none"))
+
     def stage(self, domain: str, start: int, stop: int, layout: Layout) -> StageCost:
         """Cost of layers [start, stop) on one stage; see ``StageCost`` for units."""
-        sums = self._prefix(domain, layout)
-        forward, backward, weight, communication, flops = (sums[stop] - sums[start]).tolist()
+        parts = [(self._prefix(domain, lay), one, two) for one, two, lay in self._parts(start, stop, layout)]
+        sums = sum(prefix[two] - prefix[one] for prefix, one, two in parts)
+        forward, backward, weight, communication, flops = sums.tolist()
         workload = self.problem.workload
         whole = layout.micro_batch * workload.seq * self.problem.model.hidden * weight_bytes(layout.precision)
         output = None if self.measured is None else self.measured.output_bytes(layout, max(stop - 1, 0), whole)

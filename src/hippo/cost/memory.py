@@ -7,13 +7,14 @@ Megatron-LM's ``--recompute-modules``. Letters: T tokens of a micro-batch on a r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hippo.cost.calibration import Calibration
 from hippo.cost.kernels import WIDE
 from hippo.cost.stage import Layout, StageMemory
 from hippo.problem.cluster import Gpu
 from hippo.problem.model import Attention, Experts, FeedForward, Layer, LayerKind
-from hippo.problem.runtimes import SELECTIVE, recomputed_modules
+from hippo.problem.runtimes import ACROSS, SELECTIVE, recomputed_modules
 from hippo.problem.workload import Workload
 
 LIST_GATHERED = 1e9
@@ -41,6 +42,8 @@ def state_shards(layout: Layout) -> tuple[float, float, float]:
         return 1.0, 1.0, 1.0
     if layout.sharding == "optimizer":
         return 1.0, 1.0, float(inside)
+    if layout.sharding == ACROSS:
+        return 1.0, 1.0, float(world)
     if layout.sharding == "gradients":
         return 1.0, float(inside), float(inside)
     ranks = float(world if layout.sharding == "full" else inside)
@@ -93,6 +96,23 @@ def activation_bytes(layer: Layer, layout: Layout, workload: Workload) -> float:
     left = sum(size for modules, size in kept(layer, layout, workload) if not modules & freed)
     half = layout.recompute == "selective" and workload.software.attention == "flash2"
     return left * (0.5 if half else 1.0)
+
+
+def activations_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -> float:
+    """``activation_bytes`` of all layers of a rank."""
+    return sum(activation_bytes(layer, each, workload) for layer, each in with_layouts(layers, layout))
+
+
+def with_layouts(layers: tuple[Layer, ...], layout: Layout) -> Iterator[tuple[Layer, Layout]]:
+    """Each layer of a rank with the layout that it has: some blocks may be computed again whole, and others not."""
+    again = layout.blocks_again(sum(layer.kind is LayerKind.BLOCK for layer in layers))
+    if again is None:
+        yield from ((layer, layout) for layer in layers)
+        return
+    whole, plain = replace(layout, recompute="full"), replace(layout, recompute="none")
+    for layer in layers:
+        yield layer, whole if again > 0 else plain
+        again -= layer.kind is LayerKind.BLOCK
 
 
 def again_bytes(layer: Layer, layout: Layout, workload: Workload) -> float:
@@ -227,8 +247,8 @@ def workspace_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workloa
     vocab = max((layer.vocab for layer in layers if layer.kind is LayerKind.HEAD), default=0)
     further = sum(layer.vocab > 0 for layer in layers if layer.kind is LayerKind.BLOCK)
     logits = (workload.software.logit_bytes + 4.0 * further) * _tokens(layout, workload) * vocab / layout.tp
-    blocks = {layer for layer in layers if layer.kind is LayerKind.BLOCK}
-    again = max((again_bytes(layer, layout, workload) for layer in blocks), default=0.0)
+    blocks = {each for each in with_layouts(layers, layout) if each[0].kind is LayerKind.BLOCK}
+    again = max((again_bytes(*each, workload) for each in blocks), default=0.0)
     gathered = 0.0
     if layout.sharding in ("full", "hybrid") and layout.num_stages == 1:
         # Two layers' weights and one layer's gradients are whole at a time; one by one, so many as DeepSpeed lets live.
@@ -246,7 +266,7 @@ def stage_memory(
         weights_bytes=weights,
         gradients_bytes=gradients,
         optimizer_bytes=optimizer,
-        activation_bytes=sum(activation_bytes(layer, layout, workload) for layer in layers),
+        activation_bytes=activations_bytes(layers, layout, workload),
         live_micro_batches=0.0,
         workspace_bytes=workspace_bytes(layers, layout, workload) if layers else 0.0,
         reserved_bytes=calibration.context_bytes + calibration.reserved_share * gpu.memory_bytes,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hippo.problem.runtimes import recomputed_blocks
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -32,6 +34,14 @@ class Layout:
     def expert_tp(self) -> int:
         """Ranks that an expert is cut over."""
         return self.tp if self.etp is None else self.etp
+
+    def blocks_again(self, blocks: int) -> int | None:
+        """Of so many blocks of a rank those that are computed again whole, the first of each chunk; None: all alike."""
+        most = recomputed_blocks(self.recompute)
+        if most is None:
+            return None
+        each, more = divmod(blocks, self.interleave)
+        return more * min(most, each + 1) + (self.interleave - more) * min(most, each)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from hippo.export.torchrun import export_program
 from hippo.plan.plan import Plan
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, Model
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import SELECTIVE, recomputed_modules
+from hippo.problem.runtimes import ACROSS, SELECTIVE, recomputed_blocks, recomputed_modules
 from hippo.problem.workload import Workload
 from hippo.simulate.costs import chunk_layers, cost_model
 from hippo.simulate.costs import layout as layout_of
@@ -260,9 +260,11 @@ def parallel_flags(problem: Problem, plan: Plan) -> list[str]:
 
 
 def _recompute_flags(model: Model, plan: Plan) -> list[str]:
-    """Modules that are computed again, those that the model has; of 8 bit, by a recipe that knows how."""
+    """Blocks or modules that are computed again, those that the model has; of 8 bit, by a recipe that knows how."""
     if plan.recompute in ("none", "full"):
         return [*FULL] if plan.recompute == "full" else []
+    if (blocks := recomputed_blocks(plan.recompute)) is not None:
+        return [FULL[0], "--recompute-method block", f"--recompute-num-layers {blocks}"]
     experts = _sparse(model)
     latent = any(layer.attention and layer.attention.latent for layer in _blocks(model))
     missing = {*(() if experts else ("moe", "moe_act", "shared_experts")), *(() if latent else ("mla_up_proj",))}
@@ -294,7 +296,7 @@ def _instances(plan: Plan) -> int:
 
 
 def _optimizer_flags(plan: Plan) -> list[str]:
-    if plan.sharding != "optimizer":
+    if plan.sharding not in ("optimizer", ACROSS):
         return []
     number = [f"--num-distributed-optimizer-instances {_instances(plan)}"] if sums.crosses(plan) else []
     return ["--use-distributed-optimizer", *number]

@@ -68,7 +68,7 @@ class LayoutOptions(TypedDict, total=False):
     micro_batch: int  # sequences per micro-batch and data-parallel rank
     interleave: int  # model chunks per stage
     schedule: str | None  # gpipe, 1f1b, interleaved
-    recompute: str  # none, selective, full
+    recompute: str  # none, selective, full, full:N (the first N layers of each chunk), modules joined by +
     sharding: str  # none, optimizer, gradients, full, hybrid
     sequence_parallel: bool
     global_batch: int  # sequences per optimizer step

@@ -26,7 +26,7 @@ from hippo.problem.cluster_yaml import PRECISIONS
 from hippo.problem.codec import problem_from_document, problem_to_document
 from hippo.problem.document import parse_json
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import ALL_REDUCE, MODULES, RECOMPUTE, SHARDING, recomputed_modules
+from hippo.problem.runtimes import ALL_REDUCE, MODULES, RECOMPUTE, SHARDING, is_recomputation
 from hippo.problem.table import Table, open_table
 
 VERSION = 1
@@ -143,11 +143,10 @@ def _check_version(document: object, source: str) -> None:
 
 
 def _recompute(table: Table) -> str:
-    """A kind of recomputation, or modules joined by ``+``."""
+    """A kind of recomputation, modules joined by ``+``, or ``full:`` and a number of blocks."""
     value = table.text("recompute", default="none")
-    return (
-        value if recomputed_modules(value) else str(table.choice("recompute", (*RECOMPUTE, *MODULES), default="none"))
-    )
+    known = (*RECOMPUTE, "full:N", *MODULES)
+    return value if is_recomputation(value) else str(table.choice("recompute", known, default="none"))
 
 
 def _plan(table: Table, problem: Problem) -> Plan:

@@ -14,7 +14,7 @@ from hippo.planners.recipe import Recipe
 from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import MODULES, RECOMPUTE, SHARDING, recomputed_modules
+from hippo.problem.runtimes import MODULES, RECOMPUTE, SHARDING, is_recomputation
 
 DOMAIN = "site"
 
@@ -41,8 +41,9 @@ class Degrees:
             value = 1 if key == "etp" and self.etp is None else getattr(self, key)
             if not 1 <= value <= 1_000_000:
                 raise _refusal(key, "must be from 1 to 1000000", value, "give a positive whole number")
-        for key, known in (("recompute", (*RECOMPUTE, *MODULES)), ("sharding", SHARDING)):
-            if getattr(self, key) not in known and not (key == "recompute" and recomputed_modules(self.recompute)):
+        recomputed = "recompute", is_recomputation(self.recompute), (*RECOMPUTE, "full:N", *MODULES)
+        for key, fine, known in (recomputed, ("sharding", self.sharding in SHARDING, SHARDING)):
+            if not fine:
                 raise _refusal(key, "is unknown", getattr(self, key), f"use one of {', '.join(known)}")
 
     @property

@@ -21,7 +21,10 @@ SELECTIVE = frozenset({"layernorm", "mla_up_proj", "moe_act"})
 """What ``selective`` computes again where attention is fused: little work for what it frees."""
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 """What Megatron-LM computes again by itself (``--recompute-modules``); a recomputation names some, joined by ``+``."""
-SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
+ACROSS = "optimizer-across"
+"""The optimizer's state sharded over all replicas, those in other domains too: ``optimizer`` does inside a stage."""
+SHARDING = ("none", "optimizer", ACROSS, "gradients", "full", "hybrid")
+_NOT_ACROSS = tuple(name for name in SHARDING if name != ACROSS)
 ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
@@ -30,6 +33,23 @@ CONTEXT_WAYS = ("ring", "gather", "alltoall")
 """Ways in which the parts of a sequence meet under context parallelism (``cost.layers.context_seconds``)."""
 LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
 """What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
+
+
+WHOLE_BLOCKS = "full:"
+"""``full:4``: the first four blocks of each chunk of layers are computed again whole, the others not at all
+(Megatron-LM's ``--recompute-method block``)."""
+
+
+def recomputed_blocks(recompute: str) -> int | None:
+    """How many first blocks of each chunk are computed again whole (``full:4``); None: another kind, or no number."""
+    number = recompute.removeprefix(WHOLE_BLOCKS)
+    counts = number != recompute and number.isascii() and number.isdigit() and len(number) < 7
+    return int(number) if counts and int(number) > 0 else None
+
+
+def is_recomputation(recompute: str) -> bool:
+    """Whether a text is one: a degree, modules joined by ``+``, or a number of blocks."""
+    return recompute in RECOMPUTE or bool(recomputed_modules(recompute)) or recomputed_blocks(recompute) is not None
 
 
 def recomputed_modules(recompute: str) -> frozenset[str]:
@@ -74,7 +94,7 @@ class Runtime:
     shardings_with_pipeline: tuple[str, ...] = SHARDING  # where a pipeline has more than one stage
     recompute: tuple[str, ...] = RECOMPUTE
     context_ways: tuple[str, ...] = CONTEXT_WAYS  # of context parallelism; none: it has no such
-    recompute_modules: bool = True  # single modules, by Megatron-LM's names
+    recompute_modules: bool = True  # single modules, by Megatron-LM's names; whole blocks by their number
     expert_parallel: bool = True
     whole_experts: bool = True  # experts may be cut over fewer ranks than everything else
     compression: bool = True
@@ -82,7 +102,7 @@ class Runtime:
     local_sgd: bool = True
     prices: ChangePrices = FREE  # of changes: levers that it pulls while it trains, and stops for all else
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
-    two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
+    two_level: tuple[str, ...] = _NOT_ACROSS  # shardings with which sums can go on two levels; a flat ring always can
     copies_tied: bool = False  # first and last stage each sum a tied matrix of their own; else all holders do at once
     sum_turn_bytes: float = inf  # that a rank of a ring hands on in a turn, which makes all its hops before the next
     sum_flight_bytes: float = inf  # that each ring keeps on its way between two ranks, the receiver having asked for it
@@ -103,7 +123,7 @@ class Runtime:
 
     def recomputes(self, recompute: str) -> bool:
         """Whether it can compute this again."""
-        return recompute in self.recompute or (self.recompute_modules and bool(recomputed_modules(recompute)))
+        return recompute in self.recompute or (self.recompute_modules and is_recomputation(recompute))
 
     def all_reduces(self, sharding: str) -> tuple[str, ...]:
         """Ways in which replicas of several domains can sum, the one that sends less first."""
@@ -138,6 +158,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             name="hippo",
             told="hippo's executor",
             gradients_first=True,
+            shardings=_NOT_ACROSS,
+            shardings_with_pipeline=_NOT_ACROSS,
             context_ways=(),
             expert_parallel=False,
             whole_experts=False,
@@ -152,8 +174,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             schedules=frozenset({"1f1b", "interleaved"}),
             live_limit=False,
             interleave_in_rounds=True,
-            shardings=("none", "optimizer"),
-            shardings_with_pipeline=("none", "optimizer"),
+            shardings=("none", "optimizer", ACROSS),
+            shardings_with_pipeline=("none", "optimizer", ACROSS),
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,
@@ -193,8 +215,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             schedules=frozenset({"1f1b"}),
             live_limit=False,
             interleave=False,
-            shardings=("none", "optimizer", "gradients", "full"),
-            shardings_with_pipeline=("none", "optimizer"),
+            shardings=("none", "optimizer", ACROSS, "gradients", "full"),
+            shardings_with_pipeline=("none", "optimizer", ACROSS),
             recompute=("none", "full"),
             context_ways=(),
             whole_experts=False,

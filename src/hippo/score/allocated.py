@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hippo.cost.calibration import Calibration
-from hippo.cost.memory import activation_bytes, library_bytes, stage_memory
+from hippo.cost.memory import activations_bytes, library_bytes, stage_memory
 from hippo.cost.stage import Layout, StageMemory
 from hippo.files import read_text
 from hippo.problem.catalogue.models import MODELS
@@ -29,6 +29,7 @@ from hippo.problem.model import (
     LayerKind,
     with_next_tokens,
 )
+from hippo.problem.runtimes import WHOLE_BLOCKS
 from hippo.problem.workload import Software, Workload
 from hippo.score.pipelines import table_rows
 
@@ -115,9 +116,8 @@ class MemoryRun:
         layout = replace(self.layout, micro_batch=times * self.layout.micro_batch)
         layers = tuple(layer for chunk, _ in rank for layer in chunk)
         whole = stage_memory(layers, layout, self.workload, self._device, calibration)
-        live = sum(
-            live * sum(activation_bytes(layer, layout, self.workload) for layer in chunk) for chunk, live in rank
-        )
+        one = replace(layout, interleave=1)
+        live = sum(live * activations_bytes(chunk, one, self.workload) for chunk, live in rank)
         return replace(whole, activation_bytes=live, live_micro_batches=1.0)
 
     @property
@@ -193,6 +193,8 @@ class _MemoryRow:
         for column, pattern, why in LEFT_OUT:
             if re.search(pattern, self.values.get(column) or ""):
                 return why
+        if self.values.get("recompute-method") == "uniform" and self._number("recompute-num-layers", 1) > 1:
+            return "several layers that are computed again as one are not represented"
         for name in ("num-layers", "hidden-size", "num-attention-heads", "seq-length"):
             if not self.values.get(name):
                 return f"the row does not give {name}"
@@ -238,6 +240,8 @@ class _MemoryRow:
 
     def _recompute(self) -> str:
         kind = self.values.get("recompute-granularity") or "none"
+        if kind == "full" and self.values.get("recompute-method") == "block":
+            return f"{WHOLE_BLOCKS}{self._number('recompute-num-layers', 1)}"
         if kind != "selective":
             return kind
         return "+".join((self.values.get("recompute-modules") or "core_attn").strip("[]").split())

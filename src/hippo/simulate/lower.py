@@ -122,8 +122,8 @@ def _seconds(pipeline: Pipeline, border: Border, stages: Sequence[StageCost]) ->
         return [[(cost.forward_s, cost.backward_s, cost.weight_gradient_s)] for cost in stages]
     found = []
     for stage, ranges in zip(pipeline.stages, chunk_layers(pipeline, border.plan.interleave), strict=True):
-        seconds = border.cost.layer_seconds(stage.domain, layout(border.plan, pipeline, stage))
-        found.append([tuple(seconds[start:stop].sum(axis=0).tolist()) for start, stop in ranges])
+        asked = layout(border.plan, pipeline, stage)
+        found.append([border.cost.chunk_seconds(stage.domain, start, stop, asked) for start, stop in ranges])
     return found
 
 
