@@ -157,7 +157,8 @@ def bound_of(field: Field, plan: Plan, ceiling: float) -> float | None:
 @pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.slow)])
 def test_no_plan_with_chunks_lies_below_the_bound_of_its_shape(count: int, alike: bool) -> None:
-    shares = []
+    """How near bounds come is asked of plans without recomputation: others may compute more again than they need."""
+    shares, plain = [], []
     for seed in range(count):
         random = Random(seed)
         asked = drawn(random) if alike else with_heavy_blocks(random, drawn(random))
@@ -168,5 +169,6 @@ def test_no_plan_with_chunks_lies_below_the_bound_of_its_shape(count: int, alike
             if bound is not None:
                 assert bound <= value, f"seed {seed}: {plan}"
                 shares.append(bound / value)
+                plain += shares[-1:] if plan.recompute == "none" else []
     assert len(shares) > count
-    assert sum(share > 0.8 for share in shares) > 0.2 * len(shares), "a bound of nothing would pass, too"
+    assert sum(share > 0.8 for share in plain) > 0.2 * len(plain) > 1, "a bound of nothing would pass, too"
