@@ -160,17 +160,18 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
     replicas = len(kept) > 1
     local = replicas and problem.allow_local_sgd and draw(st.booleans())
     pressed = problem.cluster.links[:1] if problem.allow_compression else ()
+    sharding, sync = draw(st.sampled_from(SHARDING)), Sync("local_sgd", 8) if local else Sync()
     plan = Plan(
         pipelines=kept,
         micro_batch=draw(st.sampled_from([1, 2, 4])),
         precision=problem.workload.precision,
         recompute=draw(st.sampled_from((*RECOMPUTE, "full:2", "layernorm+mlp"))),
-        sharding=draw(st.sampled_from(SHARDING)),
+        sharding=sharding,
         sequence_parallel=draw(st.booleans()),
         schedule=ScheduleChoice(schedule, draw(st.none() | st.integers(1, 9))),
         relays=_relays(problem.cluster),
         compression=tuple(Compression(link.source, link.destination, "fp8") for link in pressed),
-        sync=Sync("local_sgd", 8) if local else Sync(),
+        sync=replace(sync, all_reduce=problem.rules.all_reduces(sharding)[0]),
     )
     workload = replace(problem.workload, global_batch=plan.global_batch)
     return replace(problem, workload=workload), plan

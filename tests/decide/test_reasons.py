@@ -136,6 +136,11 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "stage needs 60.0 GB.",
     ),
     (
+        MemoryHeadroom("stage 1 in a", (70e9,), 76e9, inside_bytes=90e9),
+        "The fullest GPU, in stage 1 in a, needs 70.0 GB of 76.0 GB usable: 6.00 GB free. Were its state not shared "
+        "out over all replicas it would need 90.0 GB, which does not fit.",
+    ),
+    (
         Capacity("the link a -> b", 0.5e9, 31_250, 25_000, 100_000, in_use=False),
         "The link a -> b carries 31,200 tokens/s at 4.00 Gbit/s, 1.25 times what the GPUs of the plan compute "
         "(25,000).",

@@ -87,6 +87,12 @@ def test_megatron_holds_an_instance_of_the_optimizer_in_each_domain(sync: Sync, 
     assert words[at + 1] == f"--num-distributed-optimizer-instances {number}"
 
 
+def test_a_state_sharded_over_all_domains_is_one_instance():
+    problem, plan = sharded("optimizer", RING)
+    across = replace(plan, sharding="optimizer-across")
+    assert megatron.program(problem, across).words == megatron.program(problem, plan).words
+
+
 def test_megatron_inside_one_domain_needs_no_instances():
     problem, plan = example()
     words = " ".join(megatron.program(problem, replace(plan, sharding="optimizer")).words)

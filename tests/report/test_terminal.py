@@ -133,6 +133,16 @@ def test_front_is_quickest_first(small_story: PlanStory) -> None:
     assert "beijing [0-24) tp2 dp1, 2 micro-batches" in told
 
 
+def test_front_leaves_out_who_is_as_good_as_a_quicker_row(small_story: PlanStory) -> None:
+    plan, score = small_story.front[0]
+    nearly = replace(score, step_time_s=1.009 * score.step_time_s)
+    busier = replace(nearly, utilization=score.utilization + 0.02)
+    told = printed(terminal.front_view([(plan, score), (plan, nearly)], hypervolume=0.5), 120)
+    assert told.count("micro-batches") == 1
+    assert "2 plans on the front, 1 of them within 1.0 % of a row in all three (--json has them)" in told
+    assert printed(terminal.front_view([(plan, score), (plan, busier)]), 120).count("micro-batches") == 2
+
+
 def test_simulation() -> None:
     document = {
         "step_time_s": 12.0,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -26,7 +27,7 @@ from hippo.serve.loop import QUEUE
 from hippo.serve.records import DONE, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
 from hippo.serve.site import JobChange
-from hippo.serve.store import OWNER, Store, StoreError, keep
+from hippo.serve.store import OWNER, Store, StoreError, keep, plan_kept, set_job
 from hippo.serve.telemetry import checked, rolled
 from hippo.serve.watching import metrics_text
 
@@ -597,6 +598,21 @@ def test_what_is_very_old_is_forgotten_and_who_runs_keeps_its_orders(served: Ser
     assert [each.job for each in served.decisions()] == names[:1]
     assert before
     assert served.store.read(lambda at: at.execute(count).scalar()) == 0
+
+
+def test_plans_that_nobody_goes_by_are_forgotten_after_a_year(served: Served):
+    name, year_s, now_s = served.submit(tokens=1e12), 367 * 86_400.0, served.clock()
+    served.turn()
+    ids = {}
+    for which in ("left", "gone by again", "runs"):
+        ids[which], write = plan_kept({"which": which}, now_s)
+        served.store.write(write).result()
+    served.store.write(plan_kept({"which": "gone by again"}, now_s + year_s)[1]).result()
+    served.store.write(partial(set_job, name=name, place={"plan": ids["runs"]})).result()
+    served.store.write(rolled(now_s + year_s)).result()
+    there = served.store.read(lambda at: at.execute(sql.select(t.PLANS.c.id)).scalars().all())
+    assert ids["left"] not in there
+    assert {ids["gone by again"], ids["runs"]} <= set(there)
 
 
 class Refuses(Stubborn):

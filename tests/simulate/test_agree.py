@@ -14,7 +14,10 @@ from hippo.plan.plan import Relay, Sync
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.gpus import gpu
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import ACROSS
+from hippo.score.judge import evaluate
 from hippo.simulate.agree import ring_s
+from hippo.simulate.costs import costs
 from hippo.simulate.lower import lower
 from hippo.simulate.ring import ring
 from hippo.simulate.routes import Routes
@@ -54,6 +57,26 @@ def test_a_flat_ring_sends_more_the_more_ranks_there_are(
     assert two.link_bytes == pytest.approx([gradient(problem)] * 2)
     assert two.link_bytes == pytest.approx([share * size for size in flat.link_bytes])
     assert two.hops == pytest.approx(2)
+
+
+@pytest.mark.parametrize(("each", "share"), [(2.0, 1.0), (4.0, 0.75)])
+def test_shards_over_all_replicas_scatter_gradients_and_gather_weights(
+    problem: Problem, plan_of: PlanOf, each: float, share: float
+) -> None:
+    """By hand: a step on two domains of one GPU each is compute, then (each + 2) bytes a parameter over the link of
+    1e9 bytes/s, half of them each way of the ring, then the update of half of the parameters."""
+    problem = replace(problem, workload=replace(problem.workload, gradient_bytes_per_parameter=each))
+    plan = plan_of(("a/0/0 0-8",), ("b/0/0 0-8",), sync=Sync(all_reduce="ring"))
+    across = replace(plan, sharding=ACROSS)
+    whole, shared = (lower(problem, way).groups[0] for way in (plan, across))
+    assert shared.link_bytes == pytest.approx([share * size for size in whole.link_bytes])
+    parameters = sum(layer.parameters for layer in problem.model.layers)
+    assert max(shared.link_bytes) == pytest.approx(parameters * (each + 2.0) / 2)
+    plain, half = (costs(problem).stages(way, way.pipelines[0])[0] for way in (plan, across))
+    assert half.optimizer_s == pytest.approx(plain.optimizer_s / 2)
+    waves_s = 4 * (half.forward_s + half.backward_s + half.weight_gradient_s)
+    by_hand = waves_s + parameters * (each + 2.0) / 2 / 1e9 + 2 * 0.01 + half.optimizer_s + half.fixed_s
+    assert evaluate(problem, across).step_time_s == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_nccl_sends_a_sum_in_turns(problem: Problem, plan_of: PlanOf) -> None:

@@ -47,7 +47,10 @@ class Choice:
         ),
     ] = "none"
     sharding: Annotated[
-        str, typer.Option(metavar="none|optimizer|gradients|full|hybrid", help="State divided among lanes.")
+        str,
+        typer.Option(
+            metavar="none|optimizer|optimizer-across|gradients|full|hybrid", help="State divided among lanes."
+        ),
     ] = "none"
     sequence_parallel: Annotated[bool, typer.Option(help="Sequence parallelism among tensor-parallel ranks.")] = True
     global_batch: GlobalBatch = 1024

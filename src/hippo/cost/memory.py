@@ -14,7 +14,7 @@ from hippo.cost.kernels import WIDE
 from hippo.cost.stage import Layout, StageMemory
 from hippo.problem.cluster import Gpu
 from hippo.problem.model import Attention, Experts, FeedForward, Layer, LayerKind
-from hippo.problem.runtimes import SELECTIVE, recomputed_modules
+from hippo.problem.runtimes import ACROSS, SELECTIVE, recomputed_modules
 from hippo.problem.workload import Workload
 
 LIST_GATHERED = 1e9
@@ -42,6 +42,8 @@ def state_shards(layout: Layout) -> tuple[float, float, float]:
         return 1.0, 1.0, 1.0
     if layout.sharding == "optimizer":
         return 1.0, 1.0, float(inside)
+    if layout.sharding == ACROSS:
+        return 1.0, 1.0, float(world)
     if layout.sharding == "gradients":
         return 1.0, float(inside), float(inside)
     ranks = float(world if layout.sharding == "full" else inside)

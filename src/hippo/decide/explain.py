@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hippo.decide.decision import Baseline
 from hippo.decide.experts import experts_inside
@@ -12,7 +12,8 @@ from hippo.decide.reasons import Degree, Gap, LocalSgd, MemoryHeadroom, Reason, 
 from hippo.decide.rivals import Alternatives, idle_domains, runner_up_reasons
 from hippo.decide.wording import described
 from hippo.planners.base import DegreesTried, Proposal
-from hippo.score.judge import Judged
+from hippo.problem.runtimes import ACROSS
+from hippo.score.judge import Judged, memory
 from hippo.simulate.costs import cost_model
 
 
@@ -67,7 +68,10 @@ def memory_headroom(game: Judged) -> MemoryHeadroom:
     of = f" of pipeline {p + 1}" if len(plan.pipelines) > 1 else ""
     name = f"stage {s + 1}{of} in {stage.domain}"
     reserved = float(game.memory[fullest].reserved_bytes)
-    return MemoryHeadroom(name, peaks, cost_model(game.problem).usable_memory_bytes(), reserved)
+    usable, inside = cost_model(game.problem).usable_memory_bytes(), None
+    if plan.sharding == ACROSS and len(plan.pipelines) > 1:
+        inside = max(stage.peak_bytes for stage in memory(game.problem, replace(plan, sharding="optimizer")))
+    return MemoryHeadroom(name, peaks, usable, reserved, inside)
 
 
 def _reward(game: Judged, baseline: Baseline | None) -> list[Reason]:

@@ -257,6 +257,7 @@ class MemoryHeadroom(Reason):
     peak_bytes: tuple[float, ...]  # per stage
     usable_bytes: float
     reserved_bytes: float = 0.0  # of the peak: CUDA context, communicators, what the allocator cannot use
+    inside_bytes: float | None = None  # of the fullest GPU if nothing were sharded beyond its stage; None: nothing is
 
     def _said(self) -> str:
         fullest, least = max(self.peak_bytes), min(self.peak_bytes)
@@ -264,10 +265,15 @@ class MemoryHeadroom(Reason):
         head = f"The fullest GPU, in {self.subject}, needs {gb(fullest)} of {gb(self.usable_bytes)} usable"
         if self.reserved_bytes > 0:
             head += f" (of it {gb(self.reserved_bytes)} in reserve, for the context and what the allocator cannot use)"
+        shared = ""
+        if self.inside_bytes is not None:
+            over = self.inside_bytes > self.usable_bytes >= fullest
+            tail = ", which does not fit" if over else ""
+            shared = f" Were its state not shared out over all replicas it would need {gb(self.inside_bytes)}{tail}."
         if free < 0:
-            return f"{head}: {gb(-free)} too much."
+            return f"{head}: {gb(-free)} too much.{shared}"
         spread = "" if len(self.peak_bytes) == 1 else f"; the emptiest stage needs {gb(least)}"
-        return f"{head}: {gb(free)} free{spread}."
+        return f"{head}: {gb(free)} free{spread}.{shared}"
 
 
 @dataclass(frozen=True)

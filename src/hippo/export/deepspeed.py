@@ -17,9 +17,10 @@ from hippo.export.torchrun import Launch, export_program, launched
 from hippo.files import json_text
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import ACROSS
 
 RUNTIME = "deepspeed"
-ZERO = {"none": 0, "optimizer": 1, "gradients": 2, "full": 3}
+ZERO = {"none": 0, "optimizer": 1, ACROSS: 1, "gradients": 2, "full": 3}
 NUMBERS = {"bf16": {"bf16": {"enabled": True}}, "fp16": {"fp16": {"enabled": True}}, "fp32": {}}
 STAND_IN = (
     "model.py is a stand-in: a plain decoder of the model's sizes on random tokens, so that the launch can be tried. "

@@ -17,6 +17,7 @@ from hippo.export.expected import expected
 from hippo.files import json_text
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import ACROSS
 
 RUNTIME, FILE = "torch", "hippo.yml"  # its islands are timed as torch's: neither waits for an average that is late
 MODELS: Mapping[str, str] = MappingProxyType(
@@ -33,7 +34,7 @@ MODELS: Mapping[str, str] = MappingProxyType(
 
 NUMBERS = {"bf16": "bfloat16", "fp32": "float32"}
 RECOMPUTE = {"none": "minimal", "selective": "minimal", "full": "full"}
-AXES = {"none": "data", "optimizer": "data", "gradients": "data", "full": "fsdp", "hybrid": "fsdp"}
+AXES = {"none": "data", "optimizer": "data", ACROSS: "data", "gradients": "data", "full": "fsdp", "hybrid": "fsdp"}
 GRADIENTS = "MaxText shards the optimizer's state over lanes, not gradients as the plan does: they need more memory."
 LEFT_OUT = "MaxText has no policy without recomputation: 'minimal' computes again what lies between products."
 EMBEDDING = (
@@ -84,7 +85,7 @@ def configuration(problem: Problem, plan: Plan) -> dict[str, object]:
         "ici_data_parallelism": 1,
         "ici_fsdp_parallelism": 1,
         f"ici_{AXES[plan.sharding]}_parallelism": stage.dp // plan.expert_parallel,
-        "shard_optimizer_over_data": plan.sharding in ("optimizer", "gradients"),
+        "shard_optimizer_over_data": plan.sharding in ("optimizer", ACROSS, "gradients"),
         "ici_tensor_parallelism": stage.tp,
         "ici_context_parallelism": plan.context_parallel,
         "ici_expert_parallelism": plan.expert_parallel,

@@ -18,7 +18,7 @@ from hippo.export.torchrun import export_program
 from hippo.plan.plan import Plan
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, Model
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import SELECTIVE, recomputed_blocks, recomputed_modules
+from hippo.problem.runtimes import ACROSS, SELECTIVE, recomputed_blocks, recomputed_modules
 from hippo.problem.workload import Workload
 from hippo.simulate.costs import chunk_layers, cost_model
 from hippo.simulate.costs import layout as layout_of
@@ -296,7 +296,7 @@ def _instances(plan: Plan) -> int:
 
 
 def _optimizer_flags(plan: Plan) -> list[str]:
-    if plan.sharding != "optimizer":
+    if plan.sharding not in ("optimizer", ACROSS):
         return []
     number = [f"--num-distributed-optimizer-instances {_instances(plan)}"] if sums.crosses(plan) else []
     return ["--use-distributed-optimizer", *number]

@@ -18,7 +18,7 @@ from hippo.planners.answers import answer_of
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import Runtime, runtime_of
+from hippo.problem.runtimes import ACROSS, Runtime, runtime_of
 from hippo.score.judge import evaluate, fits
 
 # -------------------------------------------------------------------------------------------------------------- limits
@@ -155,7 +155,7 @@ def _plain_pipeline(pipeline: Pipeline, plan: Plan, rules: Runtime, schedule: st
 
 def _sharding(wanted: str, possible: tuple[str, ...]) -> str:
     """The first that saves as much memory as the one wanted, or more; else the one that saves most."""
-    saves = ("none", "optimizer", "gradients", "hybrid", "full")
+    saves = ("none", "optimizer", ACROSS, "gradients", "hybrid", "full")
     enough = [each for each in saves[saves.index(wanted) :] if each in possible]
     return enough[0] if enough else [each for each in saves if each in possible][-1]
 

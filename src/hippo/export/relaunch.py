@@ -156,7 +156,7 @@ def _megatron(old: Plan, problem: Problem, plan: Plan, checkpoint: Path) -> Expo
             blocks |= {int(number)} if number.isdecimal() else set(range(shape[0]))
     _check_model(found, model, blocks, own.get(WORDS))
     source = str(found.folder)
-    if old.sharding != plan.sharding and "optimizer" in (old.sharding, plan.sharding):
+    if (old.sharding == "none") != (plan.sharding == "none"):
         told = f"has an optimizer as of sharding '{old.sharding}', which Megatron-LM names otherwise"
         raise InputError(told, source=source, value=plan.sharding, remedy=f"give a plan with sharding {old.sharding}")
     if any(name.startswith(FLAT) for name in found.shapes):

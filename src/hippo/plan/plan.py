@@ -127,9 +127,9 @@ class Plan:
     micro_batch: int  # sequences per micro-batch and data-parallel rank of a pipeline's first stage
     precision: str = "bf16"
     recompute: str = "none"
-    sharding: str = (
-        "none"  # none; optimizer (ZeRO-1); gradients (ZeRO-2); full (ZeRO-3 over all); hybrid (full inside a stage)
-    )
+    sharding: str = "none"
+    """``none``; ``optimizer`` (ZeRO-1), ``gradients`` (ZeRO-2) and ``hybrid`` (ZeRO-3) over the lanes of a stage;
+    ``optimizer-across`` (ZeRO-1) and ``full`` (ZeRO-3) over all replicas, those in other domains too."""
     sequence_parallel: bool = True
     context_parallel: int = 1
     expert_parallel: int = 1

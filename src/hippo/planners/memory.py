@@ -51,17 +51,18 @@ class MemoryEstimate:
         )
         return max(peaks) - self.costs.usable_memory_bytes()
 
-    def kept(self, tp: int, dp: int, sharding: str, *, piped: bool | None = None) -> Sums:
-        """Running sums of weights, gradients and optimizer state of one stage alone, or of several (``piped``).
+    def kept(self, tp: int, dp: int, sharding: str, *, piped: bool | None = None, groups: int = 1) -> Sums:
+        """Running sums of weights, gradients and optimizer state of one stage alone, or of several (``piped``);
+        ``groups``: pipelines of ``dp`` lanes each, over which a sharding may go.
 
         None: nobody knows. Then those of several where the model does not fit one: what pipelines keep beside
         (``state_bytes``) would make a plan of one stage seem too large, and where that fits, stages have room.
         """
         if piped is None:
-            piped = self.kept(tp, dp, sharding, piped=False)[-1] > self.costs.usable_memory_bytes()
-        key = "kept", tp, dp if sharding != "none" else 1, sharding, piped
+            piped = self.kept(tp, dp, sharding, piped=False, groups=groups)[-1] > self.costs.usable_memory_bytes()
+        key = "kept", tp, dp if sharding != "none" else 1, sharding, piped, groups
         if key not in self._known:
-            each = self._per_layer(Recipe(1, sharding=sharding), tp, dp, _state, stages=1 + piped)
+            each = self._per_layer(Recipe(1, sharding=sharding), tp, dp, _state, stages=1 + piped, groups=groups)
             self._known[key] = [0.0, *accumulate(each)]
         return self._known[key]
 
@@ -85,11 +86,19 @@ class MemoryEstimate:
         return self._known[key]
 
     def _per_layer(
-        self, recipe: Recipe, tp: int, dp: int, of: Callable[[StageMemory], float], *, stages: int = 1
+        self,
+        recipe: Recipe,
+        tp: int,
+        dp: int,
+        of: Callable[[StageMemory], float],
+        *,
+        stages: int = 1,
+        groups: int = 1,
     ) -> list[float]:
         """(N,) of one figure, asked once per distinct layer."""
         problem, known = self.costs.problem, dict[int, float]()
-        layout, domain = recipe.layout(problem, tp=tp, dp=dp, stages=stages), problem.cluster.domains[0].name
+        layout = recipe.layout(problem, tp=tp, dp=dp, stages=stages, replicas=dp * groups)
+        domain = problem.cluster.domains[0].name
         index = self.costs.distinct[1].tolist()
         for layer, kind in enumerate(index):
             if kind not in known:

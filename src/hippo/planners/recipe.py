@@ -18,12 +18,12 @@ from hippo.cost.stage import Layout
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Sync
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import RECOMPUTE, tp_refusal
+from hippo.problem.runtimes import ACROSS, RECOMPUTE, tp_refusal
 from hippo.simulate.routes import border_compression
 
 LARGEST_MICRO_BATCH = 32  # sequences; beyond it no published layout goes, and activations grow out of memory
 WIDEST = 8  # GPUs of a tensor-parallel group of whole small nodes
-STATE_SHARDINGS = ("none", "optimizer", "gradients")  # shardings that leave the time of a micro-batch as it is
+STATE_SHARDINGS = ("none", "optimizer", ACROSS, "gradients")  # shardings that leave the time of a micro-batch as it is
 
 
 FITTED = "full:*"

@@ -21,7 +21,10 @@ SELECTIVE = frozenset({"layernorm", "mla_up_proj", "moe_act"})
 """What ``selective`` computes again where attention is fused: little work for what it frees."""
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 """What Megatron-LM computes again by itself (``--recompute-modules``); a recomputation names some, joined by ``+``."""
-SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
+ACROSS = "optimizer-across"
+"""The optimizer's state sharded over all replicas, those in other domains too: ``optimizer`` does inside a stage."""
+SHARDING = ("none", "optimizer", ACROSS, "gradients", "full", "hybrid")
+_NOT_ACROSS = tuple(name for name in SHARDING if name != ACROSS)
 ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
@@ -99,7 +102,7 @@ class Runtime:
     local_sgd: bool = True
     prices: ChangePrices = FREE  # of changes: levers that it pulls while it trains, and stops for all else
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
-    two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
+    two_level: tuple[str, ...] = _NOT_ACROSS  # shardings with which sums can go on two levels; a flat ring always can
     copies_tied: bool = False  # first and last stage each sum a tied matrix of their own; else all holders do at once
     sum_turn_bytes: float = inf  # that a rank of a ring hands on in a turn, which makes all its hops before the next
     sum_flight_bytes: float = inf  # that each ring keeps on its way between two ranks, the receiver having asked for it
@@ -155,6 +158,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             name="hippo",
             told="hippo's executor",
             gradients_first=True,
+            shardings=_NOT_ACROSS,
+            shardings_with_pipeline=_NOT_ACROSS,
             context_ways=(),
             expert_parallel=False,
             whole_experts=False,
@@ -169,8 +174,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             schedules=frozenset({"1f1b", "interleaved"}),
             live_limit=False,
             interleave_in_rounds=True,
-            shardings=("none", "optimizer"),
-            shardings_with_pipeline=("none", "optimizer"),
+            shardings=("none", "optimizer", ACROSS),
+            shardings_with_pipeline=("none", "optimizer", ACROSS),
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,
@@ -210,8 +215,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             schedules=frozenset({"1f1b"}),
             live_limit=False,
             interleave=False,
-            shardings=("none", "optimizer", "gradients", "full"),
-            shardings_with_pipeline=("none", "optimizer"),
+            shardings=("none", "optimizer", ACROSS, "gradients", "full"),
+            shardings_with_pipeline=("none", "optimizer", ACROSS),
             recompute=("none", "full"),
             context_ways=(),
             whole_experts=False,

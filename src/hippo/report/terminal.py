@@ -245,12 +245,33 @@ def _without_plan(rows: Sequence[PlannerRow]) -> RenderableType:
 
 
 # ---------------------------------------------------------------------------------------------------------- pareto
+NEAR = 0.01
+"""Plans of a front as near as that, in time and egress of theirs and in utilisation of one, are a row."""
+
+
+def _apart(points: Sequence[tuple[Plan, Score]]) -> list[tuple[Plan, Score]]:
+    """The first of those that lie near each other."""
+
+    def near(one: Score, two: Score) -> bool:
+        return (
+            one.step_time_s <= (1 + NEAR) * two.step_time_s
+            and abs(one.utilization - two.utilization) <= NEAR
+            and abs(one.egress_usd_per_step - two.egress_usd_per_step) <= NEAR * two.egress_usd_per_step
+        )
+
+    kept: list[tuple[Plan, Score]] = []
+    for plan, score in points:
+        if not any(near(score, other) for _, other in kept):
+            kept.append((plan, score))
+    return kept
+
+
 def front_view(
     points: Sequence[tuple[Plan, Score]], *, hypervolume: float | None = None, cut_short: str = ""
 ) -> RenderableType:
-    """Plans that none beats in step time, utilisation and egress together, quickest first; ``cut_short``: a sentence
-    where a limit ended the search."""
-    ordered = sorted(points, key=lambda point: point[1].step_time_s)
+    """Plans that none beats in step time, utilisation and egress together, quickest first, without those that a
+    quicker row is as good as for whoever chooses; ``cut_short``: a sentence where a limit ended the search."""
+    ordered = _apart(sorted(points, key=lambda point: point[1].step_time_s))
     scores = [score for _, score in ordered]
     table = FittedTable(
         (
@@ -263,7 +284,9 @@ def front_view(
             column("plan", (Text("\n".join(pipeline_lines(plan))) for plan, _ in ordered), right=False, wraps=True),
         )
     )
-    told = f"{count(len(ordered), 'plan')} on the front"
+    told = f"{count(len(points), 'plan')} on the front"
+    if len(ordered) < len(points):
+        told += f", {len(points) - len(ordered)} of them within {percent(NEAR)} of a row in all three (--json has them)"
     if hypervolume is not None:
         told += f", hypervolume {number(hypervolume)} of the box up to the baseline plan"
         if hypervolume == 0:
@@ -304,11 +327,12 @@ def _interval_remark(document: Mapping[str, object]) -> str:
 
 def _dispatched(document: Mapping[str, Any]) -> RenderableType:
     """Pipelines played alone: by the dispatcher, and in the plan's order on the same draws."""
-    from hippo.dispatch.guard import POLICY, why_base
+    from hippo.dispatch.guard import POLICY, SHIPPED, why_base
 
     rows = document["dispatch"]["pipelines"]
     bases = {row["pipelines"][0]: row["followed"] for row in rows if row.get("followed", POLICY) != POLICY}
-    learned = "by its base" if len(bases) == len(rows) else "by the policy or that rule" if bases else "by the policy"
+    who = {SHIPPED if each == SHIPPED else "its base" for each in bases.values()}
+    learned = f"by {' or '.join(sorted(who | ({'the policy'} if len(bases) < len(rows) else set())))}"
     runs = {"fixed": "in its order", "hint": "as a hint"}.get(document["dispatch"]["by"], learned)
     table = FittedTable(
         (

@@ -292,11 +292,11 @@ def set_job(connection: Connection, name: str, **values: Any) -> None:
 
 
 def plan_kept(document: Mapping[str, Any], now_s: float) -> tuple[str, Callable[[Connection], None]]:
-    """A plan's id, and what writes it down."""
+    """A plan's id, and what writes it down, or that somebody goes by it again."""
     name, text = plan_id(document), json.dumps(dict(document), sort_keys=True)
 
     def write(at: Connection) -> None:
-        if at.execute(sql.select(t.PLANS.c.id).where(t.PLANS.c.id == name)).first() is None:
+        if not at.execute(sql.update(t.PLANS).where(t.PLANS.c.id == name).values(made_s=now_s)).rowcount:
             at.execute(sql.insert(t.PLANS), {"id": name, "document": text, "made_s": now_s})
 
     return name, write

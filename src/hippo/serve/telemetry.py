@@ -2,11 +2,12 @@
 
 Single points stay for a quarter of an hour; then their minute's mean, least and
 most take their place, for thirty days. So long is kept how jobs went on, too, and the orders of jobs that are over;
-events and decisions are kept for a year.
+events, decisions and plans that nobody has gone by since are kept for a year.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -125,6 +126,11 @@ def _forget(at: Connection, now_s: float) -> None:
         old = old if table is t.EVENTS else sql.and_(old, table.c.job.not_in(there))
         which = sql.select(number.label("number")).where(old).order_by(number).limit(FORGOTTEN_AT_ONCE).subquery()
         at.execute(sql.delete(table).where(number.in_(sql.select(which.c.number))))
+    old_plan = t.PLANS.c.made_s < now_s - YEAR_S
+    if at.execute(sql.select(t.PLANS.c.id).where(old_plan).limit(1)).first() is not None:
+        places = sql.select(t.JOBS.c.place).where(t.JOBS.c.state.not_in(OVER), t.JOBS.c.place.is_not(None))
+        used = {json.loads(place).get("plan") for place in at.execute(places).scalars()}
+        at.execute(sql.delete(t.PLANS).where(old_plan, t.PLANS.c.id.not_in([each for each in used if each])))
 
 
 def _together(one: Sequence[Any], two: Sequence[Any]) -> tuple[Any, ...]:

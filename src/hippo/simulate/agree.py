@@ -4,8 +4,9 @@ Pipelines may cut the model differently. Layers held by the same ranks form one 
 queue, so their times add up. A sum goes the way that the plan says (``Sync.all_reduce``): on two levels, inside each
 domain first, then over a ring of the K domains on which every domain sends ``2 (K - 1) / K`` of the bytes; or over one
 flat ring of all n data-parallel ranks, domain after domain, whose hops between domains carry ``2 (n - 1) / n`` of them.
-A reduce-scatter and an all-gather (sharded optimizer, sharded gradients) send as much. Local SGD agrees every H steps:
-bytes and latencies are divided by H.
+A reduce-scatter and an all-gather (sharded optimizer, sharded gradients) send as much; where the optimizer is sharded
+over all replicas (``optimizer-across``), what is gathered are weights, in their own precision. Local SGD agrees every H
+steps: bytes and latencies are divided by H.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
+from hippo.cost.memory import weight_bytes
 from hippo.plan.plan import Plan, Stage
 from hippo.problem.links import base_bandwidth, base_latency
+from hippo.problem.problem import Problem
+from hippo.problem.runtimes import ACROSS
 from hippo.simulate.costs import chunk_layers, lane_nodes, nodes
 from hippo.simulate.program import Gather, SyncGroup
 from hippo.simulate.ring import ring
@@ -218,8 +222,15 @@ def ring_s(carried: NDArray[np.float64], delayed: NDArray[np.float64], sends: in
     return longest
 
 
+def summed_share(problem: Problem, sharding: str) -> float:
+    """What a sum over replicas sends, over what an all-reduce of the gradients sends: a shard's owner scatters
+    gradients and gathers weights."""
+    each = problem.workload.gradient_bytes_per_parameter
+    return (each + weight_bytes(problem.workload.precision)) / (2 * each) if sharding == ACROSS else 1.0
+
+
 def _shared_layers(replicas: Replicas) -> dict[tuple[int, ...], float]:
-    """Gradient bytes of the layers that each set of ranks shares, in layer order."""
+    """Bytes that each set of ranks sums, in layer order: gradients of the layers they share."""
     bytes_per_parameter = replicas.cost.problem.workload.gradient_bytes_per_parameter
     if replicas.plan.sync.bits:
         bytes_per_parameter = replicas.plan.sync.bits / 8
@@ -232,7 +243,9 @@ def _shared_layers(replicas: Replicas) -> dict[tuple[int, ...], float]:
             shared[last] += _tied_bytes(replicas)
         else:
             shared[first] -= _tied_bytes(replicas)
-    return {ranks: num_bytes for ranks, num_bytes in shared.items() if num_bytes > 0}
+    every_step = replicas.plan.sync.method == "allreduce"
+    share = summed_share(replicas.cost.problem, replicas.plan.sharding) if every_step else 1.0
+    return {ranks: share * num_bytes for ranks, num_bytes in shared.items() if num_bytes > 0}
 
 
 def _tied_bytes(replicas: Replicas) -> float:

@@ -17,6 +17,7 @@ from hippo.errors import InputError
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.links import base_bandwidth, base_latency, per_node_only
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import ACROSS
 
 _KEPT = 8
 _KNOWN: OrderedDict[int, tuple[Problem, Costs]] = OrderedDict()
@@ -158,7 +159,7 @@ def layout(plan: Plan, pipeline: Pipeline, stage: Stage) -> Layout:
 
 def replicas(plan: Plan, stage: Stage) -> int:
     """Data-parallel lanes that hold all layers of a stage: its own, where nothing is sharded over other ones."""
-    if plan.sharding != "full" or plan.sync.method == "local_sgd":
+    if plan.sharding not in ("full", ACROSS) or plan.sync.method == "local_sgd":
         return stage.dp
     start, stop = stage.layers
     every = [each for line in plan.pipelines for each in line.stages]

@@ -93,6 +93,7 @@ def some_layouts(field: Field) -> list[tuple[object, Layout]]:
                 recompute=each.mode.recompute,
                 sharding=each.mode.sharding,
                 precision=precision,
+                replicas=each.dp * each.mode.groups,
             ),
         )
         for each in field.layouts[0][::3]

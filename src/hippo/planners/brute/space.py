@@ -19,7 +19,8 @@ from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.recipe import FITTED, fits_blocks, recompute_choices
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import SHARDING, recomputed_blocks, tp_refusal
+from hippo.problem.runtimes import ACROSS, SHARDING, recomputed_blocks, tp_refusal
+from hippo.simulate.agree import summed_share
 from hippo.simulate.costs import cost_model
 
 Free = tuple[int, ...]  # GPUs left in each domain of the cluster
@@ -110,7 +111,11 @@ class Sketches:
         )
 
     def _shards(self, sketches: Set) -> bool:
-        """Whether anything is shared by several ranks; where nothing is, all shardings are one."""
+        """Whether anything is shared by several ranks, in several domains for what is sharded across; where nothing is,
+        all shardings are one."""
+        if self.common.sharding == ACROSS:
+            starts = {stage.layers[0] for sketch in sketches for stage in sketch.stages}
+            return any(len(_holders(sketches, range(layer, layer + 1))) > 1 for layer in starts)
         lanes = any(self.problem.context_parallel * stage.dp > 1 for sketch in sketches for stage in sketch.stages)
         return lanes or (self.common.sharding == "full" and len(sketches) > 1)
 
@@ -218,7 +223,8 @@ class Sketches:
                 shared[holders] = shared.get(holders, 0.0) + self._bytes(layer, layer + 1)
         if not shared:
             return 0.0
-        return max(map(self._shortest_s, sketches)) + max(shared.values()) / fastest + 2 * nearest
+        summed = min(1.0, summed_share(self.problem, self.common.sharding)) * max(shared.values())
+        return max(map(self._shortest_s, sketches)) + summed / fastest + 2 * nearest
 
     def _bytes(self, start: int, stop: int) -> float:
         """Bytes of the gradients of some layers."""

@@ -315,7 +315,7 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
     likely = m * np.maximum(v * chunk, total[r] / p) + (p - 1) * chunk + back[r]
     likely = np.maximum(bound, likely + (m * v if coupled else 2 * p) * _usual_hops(field, kind)[at])
     ring = field.carried_s(way) * own.longer[r, None]
-    ring = np.where(own.longer[r, None] > 1.0, ring, field.sync_s(way)) * np.diff(field.tables.share)[1:-1].min()
+    ring = np.where(own.longer[r, None] != 1.0, ring, field.sync_s(way)) * np.diff(field.tables.share)[1:-1].min()
     bound, likely = fixed + usd[r] * bound, fixed + usd[r] * likely
     near = np.flatnonzero(bound < ceiling)
     field.tried.effort.spend(SHAPE_S * (1 + len(near)))

@@ -26,6 +26,8 @@ from hippo.planners.recipe import FITTED, Recipe, divisors, every_width, fits_bl
 from hippo.problem.cluster import Domain
 from hippo.problem.model import Layer
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import ACROSS
+from hippo.simulate.agree import summed_share
 from hippo.simulate.costs import cost_model
 
 Floats = NDArray[np.float64]
@@ -39,6 +41,7 @@ class Mode:
     micro_batch: int  # sequences per rank and micro-batch at the pipeline's first stage
     recompute: str  # ``FITTED``: each plan has a number of its own
     sharding: str
+    groups: int = 1  # pipelines over which ``optimizer-across`` shards
 
     def computing_again(self, recompute: str) -> Mode:
         """The mode with this in place of ``FITTED``."""
@@ -186,7 +189,7 @@ class LayerTables:
 
     def _layout(self, tp: int, dp: int, mode: Mode) -> Layout:
         recipe = Recipe(mode.micro_batch, mode.recompute, mode.sharding)
-        return recipe.layout(self.problem, tp=tp, dp=dp, replicas=1)
+        return recipe.layout(self.problem, tp=tp, dp=dp, replicas=dp * mode.groups)
 
     def times(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[Floats, Floats, Floats]:
         """Prefix sums (N + 1,) of seconds per wave: forward, everything, and what a round trip takes."""
@@ -212,7 +215,7 @@ class LayerTables:
                 passing = self.workspace(tp, dp, replace(mode, recompute="full"))[1:-1].min(initial=np.inf)
                 spare = self.activation(tp, replace(mode, recompute="none")) - left
                 again = self.times(kind, tp, dp, replace(mode, recompute="full"))[1] - total
-            once, fixed = self.once(kind, tp, dp, mode.sharding)
+            once, fixed = self.once(kind, tp, dp, mode.sharding, mode.groups)
             lane_bytes = mode.micro_batch * self.wave_bytes_per_sequence
             name, size = self.examples[kind].name, lane_bytes / (tp * self.problem.context_parallel)
             hop = min(self.model.p2p_seconds(name, size, same_node=near) for near in (True, False))
@@ -220,7 +223,7 @@ class LayerTables:
                 forward,
                 total,
                 trip,
-                self.kept(tp, dp, mode.sharding),
+                self.kept(tp, dp, mode.sharding, groups=mode.groups),
                 left,
                 self.workspace(tp, dp, mode),
                 once,
@@ -233,10 +236,11 @@ class LayerTables:
             )
         return self._cache[key]  # type: ignore[return-value]
 
-    def kept(self, tp: int, dp: int, sharding: str, *, piped: bool | None = None) -> Floats:
-        """Prefix sums (N + 1,) of weights, gradients and optimizer state of one rank; ``piped`` as in ``memory``."""
-        key = "kept", tp, dp, sharding, piped
-        return self.shared(key, lambda: np.array(self._memory.kept(tp, dp, sharding, piped=piped)))
+    def kept(self, tp: int, dp: int, sharding: str, *, piped: bool | None = None, groups: int = 1) -> Floats:
+        """Prefix sums (N + 1,) of weights, gradients and optimizer state of one rank; ``piped``, ``groups`` as in
+        ``memory``."""
+        key = "kept", tp, dp, sharding, piped, groups
+        return self.shared(key, lambda: np.array(self._memory.kept(tp, dp, sharding, piped=piped, groups=groups)))
 
     def activation(self, tp: int, mode: Mode) -> Floats:
         """Prefix sums (N + 1,) of what one micro-batch leaves on a rank."""
@@ -248,11 +252,11 @@ class LayerTables:
         recipe = Recipe(mode.micro_batch, mode.computing_again("none").recompute, mode.sharding)
         return np.array(self._memory.temporary(tp, recipe, dp=dp))
 
-    def once(self, kind: int, tp: int, dp: int, sharding: str) -> tuple[Floats, float]:
+    def once(self, kind: int, tp: int, dp: int, sharding: str, groups: int = 1) -> tuple[Floats, float]:
         """Seconds once per step as prefix plus a constant: the cost model's are affine in the layers."""
-        key = ("once", kind, tp, dp, sharding)
+        key = ("once", kind, tp, dp, sharding, groups)
         if key not in self._cache:
-            name, layout = self.examples[kind].name, self._layout(tp, dp, Mode(1, "none", sharding))
+            name, layout = self.examples[kind].name, self._layout(tp, dp, Mode(1, "none", sharding, groups))
             count = self.problem.model.num_layers
             single = self._per_layer(lambda i: _once(self.model.stage(name, i, i + 1, layout)))
             fixed = (sum(single) - _once(self.model.stage(name, 0, count, layout))) / max(1, count - 1)
@@ -293,6 +297,9 @@ SHARDING = ("none", "optimizer", "gradients", "hybrid", "full")
 """``full`` in one domain is ``hybrid``: it is looked at where the runtime has no such."""
 LONE = ("gradients", "full")
 """Only for pipelines of one stage (DeepSpeed: ZeRO-2 and 3 exclude pipelines), ``full`` for one pipeline."""
+COUNTED = 8
+"""Groups up to which a sharding over all of them is told apart by their number; more are granted what all domains, as
+a group each, would save."""
 
 
 @dataclass(frozen=True)
@@ -335,17 +342,44 @@ class DomainLayout:
         """Sequences of one wave."""
         return self.mode.micro_batch * self.dp
 
+    def between(self, problem: Problem) -> tuple[int, int]:
+        """Fewest and most groups of a plan in which it may stand: sharded over all of them it is for their number
+        alone, and where that can be had other plans of several groups need nothing that sums as slowly and keeps
+        more."""
+        least = self.mode.groups
+        if least > 1:
+            return (least, least) if least < COUNTED else (COUNTED, EVERYONE)
+        slower = self.mode.sharding == "none" and self.ranks == 1
+        slower |= self.mode.sharding == "optimizer" and problem.all_reduce_with("optimizer") == "ring"
+        return 1, 1 if slower and shards_across(problem) and summed_share(problem, ACROSS) <= 1.0 else EVERYONE
+
+
+EVERYONE = 1 << 30
+"""More groups than there are."""
+
+
+def shards_across(problem: Problem) -> bool:
+    """Whether replicas of several domains may share out the optimizer's state."""
+    return (
+        len(problem.cluster.domains) > 1
+        and ACROSS in problem.rules.shardings
+        and problem.all_reduce_with(ACROSS) == "ring"
+    )
+
 
 def shardings(problem: Problem, dp: int) -> tuple[str, ...]:
     """What ``dp`` lanes may shard; a single one on one tensor-parallel group has nothing to."""
     several = dp * problem.context_parallel > 1
     known = problem.rules.shardings
-    some = SHARDING[:-1] if "hybrid" in known else SHARDING
+    some = SHARDING[:-1] if "hybrid" in known else SHARDING  # over all groups: ``_over_groups``
     return tuple(name for name in some if name in known) if several else ("none",)
 
 
 def in_chains(problem: Problem, layout: DomainLayout) -> Iterator[DomainLayout]:
-    """The layout as it may stand beside unlike ones: a single lane under every sharding of the others."""
+    """The layout as it may stand in one pipeline beside unlike ones: a single lane under every sharding of the
+    others."""
+    if layout.mode.groups > 1:
+        return
     if layout.mode.sharding not in LONE:
         yield layout
     if layout.ranks == 1 and not problem.rules.uniform_tp_dp:
@@ -382,6 +416,19 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
                         stages = 1 if sharding in LONE else min(room // dp, layers)
                         shared = Mode(micro_batch, mode.recompute, sharding)
                         yield DomainLayout(kind, tp, dp, stages, shared, problem.context_parallel)
+                    for groups in _over_groups(problem, batch // (micro_batch * dp)):
+                        across = Mode(micro_batch, mode.recompute, ACROSS, groups)
+                        yield DomainLayout(kind, tp, dp, min(room // dp, layers), across, problem.context_parallel)
+
+
+def _over_groups(problem: Problem, lots: int) -> list[int]:
+    """Numbers of pipelines over which the optimizer's state may be sharded; the last stands for all that are more."""
+    if not shards_across(problem):
+        return []
+    domains = len(problem.cluster.domains)
+    few = [groups for groups in range(2, min(domains, COUNTED - 1) + 1) if groups <= lots]
+    even = [groups for groups in few if not problem.rules.equal_shares or lots % groups == 0]
+    return [*even, *([domains] if min(domains, lots) >= COUNTED else [])]
 
 
 def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> list[str]:

@@ -86,7 +86,7 @@ def _seats(field: Field) -> dict[tuple[int, str, str], dict[int, DomainShare]]:
     found: dict[tuple[int, str, str], dict[int, DomainShare]] = {}
     batch, domains = field.problem.workload.global_batch, len(field.tables.kinds)
     for kind, layouts in enumerate(field.layouts):
-        for layout in layouts:
+        for layout in (each for each in layouts if each.mode.groups == 1):
             mode = (layout.mode.micro_batch, layout.mode.recompute, layout.mode.sharding)
             seats, table = found.setdefault(mode, {}), field.table(layout).packed
             total, waves = float(table[1, -1]), max(1.0, batch / domains / layout.wave)

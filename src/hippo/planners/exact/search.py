@@ -341,6 +341,7 @@ def _least_of_unlike(field: Field) -> float:
     speed = np.cumsum(np.sort(1.0 / seconds)[::-1])
     pace, least = field.routes(None).seconds_per_byte, np.inf
     either, whole = np.minimum(pace, pace.T), field.tables.gradient_bytes * field.tables.blocks_share * field.awaited
+    whole *= field.least_summed
     for groups in range(2, len(seconds) + 1):
         at_once = 0.0  # of all gradients, what the rings can carry in a second
         for n in range(1, len(seconds) // groups + 1):

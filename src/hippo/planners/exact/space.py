@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from hippo.plan.plan import Sync
 from hippo.planners.answers import degrees_of, with_degrees
 from hippo.planners.exact.candidates import Tried
-from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts
+from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts, shards_across
 from hippo.planners.exact.lineups import told_apart
 from hippo.planners.exact.ways import DomainRoutes, DomainWay, Lines, ideal_ways, lines, real_ways
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import Runtime
+from hippo.problem.runtimes import ACROSS, Runtime
+from hippo.simulate.agree import summed_share
 from hippo.simulate.routes import border_share
 
 Floats = NDArray[np.float64]
@@ -68,6 +69,9 @@ class LayoutRows:
     lane: Ints  # GPUs of a stage
     ranks: Ints  # of a stage that hold the same weights
     flat: NDArray[np.bool_]  # whether replicas in several domains sum over one flat ring
+    summed: Floats  # what their sums send over what those of gradients do
+    least: Ints  # groups of a plan
+    most: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,26 +137,29 @@ class Field:
         rows, early_of = [], dict[int, float]()
         for layout in self.layouts[kind]:
             where = layout.kind, layout.tp, layout.dp
-            once, fixed = self.tables.once(*where, layout.mode.sharding)
-            forward, seconds, trip = self.tables.times(*where, layout.mode)
+            mode = layout.mode
+            once, fixed = self.tables.once(*where, mode.sharding, mode.groups)
+            forward, seconds, trip = self.tables.times(*where, mode)
             blocks = np.diff(seconds)[self.tables.heaviest].sum()
             if id(seconds) not in early_of:  # one array for all layouts that take as long
                 early_of[id(seconds)] = early_share(forward, seconds) if self.tables.split else 1.0
             early = early_of[id(seconds)]
             spared = early * seconds[1] + once[1] if self.tables.split else 0.0
-            kept = self.tables.kept(*where[1:], layout.mode.sharding)[-1]
-            lone = {"gradients": 1, "full": 2}.get(layout.mode.sharding, 0)
+            kept = self.tables.kept(*where[1:], mode.sharding, groups=mode.groups)[-1]
+            lone = {"gradients": 1, "full": 2}.get(mode.sharding, 0)
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
-            gpus, flat = layout.gpus, self.problem.all_reduce_with(layout.mode.sharding) == "ring"
+            gpus, flat = layout.gpus, self.problem.all_reduce_with(mode.sharding) == "ring"
+            share = summed_share(self.problem, mode.sharding)
             seconds_of = (seconds[-1], trip[-1], early, spared, blocks)
             sums = kept, once[1] + fixed, self.ends_s(layout)
-            rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus, layout.ranks, flat))
-        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 15).T
+            ways = flat, share, *layout.between(self.problem)
+            rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus, layout.ranks, *ways))
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 18).T
         total, trips, earlies, spare, inner, state, least, ends = columns[:8]
         wave, stages, lones, nodes, gpus, ranks = columns[8:14].astype(np.int64)
-        flats = columns[14].astype(bool)
+        flats, few, many = columns[14].astype(bool), *columns[16:].astype(np.int64)
         figures = total, trips, earlies, spare, inner, state, least, ends
-        return LayoutRows(*figures, wave, stages, lones, nodes, gpus, ranks, flats)
+        return LayoutRows(*figures, wave, stages, lones, nodes, gpus, ranks, flats, columns[15], few, many)
 
     @property
     def wave_bytes(self) -> float:
@@ -189,9 +196,14 @@ class Field:
     def least_egress_usd(self, way: DomainWay) -> float:
         """Least price of what the groups send in a step: activations and gradients over borders, and the agreement."""
         borders = 2.0 * self.problem.workload.global_batch * self.wave_bytes * (way.span - 1)
-        agreed = 2.0 * (way.groups - 1) * self.tables.gradient_bytes
+        agreed = 2.0 * (way.groups - 1) * self.tables.gradient_bytes * self.least_summed
         agreed *= self.sync.sent_share(self.problem.workload.gradient_bytes_per_parameter)
         return self.least_usd_per_byte * (borders + agreed)
+
+    @cached_property
+    def least_summed(self) -> float:
+        """What sums of replicas send at least, over what those of gradients do."""
+        return min(1.0, summed_share(self.problem, ACROSS)) if shards_across(self.problem) else 1.0
 
     @cached_property
     def least_usd_per_byte(self) -> float:
@@ -272,13 +284,18 @@ class Field:
         return self._cache[key]  # type: ignore[return-value]
 
 
-def ring_share(groups: Ints | int, ranks: Ints | int, *, flat: NDArray[np.bool_] | bool) -> Floats:
-    """By how much more a flat ring of so many ``ranks`` in each of so many domains carries than one with a single rank
-    in each, elementwise; 1 where sums go on two levels. Its latencies overlap with that, and a bound leaves them out.
+def ring_share(
+    groups: Ints | int, ranks: Ints | int, summed: Floats | float, *, flat: NDArray[np.bool_] | bool
+) -> Floats:
+    """By how much more a flat ring of so many ``ranks`` in each of so many domains carries than one of gradients with a
+    single rank in each, elementwise; ``summed``: what it sends over what one of gradients does. Just 1 where sums of
+    gradients go on two levels, or over single ranks: then its latencies count, else they overlap with what it carries,
+    and a bound leaves them out.
     """
     several = np.maximum(groups, 2)
     share = (several * ranks - 1) / (ranks * (several - 1.0))
-    return np.where(np.asarray(flat) & (np.asarray(groups) > 1) & (np.asarray(ranks) > 1), share, 1.0)
+    longer = np.where(np.asarray(flat) & (np.asarray(groups) > 1) & (np.asarray(ranks) > 1), share, 1.0)
+    return np.asarray(np.where(summed == 1.0, longer, np.minimum(summed * longer, summed * longer * (1 - 1e-9))))
 
 
 def early_share(forward: Floats, total: Floats) -> float:

@@ -37,6 +37,7 @@ from hippo.planners.exact.ways import DomainWay
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import ChainTimes
 from hippo.planners.run_ahead import warm_ups as warm_ups_of
+from hippo.simulate.agree import summed_share
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -125,7 +126,8 @@ def courses(field: Field, ways: list[DomainWay]) -> Courses:
 def _entries(field: Field, kind: int, ways: list[DomainWay], rough: Floats, keys: Ints) -> Entries:
     """Shapes with their price by the objective; of the money, no more than its least egress."""
     rows, groups = field.layout_rows(kind), np.array([way.groups for way in ways])[keys[:, 1]]
-    longer = ring_share(groups, rows.ranks[keys[:, 0]], flat=rows.flat[keys[:, 0]])
+    at = keys[:, 0]
+    longer = ring_share(groups, rows.ranks[at], rows.summed[at], flat=rows.flat[at])
     if field.problem.objective.name != "cost":
         return Entries(keys, rough, np.ones(len(rough)), np.zeros(len(rough)), longer)
     size, egress = (np.array(each) for each in ([w.size for w in ways], [field.least_egress_usd(w) for w in ways]))
@@ -227,7 +229,7 @@ class Range:
     @classmethod
     def known(cls, field: Field, kind: int, way: DomainWay) -> Range:
         """The same as ``of``, worked out once for ways over as many groups and domains."""
-        key = "range", kind, way.groups, way.span, way.senders, field.splits(way)
+        key = "range", kind, way.groups, way.span, way.senders, field.splits(way), field.sync.method
         return field.tables.shared(key, lambda: cls.of(field, kind, way))
 
     @classmethod
@@ -238,6 +240,10 @@ class Range:
         per_domain = np.arange(1, int(rows.stages.max(initial=0)) + 1)[None, :]
         lots = batch // rows.wave
         fits = (lots >= way.groups) & (rows.lone <= (way.span == 1) + (way.groups * way.span == 1))
+        if field.sync.method == "allreduce":
+            fits &= (rows.least <= way.groups) & (rows.most >= way.groups)
+        else:  # each keeps an optimizer of its own
+            fits &= rows.least == 1
         if way.senders:
             fits &= rows.nodes == way.senders
         if field.rules.equal_shares:
@@ -261,7 +267,7 @@ class Range:
             ends=np.where(q > 1, rows.ends[at], 0.0),
             work=m * rows.blocks[at],
             lane=rows.lane[at],
-            longer=ring_share(way.groups, rows.ranks[at], flat=rows.flat[at]),
+            longer=ring_share(way.groups, rows.ranks[at], rows.summed[at], flat=rows.flat[at]),
         )
 
 
@@ -285,7 +291,7 @@ def agreed_bound(field: Field, way: DomainWay, own: Range) -> Floats:
     rings = np.array(way.rings) if way.rings else way.sync_pace
     late_s = float((field.sync_s(way) - field.carried_s(way)).min())
     carried = own.longer[:, None] * field.tables.gradient_bytes * field.awaited * rings
-    agreed = field.tables.blocks_share * (carried + np.where(own.longer[:, None] > 1.0, 0.0, late_s))
+    agreed = field.tables.blocks_share * (carried + np.where(own.longer[:, None] != 1.0, 0.0, late_s))
     if not (agreed > 0).all():
         return np.zeros(len(agreed))
     work = own.work[:, None]
@@ -401,7 +407,9 @@ def shape_of(field: Field, layout: DomainLayout, way: DomainWay, stages: int) ->
 
 def agreed_s(field: Field, way: DomainWay, layout: DomainLayout) -> Floats:
     """(n,) seconds in which replicas of a layout agree on the whole model over the ring of each position, at least."""
-    longer = ring_share(way.groups, layout.ranks, flat=field.problem.all_reduce_with(layout.mode.sharding) == "ring")
+    problem, sharding = field.problem, layout.mode.sharding
+    flat, summed = problem.all_reduce_with(sharding) == "ring", summed_share(problem, sharding)
+    longer = ring_share(way.groups, layout.ranks, summed, flat=flat)
     return field.sync_s(way) if longer == 1.0 else field.carried_s(way) * longer
 
 
