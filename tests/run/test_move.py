@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -94,8 +95,8 @@ class _Posts:
     def __init__(self, *given: object, **named: object) -> None:
         self.posted: list[torch.Tensor] = []
 
-    def group(self, name: str, ranks: tuple[int, ...]) -> _Posts:
-        return self
+    def groups(self, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, _Posts]:
+        return dict.fromkeys(wanted, self)
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> None:
         self.posted += tensors

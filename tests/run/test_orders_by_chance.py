@@ -32,12 +32,14 @@ from .test_run import _none_left  # noqa: F401
 from .worlds import GPT2, PLANS, pipelines, problem
 
 STEPS, BETWEEN = 200, 6
+GIVEN = replace(problem(GPT2, names="abc"), runtime="hippo")
+"""Plans lie in two domains; through the third messages may go."""
 CUT = Plan(pipelines((4, [("a", 0, 5, 1, 1), ("b", 5, 6, 1, 1)])), 2)
 THERE = Plan(pipelines((4, [("b", 0, 6, 1, 1)])), 2)
 OTHERS = (STAGES, LANES, UNLIKE, ALONE, TWICE, CUT, THERE, PLANS["unlike lanes"][1], PLANS["tensor parallel"][1])
 LOST = "a domain is gone"
 KINDS = (
-    *("order", "in flight", "size", "shares", "sums"),
+    *("order", "in flight", "size", "shares", "sums", "relay"),
     *("move by stopping", "move in the background", "join", "leave", LOST),
 )
 
@@ -55,6 +57,9 @@ def asked(kind: str, rng: random.Random, now: RunJob) -> dict[str, Any]:
         return {"order": "shares", "waves": rng.choice([[one, 4 - one], [one, 8 - one]])}
     if kind == "sums":
         return {"order": "all-reduce", "way": rng.choice(["ring", "two-level"])}
+    if kind == "relay":
+        source, destination = rng.choice(["ab", "ba"])
+        return {"order": "relay", "source": source, "destination": destination, "via": rng.choice(["c", "c", "none"])}
     width = len(now.plan.pipelines)
     fits = {"join": lambda count: count > width, "leave": lambda count: count < width}
     wanted = fits.get(kind, lambda count: count == width)
@@ -144,7 +149,7 @@ def played(job: RunJob, dealt: Any) -> list[RunStep]:
     [*(("fp64", seed, 1e-9) for seed in range(10)), ("fp32", 10, 1e-6), ("fp32", 11, 1e-6)],
 )
 def test_losses_at_each_of_two_hundred_steps(precision: str, seed: int, off: float) -> None:
-    job = RunJob(problem(GPT2), LANES, RunOptions(steps=STEPS, precision=precision, timeout_s=60.0))
+    job = RunJob(GIVEN, LANES, RunOptions(steps=STEPS, precision=precision, timeout_s=60.0))
     dealt = Dealt(KINDS * 2, seed)
     found = [step.loss for step in played(job, dealt)]
     expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
@@ -153,37 +158,46 @@ def test_losses_at_each_of_two_hundred_steps(precision: str, seed: int, off: flo
 
 
 class Levers(Dealt):
-    """Orders of one lever, which changes what is trained; which holds in each step."""
+    """Orders of levers, one every few steps, with what is trained under each."""
 
-    def __init__(self, orders: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, orders: Sequence[tuple[Mapping[str, Any], Any]], first: Any, every: int = BETWEEN) -> None:
         super().__init__([], 0)
-        self.left, self.ends = list(orders), list[int]()
+        self.left, self.ends, self._every = list(orders), list[int](), every
+        self._values = [first, *(value for _, value in orders)]
 
     def due(self, done: int, now: RunJob) -> PlanChange | None:
         """The next."""
         if done < self._next_at or not self.left:
             return None
-        return change_of(order_of_document({**self.left.pop(0), "after_step": done}), now, done=done)
+        order, _ = self.left.pop(0)
+        return change_of(order_of_document({**order, "after_step": done}), now, done=done)
 
     def changed(self, what: Changed, now: RunJob) -> None:
         """It holds from the next step on."""
         self.ends.append(what.after_step)
-        self._next_at = what.after_step + BETWEEN
+        self._next_at = what.after_step + self._every
 
-    def held(self, values: Sequence[Any]) -> list[Any]:
-        """Of the values, one more than there were orders, the one that held in each step."""
-        return [values[sum(step > end for end in self.ends)] for step in range(1, STEPS + 1)]
+    @property
+    def held(self) -> list[Any]:
+        """What was trained under in each step."""
+        return [self._values[sum(step > end for end in self.ends)] for step in range(1, STEPS + 1)]
 
 
 @pytest.mark.slow
 def test_what_crosses_packed_is_packed_in_one_process_at_the_same_borders() -> None:
+    """Directly, and through a third domain: twenty orders of compression, and as many of relays between them."""
     kinds = [("int8", "none", "bf16", "fp8")[at % 4] for at in range(20)]
-    allowed = replace(problem(GPT2), allow_compression=True)
-    job = RunJob(allowed, STAGES, RunOptions(steps=STEPS, precision="fp64", timeout_s=60.0))
-    levers = Levers([{"order": "compress", "source": "a", "destination": "b", "kind": kind} for kind in kinds])
+    job = RunJob(
+        replace(GIVEN, allow_compression=True), STAGES, RunOptions(steps=STEPS, precision="fp64", timeout_s=60.0)
+    )
+    orders: list[tuple[Mapping[str, Any], str]] = []
+    for at, kind in enumerate(kinds):
+        orders.append(({"order": "compress", "source": "a", "destination": "b", "kind": kind}, kind))
+        orders.append(({"order": "relay", "source": "a", "destination": "b", "via": ("c", "none")[at % 2]}, kind))
+    levers = Levers(orders, "none", 3)
     found = [step.loss for step in played(job, levers)]
-    assert len(levers.ends) == 20
-    assert found == pytest.approx(list(packed_losses(job, levers.held(["none", *kinds]))), rel=1e-9, abs=0.0)
+    assert len(levers.ends) == 40
+    assert found == pytest.approx(list(packed_losses(job, levers.held)), rel=1e-9, abs=0.0)
 
 
 @pytest.mark.slow
@@ -192,8 +206,8 @@ def test_replicas_average_as_often_as_is_ordered() -> None:
     alone = replace(problem(GPT2), allow_local_sgd=True)
     plan = replace(TWICE, sync=Sync("local_sgd", 2))
     job = RunJob(alone, plan, RunOptions(steps=STEPS, precision="fp64", timeout_s=60.0))
-    levers = Levers([{"order": "every", "steps": steps} for steps in every])
+    levers = Levers([({"order": "every", "steps": steps}, steps) for steps in every], 2)
     found = [step.loss for step in played(job, levers)]
     assert len(levers.ends) == 20
-    expected = list(local_losses(job, settings_of(job), levers.held([2, *every])))
+    expected = list(local_losses(job, settings_of(job), levers.held))
     assert found == pytest.approx(expected, rel=1e-9, abs=0.0)

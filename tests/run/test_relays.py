@@ -20,8 +20,9 @@ from hippo.plan.plan import Plan, Sync
 from hippo.run.control import Desk
 from hippo.run.executor import sockets
 from hippo.run.executor.relaying import RelayPorter, RelayReceiver, RelaySender, relayed
+from hippo.run.executor.warming import turns
 from hippo.run.job import RunJob, RunOptions
-from hippo.run.journal import Journal
+from hippo.run.journal import Journal, read_journal
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
 from hippo.run.run import Crew, Result, RunStep, run
@@ -126,6 +127,18 @@ def sent(number: signal.Signals, process: int, *, at: int) -> Callable[[int, Cre
 def check_losses(began: RunJob, found: Result) -> None:
     expected = list(losses(began.problem, settings_of(began), steps=began.options.steps, micro_batch=2))
     assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
+
+
+def test_new_ways_are_warm_when_they_are_used_and_old_ones_are_kept(tmp_path: Path) -> None:
+    """Activations and gradients through c: two connections each."""
+    far = replace(problem(GPT2, names="abc", latency_s=0.0025), runtime="hippo")
+    began = replace(job(STAGES), problem=far)
+    found, states, _ = ran(began, tmp_path, relay("c", 2), relay("none", 3), relay("c", 4))
+    assert states == ["done"] * 3
+    changes = [each.change for each in found.stretches if each.change is not None]
+    assert [each.warmed_bytes for each in changes] == [4 * sum(turns(5e5)), 0, 4 * sum(turns(5e5))]
+    assert sum(each["warmed_bytes"] for each in read_journal(tmp_path / "journal") if each["kind"] == "done") > 0
+    check_losses(began, found)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,6 +166,35 @@ def test_who_dies_while_weights_change_is_lost_after_that_step(monkeypatch: pyte
     assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
     assert [[step.number for step in each.steps] for each in found.stretches] == [[1, 2], [3, 4]]
     assert [len(rows) > 0 for rows in found.steps[1].operations] == [True, False]
+
+
+@pytest.mark.parametrize("word", [pytest.param("prepared", marks=pytest.mark.slow), "handed"])
+def test_who_dies_before_the_first_step_of_those_that_are_left_is_lost_too(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that is cut by tensor parallelism dies, and another one once the others have made ready, and hold their
+    layers cut otherwise."""
+    lines = pipelines((2, [("a", 0, 6, 2, 1)]), (1, [("b", 0, 6, 1, 1)]), (1, [("b", 0, 6, 1, 1)]))
+    asked = RunJob(problem(GPT2), Plan(lines, 2), RunOptions(steps=5, precision="fp64", timeout_s=20.0))
+    gather, killed = Crew.gather, list[int]()
+
+    def killing(crew: Crew, key: str, whom: Sequence[int], **terms: Any) -> list[dict[str, Any]]:
+        told = gather(crew, key, whom, **terms)
+        if key == word and terms["number"] == 1 and not killed:
+            killed.append(2)
+            crew.processes[2].kill()
+        return told
+
+    def strike(step: RunStep) -> None:
+        if step.number == 2:
+            os.kill(workers()[0], signal.SIGKILL)
+
+    monkeypatch.setattr(Crew, "gather", killing)
+    found = run(asked, watch=strike)
+    expected = list(losses(asked.problem, settings_of(asked), steps=5, micro_batch=2))
+    assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
+    assert [len(each.workers) for each in found.stretches][-1] == 1
+    assert killed
 
 
 def test_who_agreed_on_a_step_that_is_given_up_agrees_anew(tmp_path: Path):

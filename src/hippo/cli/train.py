@@ -139,6 +139,12 @@ def _pipelines(choice: Choice, learner: str) -> dict[str, Any]:
     from hippo.dispatch.noise.presets import fluctuation_of
 
     fluctuation = fluctuation_of(f"{UNKNOWN}" if choice.noise is None else choice.noise, source="--noise")
+    if not (fluctuation.deviation or fluctuation.abnormal_share or fluctuation.stall_share * fluctuation.stall_level):
+        told, remedy = (
+            "times do not move: there is nothing to learn",
+            "give a level above 0, or 'hippo schedule' finds an order",
+        )
+        raise InputError(told, source="--noise", value=choice.noise, remedy=remedy)
     return {"pipelines": Pipelines(problems_of(*read_plan(choice.plan), source=str(choice.plan)), fluctuation)}
 
 

@@ -7,7 +7,8 @@ suits it (``base.pairs_of``); all on the same draws, with the standard deviation
 What was quickest is followed, the policy where it is as quick as the best hint.
 
 A policy that does not ship has learned further on the base of the one that does, so it is tried on that in any case,
-and four times as often: its bases lie closer together than chance.
+and four times as often: its bases lie closer together than chance. It is tried against the one that ships, too, which
+is followed where that was quickest.
 
 Letters: n plays, p ranks, m micro-batches.
 """
@@ -27,8 +28,8 @@ from hippo.dispatch.state import new_state
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.schedule import Schedule
 
-POLICY = "policy"
-"""What is followed where trial plays did not find the policy slower."""
+POLICY, SHIPPED = "policy", "the policy that ships"
+"""What is followed where trial plays did not find the policy slower; where they found another one slower than it."""
 
 _PLAYS, _LEAST_PLAYS, _OPERATIONS = 64, 8, 50_000  # so many operations of each are played at most
 _TRIED = 4  # pairs that are played often
@@ -43,7 +44,7 @@ class Settled(NamedTuple):
     base: Base
     name: str  # of the base
     weights: DispatchWeights  # the policy's, or those of a network that follows the base
-    followed: str  # ``POLICY``, or the name of the base
+    followed: str  # ``POLICY``, ``SHIPPED`` or the name of the base
     pair: Pair  # that makes the base
 
 
@@ -55,16 +56,20 @@ def settled(problem: ScheduleProblem, weights: DispatchWeights, level: float = U
 @lru_cache(maxsize=256)
 def _settled(problem: ScheduleProblem, content: tuple[bytes, ...], level: float) -> Settled:
     ours = _content(shipped())
-    known = None if content == ours else _settled(problem, ours, level).pair
+    given = None if content == ours else _settled(problem, ours, level)
     weights, pairs = _weights(content), pairs_of(problem, level)
-    factors = _draws(problem, level, times=1 if known is None else 4)
+    factors = _draws(problem, level, times=1 if given is None else 4)
     usual = [_trial(problem, pair, follower(), factors) for pair in pairs]
     all_pairs = [(hint, patience) for hint, _ in pairs for patience in PATIENCES]
     few = factors[: max(_LEAST_PLAYS // 2, len(_draws(problem, level)) // 8)]
     rough = np.argsort([_trial(problem, pair, weights, few) for pair in all_pairs], kind="stable")
     best = [all_pairs[index] for index in rough[:_TRIED]]
-    best += [] if known is None or known in best else [known]
+    best += [] if given is None or given.pair in best else [given.pair]
     found = [_trial(problem, pair, weights, factors) for pair in best]
+    if given is not None and given.followed == POLICY:
+        theirs = _trial(problem, given.pair, given.weights, factors)
+        if theirs < min(*found, *usual):
+            return given._replace(followed=SHIPPED)
     trusts = min(found) <= min(usual)
     pair = best[int(np.argmin(found))] if trusts else pairs[int(np.argmin(usual))]
     base, name = base_from(problem, *pair), pair_name(*pair)
@@ -72,12 +77,15 @@ def _settled(problem: ScheduleProblem, content: tuple[bytes, ...], level: float)
 
 
 def followed(problem: ScheduleProblem, weights: DispatchWeights | None = None, level: float = UNKNOWN) -> str:
-    """``POLICY``, or the name of the base where the policy (the shipped one) was slower in trial plays."""
+    """``POLICY``, or what is followed where the policy (the shipped one) was slower in trial plays: ``SHIPPED``, or the
+    name of the base."""
     return settled(problem, shipped() if weights is None else weights, level).followed
 
 
 def why_base(name: str) -> str:
-    """Why a base of that name is followed and not the policy, as a sentence without its end."""
+    """Why a base of that name, or ``SHIPPED``, is followed and not the policy, as a sentence without its end."""
+    if name == SHIPPED:
+        return f"the policy was slower in trial plays than {SHIPPED}, which is followed"
     return f"the policy was slower in trial plays: its base, {name}, is followed"
 
 

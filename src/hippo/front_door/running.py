@@ -297,6 +297,7 @@ def _moved(run: RunStretch, *, emulated: bool) -> dict[str, Any]:
         "after_step": move.after_step,
         "wan_bytes": {f"{one}->{two}": size for (one, two), size in sorted(move.wan_bytes.items())},
         "sent_bytes": move.sent_bytes,
+        "warmed_bytes": move.warmed_bytes,
         "measured_s": move.measured_s,
         "predicted_s": move.predicted_s if emulated else None,
         "stopped_s": move.stopped_s,

@@ -62,6 +62,8 @@ def _order_told(order: Mapping[str, Any]) -> str:
         why = f": {order['why']}" if "why" in order else ""
         return f"order {order['order']} ({order['kind']}) is {order['state']}{why}"
     sent = f", {order['sent_bytes'] / 1e6:.1f} MB handed over" if order["sent_bytes"] else ""
+    if warmed := order.get("warmed_bytes", 0):  # journals of before say nothing of it
+        sent += f", {warmed / 1e6:.1f} MB to warm new connections"
     ready, stopped = number(order["prepared_s"]), number(order["stopped_s"])
     told = f"after step {order['after_step']}: made ready in {ready} s, stood still for {stopped} s{sent}"
     return f"order {order['order']} ({order['kind']}) {told}"

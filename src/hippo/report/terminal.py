@@ -327,11 +327,12 @@ def _interval_remark(document: Mapping[str, object]) -> str:
 
 def _dispatched(document: Mapping[str, Any]) -> RenderableType:
     """Pipelines played alone: by the dispatcher, and in the plan's order on the same draws."""
-    from hippo.dispatch.guard import POLICY, why_base
+    from hippo.dispatch.guard import POLICY, SHIPPED, why_base
 
     rows = document["dispatch"]["pipelines"]
     bases = {row["pipelines"][0]: row["followed"] for row in rows if row.get("followed", POLICY) != POLICY}
-    learned = "by its base" if len(bases) == len(rows) else "by the policy or that rule" if bases else "by the policy"
+    who = {SHIPPED if each == SHIPPED else "its base" for each in bases.values()}
+    learned = f"by {' or '.join(sorted(who | ({'the policy'} if len(bases) < len(rows) else set())))}"
     runs = {"fixed": "in its order", "hint": "as a hint"}.get(document["dispatch"]["by"], learned)
     table = FittedTable(
         (

@@ -48,6 +48,7 @@ class Changed:
     background: bool = False
     predicted_stopped_s: float = 0.0
     asked: str = ""
+    warmed_bytes: int = 0  # sent over new connections between domains, so that they are quick when they are used
 
 
 class Changes(Protocol):

@@ -286,6 +286,7 @@ class Desk:
             "stopped_s": what.stopped_s,
             "prepared_s": what.prepared_s,
             "sent_bytes": what.sent_bytes,
+            "warmed_bytes": what.warmed_bytes,
             "background": what.background,
             "predicted_stopped_s": what.predicted_stopped_s,
         }

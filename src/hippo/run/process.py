@@ -150,13 +150,14 @@ def _reason(error: BaseException) -> str:
 
 def _prepare(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
     number = order["prepare"]
+    ways = {key: order.get(key, False) for key in ("background", "warms")}
     try:
-        seat.prepare(number, order["after"], background=order.get("background", False))
+        warmed = seat.prepare(number, order["after"], **ways)
     except Exception:
         if seat.wants(number):
             raise
         return  # it was given up, and whoever was to be met has gone
-    line.say(prepared=number)
+    line.say(prepared=number, warmed=warmed)
 
 
 def _hand(seat: Seat, number: int, line: LauncherLine) -> None:

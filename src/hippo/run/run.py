@@ -251,8 +251,8 @@ class Conductor:
 
     def _go_on_without(self, error: LostError, number: int) -> None:
         """The replicas that are left, under a plan of their own, without those that are lost meanwhile, too; ``error``
-        where there is none."""
-        began_s, now, lost = time.monotonic(), self.version, set(error.lost)
+        where there is none. Where they cannot meet, messages go directly, and then one side goes on alone."""
+        began_s, now, lost, direct = time.monotonic(), self.version, set(error.lost), False
         self._plan_without(now, lost, error)
         self.crew.forget(lost)
         lost |= self.crew.abort(number, [each for each in now.everybody if each not in lost])
@@ -260,6 +260,7 @@ class Conductor:
         while True:
             self._leave(lost)
             plan = self._plan_without(now, lost, error)
+            plan = replace(plan, relays=()) if direct else plan
             version = now.without(lost).following(under(now.job, plan), fresh=self._fresh)
             self._era += 1
             version = replace(version, number=self._numbered + 1, era=self._era)
@@ -272,9 +273,11 @@ class Conductor:
                     self.crew.gather("handed", version.members, number=version.number)
                 break
             except LostError as other:
-                gone = self._cut_off(now, lost) if other.stuck else other.lost
-                if not gone:
+                through = other.stuck and bool(plan.relays)  # a link to a domain that hands on may be dead
+                gone = other.lost if not other.stuck else set() if through else self._cut_off(now, lost)
+                if not gone and not through:
                     raise
+                direct = direct or through
                 lost |= gone
                 now = replace(now, porters={**version.porters, **now.porters})  # those that were begun are tried once
                 self.crew.forget(gone)
@@ -430,7 +433,7 @@ class Conductor:
         streams, forecast = change.background and moves, self._forecast(version, change) if moves else None
         self._beside = 0
         self._coming = _Coming(version, change, time.monotonic(), streams, forecast)
-        self._ask(version, self._coming.preparing(self.version), background=streams)
+        self._ask(version, self._coming.preparing(self.version), background=streams, warms=True)
 
     def _moves(self, new: Version) -> bool:
         """Whether layers have to go from one process to another."""
@@ -449,7 +452,7 @@ class Conductor:
         first = None if since_s == inf else min(1.0, max(0.0, 1.0 - (since_s - every[-1].began_s) / step_s))
         return streaming(old, new, network, step_s=step_s, steps=count, first=first)
 
-    def _ask(self, version: Version, crew: Sequence[int], *, background: bool = False) -> None:
+    def _ask(self, version: Version, crew: Sequence[int], **ways: bool) -> None:
         """Lets processes make ready for a version; those that are new start."""
         self._numbered, self._fresh = version.number, max(self._fresh, 1 + max(version.everybody))
         version.write(self.crew.folder)
@@ -458,7 +461,7 @@ class Conductor:
                 rank = version.rank(process)
                 self.crew.start(process, domain, None if rank is None else version.job.work.workers[rank])
         after = None if version.number == 0 else self.version.number
-        self.crew.say(crew, prepare=version.number, after=after, background=background)
+        self.crew.say(crew, prepare=version.number, after=after, **ways)
 
     def _go_over(self, coming: _Coming, done: int, ended_s: float) -> None:
         crew, new = coming.crew(self.version), coming.version
@@ -486,6 +489,7 @@ class Conductor:
             background=coming.streams,
             predicted_stopped_s=0.0 if forecast is None else forecast.stopped_s,
             asked=coming.change.asked,
+            warmed_bytes=sum(each["warmed"] for each in told),
         )
         self._coming = None
         self._went_over(new, found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,16 @@ from hippo.run.dispatching import WorkerNoise, noise_for, problem_of, rank_of
 from hippo.run.executor.agree import (
     Agreeing,
     AllReduce,
+    Bucket,
     Gradients,
     PartGradients,
     StandInGradients,
     buckets,
     messages,
+    parameters,
 )
 from hippo.run.executor.asking import Asking, NoteChannels, ways_in
-from hippo.run.executor.channels import BrokenError, Channel, GroupTeam, Inbox, Meeting, claim, codec_of
+from hippo.run.executor.channels import BrokenError, Channel, GroupTeam, Inbox, Meeting, as_it_is, claim, codec_of
 from hippo.run.executor.compute import Compute, Layers, StandIn
 from hippo.run.executor.handing import Handing
 from hippo.run.executor.local_sgd import (
@@ -100,9 +103,10 @@ class Seat:
         self._snapshot: Snapshot | None = None  # that the weights have not changed since
         self._changing = Lock()  # weights, or what comes next
 
-    def prepare(self, number: int, after: int | None = None, *, background: bool = False) -> None:
+    def prepare(self, number: int, after: int | None = None, *, background: bool = False, warms: bool = False) -> int:
         """Makes ready for a version that follows another (``after``; None: nothing was before); may be called while a
-        step runs. ``background``: layers begin to stream."""
+        step runs. ``background``: layers begin to stream; ``warms``: new connections between domains are warmed. The
+        bytes that this process sent for that."""
         self.forget()
         self._asked = number
         new = Version.read(self.folder, number)
@@ -111,9 +115,10 @@ class Seat:
         rank = new.rank(self.process)
         worker = None if rank is None else new.job.work.workers[rank]
         met, part, runner = Met(), None, None
+        warmed_bytes = meeting.warmed_bytes
         if self.process in new.porters.values():
-            for name, ends in sorted(_handed_on(new, self.process).items()):
-                meeting.group(name, ends)
+            wanted, largest = _handed_on(new, self.process)
+            meeting.groups(wanted, partial(_warmth, new, largest) if warms else as_it_is)
             old = None
         if worker is not None and new.job.options.runtime == "torch":
             from hippo.run.torch_runtime import prepare
@@ -121,7 +126,7 @@ class Seat:
             runner = prepare(new, worker, meeting, place(self.folder, number), self.beat)
             part = runner.part
         elif worker is not None:
-            met = _meet(new, worker, meeting, inbox)
+            met = _meet(new, worker, meeting, inbox, warms)
             part = None if new.job.options.stand_in else self._part(new, worker, met.team)
         handing: Handing | Streaming | None = None
         if old is not None and background:
@@ -140,6 +145,7 @@ class Seat:
                 handing.close()
         if after is None and worker is not None:  # what follows may be prepared before the first step
             self.enter()
+        return meeting.warmed_bytes - warmed_bytes
 
     def hand(self) -> int:
         """Layers go where the next version has them; the bytes that this process sent."""
@@ -303,32 +309,27 @@ def _free(work: Work, worker: Worker, order: str) -> bool:
     return any(work.crosses_wan(one) for one in mine)
 
 
-def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox) -> Met:
-    """Every group of the worker, made in one order that holds for all workers."""
+def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox, warms: bool) -> Met:
+    """Every group of the worker."""
     work, problem = version.job.work, version.job.problem
     who = version.members
-    wanted: dict[str, tuple[int, ...]] = {}
     mine = [one for one in work.transfers if worker.rank in (one.source, one.destination)]
-    for one in mine:
-        for what in _told_by(version):
-            wanted |= _way(version, one, what)
+    wanted, largest = _ways(version, [worker])
     members = work.tensor_group(worker)
     team_name = _name("team", who, members)
     if len(members) > 1:
         wanted[team_name] = tuple(who[rank] for rank in members)
-    agreed = [*buckets(work, worker), *buckets(inner_work(work, worker), worker)]
+    agreed = _summed(work, worker)
     sums = {bucket.name: levels(problem, work, bucket.ranks) for bucket in agreed}
     names = {bucket.name: _name("agree", who, bucket.ranks) for bucket in agreed}
     own = meeting.talks_on == "cpu"  # NCCL knows no tags, which tell sums apart; it has a way of its own
     said = {name: messages(each, worker.rank) for name, each in sums.items() if own}
-    for name, each in said.items():
-        for message in each:
-            wanted |= _joined(version, names[name], message.ends(worker.rank))
     if own and work.plan.relays:
-        wanted |= _handed_on(version, who[worker.rank])
+        through, of_others = _handed_on(version, who[worker.rank])
+        wanted, largest = {**wanted, **through}, {**of_others, **largest}
     if not own:
         wanted |= {names[name]: tuple(who[rank] for ranks in each for rank in ranks) for name, each in sums.items()}
-    made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
+    made = meeting.groups(wanted, partial(_warmth, version, largest) if warms else as_it_is)
 
     def channel(way: Mapping[str, Sequence[int]], **terms: Any) -> Channel:
         (name,) = way
@@ -384,19 +385,45 @@ def _joined(version: Version, kind: str, ends: tuple[int, int]) -> dict[str, tup
     return {f"{VIA}{middle}-{name}": (source, middle, destination)}
 
 
-def _handed_on(version: Version, process: int) -> dict[str, tuple[int, ...]]:
-    """Ways of others that go through this process."""
-    work, who = version.job.work, version.members
+def _ways(version: Version, workers: Sequence[Worker]) -> tuple[dict[str, tuple[int, ...]], dict[str, float]]:
+    """Ways of some workers, and the bytes of the largest message on each: inf where it is one between stages, which may
+    be as large as a link carries in a round trip; announcements have next to none."""
+    work, job = version.job.work, version.job
     found: dict[str, tuple[int, ...]] = {}
-    for one in work.transfers:
-        for what in _told_by(version):
-            found |= _way(version, one, what)
-    for other in work.workers:
-        for bucket in {*buckets(work, other), *buckets(inner_work(work, other), other)}:
-            kind = _name("agree", who, bucket.ranks)
-            for message in messages(levels(version.job.problem, work, bucket.ranks), other.rank):
-                found |= _joined(version, kind, message.ends(other.rank))
-    return {name: ends for name, ends in found.items() if len(ends) > 2 and ends[1] == process}
+    largest: dict[str, float] = {}
+
+    def add(way: Mapping[str, tuple[int, ...]], size: float) -> None:
+        found.update(way)
+        largest.update({name: max(size, largest.get(name, 0.0)) for name in way})
+
+    for worker in workers:
+        for one in work.transfers:
+            if worker.rank in (one.source, one.destination):
+                for what in _told_by(version):
+                    add(_way(version, one, what), inf if what == "pair" else 0.0)
+        for bucket in _summed(work, worker) if job.options.talks_on == "cpu" else ():
+            size = parameters(work, bucket) * job.problem.workload.gradient_bytes_per_parameter / bucket.parts
+            kind = _name("agree", version.members, bucket.ranks)
+            for message in messages(levels(job.problem, work, bucket.ranks), worker.rank):
+                start, stop = message.span
+                add(_joined(version, kind, message.ends(worker.rank)), size * float(stop - start))
+    return found, largest
+
+
+def _summed(work: Work, worker: Worker) -> list[Bucket]:
+    """What a worker sums with others, within its pipeline too where replicas train alone."""
+    return list(dict.fromkeys([*buckets(work, worker), *buckets(inner_work(work, worker), worker)]))
+
+
+def _handed_on(version: Version, process: int) -> tuple[dict[str, tuple[int, ...]], dict[str, float]]:
+    """Ways of others that go through this process, as of ``_ways``."""
+    found, largest = _ways(version, version.job.work.workers)
+    return {name: ends for name, ends in found.items() if len(ends) > 2 and ends[1] == process}, largest
+
+
+def _warmth(version: Version, largest: Mapping[str, float], name: str, source: int, destination: int) -> float:
+    """Bytes by which a new way is warmed: of two messages, or what the link carries in a round trip."""
+    return min(version.product_bytes(source, destination), 2 * largest.get(name, 0.0))
 
 
 def _name(kind: str, who: Sequence[int], ranks: Sequence[int]) -> str:

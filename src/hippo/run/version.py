@@ -61,6 +61,12 @@ class Version:
         own = zip(self.members, self.job.work.workers, strict=True)
         return {process: worker.domain for process, worker in own} | {one: at for at, one in self.porters.items()}
 
+    def product_bytes(self, source: int, destination: int) -> float:
+        """What the link from one process to another carries in a round trip; 0 inside a domain."""
+        cluster, ends = self.job.problem.cluster, (self.domains[source], self.domains[destination])
+        out, back = cluster.link(*ends), cluster.link(*reversed(ends))
+        return 0.0 if out is None or back is None else out.rate_bytes_per_s(1) * (out.latency_s + back.latency_s)
+
     def without(self, lost: Collection[int]) -> Version:
         """As it is, with no porter that was lost."""
         left = {domain: process for domain, process in self.porters.items() if process not in lost}

@@ -111,7 +111,7 @@ def test_the_reference_is_the_policy_at_its_best() -> None:
     factors = next(drawn(SMALL.problem, SMALL.fluctuation, samples=8, rng=np.random.default_rng(3)))
     base, rng = base_of(SMALL.problem, SMALL.fluctuation.deviation), np.random.default_rng(5)
     rolled = roll_out(SMALL.problem, base, follower(1.0), factors, plays=1, share=0.001, rng=rng)
-    usual = spread_learned(SMALL.problem, SMALL.fluctuation, weights=follower(), samples=8, seed=3)
+    usual = spread_learned(SMALL.problem, SMALL.fluctuation, weights=follower(), samples=8, seed=3, base=base)
     assert np.array_equal(rolled.reference, usual.makespans)
     assert len(rolled.decisions.choice) < 0.05 * 8 * 54
 

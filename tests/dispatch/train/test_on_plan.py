@@ -136,6 +136,10 @@ def test_the_command_learns_on_a_plan_and_others_play_its_policy(
         (["--config", "jobs", "--plan", EXAMPLE], "--plan: only of dispatch (got 'jobs')"),
         (["--config", "dispatch", "--plan", EXAMPLE, "--noise", "wild"], "--noise: level: is no noise (got 'wild')"),
         (["--config", "dispatch", "--plan", EXAMPLE, "--noise", "2"], "--noise: level: must lie between 0 and 1"),
+        (
+            ["--config", "dispatch", "--plan", EXAMPLE, "--noise", "0"],
+            "--noise: times do not move: there is nothing to",
+        ),
         (["--config", "dispatch", "--plan", "nowhere.json"], "nowhere.json"),
         (["--config", "dispach", "--plan", EXAMPLE], "did you mean 'dispatch'? use one of dispatch, hi_ppo"),
     ],

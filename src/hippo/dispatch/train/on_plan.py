@@ -43,7 +43,7 @@ from hippo.learn.checkpoint import earlier_run, must_match
 from hippo.learn.distributed import Place
 from hippo.learn.fits import Need, refuse_too_large
 from hippo.learn.ppo import Batch, likely, minibatches, update
-from hippo.learn.session import Learned, Session
+from hippo.learn.session import Learned, Outcome, Session
 
 POLICY = "dispatch.npz"
 _LEARN, _LOOK, _TRY = 11, 12, 13  # streams of random numbers: what is learned, chosen and tried on is never the same
@@ -123,24 +123,28 @@ def train_on_plan(
     found = session.run(before)
     assert isinstance(found.policy, DispatchPolicy)
     tried = learner.tried(found.policy.weights())
-    write_whole(out / POLICY, packed(tried.weights))
     gain, error = tried.gain.mean, tried.gain.error
     shorter = f"{gain:+.2f} ±{error:.2f} % shorter than the policy that it began with, on {settings.plan.trial_draws}"
     kept = "it is the one written" if tried.learned else "not shown to be shorter: the policy it began with stays"
+    answer = written(found, tried.weights, out, gain=gain, told=f"{shorter} fresh plays; {kept}")
+    return {**answer, "gain_error": error, "learned": tried.learned}
+
+
+def written(found: Outcome, weights: DispatchWeights, folder: Path, *, gain: float, told: str) -> dict[str, Any]:
+    """Writes a policy; the answer of ``train``. ``told``: what its best update is worth."""
+    write_whole(folder / POLICY, packed(weights))
     words = (
         f"{found.updates} updates, {found.count:,} decisions, {found.seconds / 60:.1f} minutes\n"
-        f"best at update {found.best_update}: {shorter} fresh plays; {kept}\n"
-        f"policy {out / POLICY}, curve {out / 'curve.jsonl'}"
+        f"best at update {found.best_update}: {told}\n"
+        f"policy {folder / POLICY}, curve {folder / 'curve.jsonl'}"
     )
     return {
-        "policy": str(out / POLICY),
-        "curve": str(out / "curve.jsonl"),
+        "policy": str(folder / POLICY),
+        "curve": str(folder / "curve.jsonl"),
         "updates": found.updates,
         "decisions": found.count,
         "seconds": round(found.seconds, 1),
         "gain": gain,
-        "gain_error": error,
-        "learned": tried.learned,
         "best_update": found.best_update,
         "words": words,
     }

@@ -11,19 +11,18 @@ import numpy as np
 import torch
 
 from hippo.dispatch.env.generator import DispatchWorld, drawn_world
-from hippo.dispatch.network import DispatchWeights, follower, packed, read
+from hippo.dispatch.network import DispatchWeights, follower, read
 from hippo.dispatch.noise.pipelines import Pipelines
 from hippo.dispatch.train.learner import learn, need
 from hippo.dispatch.train.look import look_of
-from hippo.dispatch.train.on_plan import POLICY, train_on_plan
+from hippo.dispatch.train.on_plan import train_on_plan, written
 from hippo.dispatch.train.policy import DispatchPolicy
 from hippo.dispatch.train.settings import NetworkSettings, Settings
 from hippo.errors import InputError
-from hippo.files import write_whole
 from hippo.learn.checkpoint import earlier_run, must_match
 from hippo.learn.distributed import Place
 from hippo.learn.fits import refuse_too_large
-from hippo.learn.session import Learned, Outcome, Session
+from hippo.learn.session import Learned, Session
 
 Progress = Callable[[str, float], None]
 _BANK, _UPDATE = 1, 2  # streams of random numbers
@@ -77,7 +76,11 @@ def train(
         progress=progress,
     )
     say(f"{settings.worlds.train} drawn worlds to learn on, {len(look.worlds)} to look at")
-    return _written(session.run(before), out)
+    found = session.run(before)
+    assert isinstance(found.policy, DispatchPolicy)
+    assert found.best is not None
+    told = f"{_against(found.best)} than the base hint on other worlds"
+    return written(found, found.policy.weights(), out, gain=found.best, told=told)
 
 
 def _begun(settings: Settings) -> DispatchWeights:
@@ -136,28 +139,6 @@ def _words(figures: Mapping[str, float], notes: Mapping[str, Any]) -> str:
         f"KL {figures['ppo/kl']:.3f}, entropy {figures['ppo/entropy']:.2f}, "
         f"{figures['strayed']:.1%} not the hint's{seen}"
     )
-
-
-def _written(found: Outcome, folder: Path) -> dict[str, Any]:
-    """Writes the best policy that was seen; the answer of ``train``."""
-    assert isinstance(found.policy, DispatchPolicy)
-    assert found.best is not None
-    write_whole(folder / POLICY, packed(found.policy.weights()))
-    words = (
-        f"{found.updates} updates, {found.count:,} decisions, {found.seconds / 60:.1f} minutes\n"
-        f"best at update {found.best_update}: {_against(found.best)} than the base hint on other worlds\n"
-        f"policy {folder / POLICY}, curve {folder / 'curve.jsonl'}"
-    )
-    return {
-        "policy": str(folder / POLICY),
-        "curve": str(folder / "curve.jsonl"),
-        "updates": found.updates,
-        "decisions": found.count,
-        "seconds": round(found.seconds, 1),
-        "gain": found.best,
-        "best_update": found.best_update,
-        "words": words,
-    }
 
 
 def _against(gain: float) -> str:

@@ -244,6 +244,16 @@ def _cut(work: Work, agreement: GradientGroup) -> Iterator[Bucket]:
             stop, size = layer, 0.0
 
 
+def parameters(work: Work, bucket: Bucket) -> int:
+    """Of a bucket, all its parts together."""
+    model = work.model
+    matrix = model.vocab * model.hidden
+    if bucket.tied:
+        return matrix
+    count = sum(model.layers[layer].parameters for layer in bucket.members)
+    return count - matrix if work.tied and 0 in bucket.members else count  # the matrix has a bucket of its own
+
+
 def _name(ranks: Sequence[int]) -> str:
     return "agree-" + "-".join(str(rank) for rank in ranks)
 
@@ -383,15 +393,7 @@ class StandInGradients:
 
     def pieces(self, bucket: Bucket) -> list[Tensor]:
         """Zeros, the same for all: the machine is spared."""
-        model = self._work.model
-        matrix = model.vocab * model.hidden
-        if bucket.tied:
-            count = matrix
-        else:
-            count = sum(model.layers[layer].parameters for layer in bucket.members)
-            if self._work.tied and 0 in bucket.members:  # the matrix has a bucket of its own
-                count -= matrix
-        size = max(1, round(count * self._bytes / 4))
+        size = max(1, round(parameters(self._work, bucket) * self._bytes / 4))
         if size > len(self._zeros):
             self._zeros = torch.zeros(size)
         return [self._zeros[:size]]

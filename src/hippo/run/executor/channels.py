@@ -10,11 +10,13 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +24,8 @@ import torch
 import torch.distributed
 
 from hippo.run.executor.relaying import relayed
+from hippo.run.executor.sockets import own_address
+from hippo.run.executor.warming import AHEAD_BYTES, Product, take_turns, turns
 from hippo.run.messages import VIA
 from hippo.run.work import Transfer, Work
 
@@ -260,7 +264,13 @@ PATIENCE = timedelta(days=365)
 It ends every process when nothing does (``Crew.gather``)."""
 
 
-PATIENCE_TO_MEET_S = 60.0
+WARM_TAG = 2**31 - 64
+"""Of the first turn in which a connection is warmed, above all others (``seat.MOST_SUMS``)."""
+
+
+def as_it_is(name: str, source: int, destination: int) -> float:
+    """No connection is warmed."""
+    return 0.0
 
 
 class Meeting:
@@ -274,8 +284,11 @@ class Meeting:
     ) -> None:
         self.process, self.talks_on, self.era, self._folder = process, talks_on, era, folder
         self.log = log or MessageLog()
+        self.warmed_bytes = 0  # that this process sent to warm connections
         self._store = dist.FileStore(str(folder / "store"), -1)
+        self._store.set(f"address-{process}", own_address())
         self._gloo: Any = None
+        self._lock = Lock()
         self._made: dict[str, Any] = {}
         self._channels: dict[tuple[str, str], Channel] = {}
 
@@ -289,12 +302,37 @@ class Meeting:
     def group(self, name: str, processes: Sequence[int]) -> Any:
         """The group of that name, of these processes, of which this is one; comes back when all are there. Three whose
         name begins with ``VIA``: a way from the first to the last through the second.
-
-        Every process must ask for its groups in one order that holds for all (sorted names), else they wait for ever.
         """
-        if name not in self._made:
-            self._made[name] = self._new(name, processes)
-        return self._made[name]
+        return self.groups({name: processes})[name]
+
+    def groups(
+        self, wanted: Mapping[str, Sequence[int]], warmth: Callable[[str, int, int], float] = as_it_is
+    ) -> dict[str, Any]:
+        """Such groups, by name; new ones are made all at once, as each takes round trips. Connections of new ways are
+        warmed, from the first process to the last, by ``warmth`` of a name and two processes (``warming.turns``).
+        """
+        new: SimpleQueue[tuple[str, Any, BaseException | None]] = SimpleQueue()
+
+        def make(name: str) -> None:
+            try:
+                new.put((name, self._new(name, wanted[name], partial(warmth, name)), None))
+            except BaseException as error:  # it is raised below
+                new.put((name, None, error))
+
+        missing = sorted(wanted.keys() - self._made.keys())
+        for name in missing:
+            if self.talks_on == "cpu":
+                Thread(target=make, args=(name,), daemon=True).start()
+            else:  # NCCL: one after another, in one order that holds for all
+                make(name)
+        for _ in missing:
+            name, made, error = new.get()
+            if error is not None:
+                raise error
+            self._made[name] = made
+            hops = (hop for hop in pairwise(wanted[name]) if hop[0] == self.process)
+            self.warmed_bytes += sum(sum(turns(warmth(name, *hop))) for hop in hops)
+        return {name: self._made[name] for name in wanted}
 
     def channel(self, name: str, *, failed: Failed, codec: Codec | None = None, use: str = "") -> Channel:
         """One direction of a group of two that was made; ``use`` tells channels of one group apart."""
@@ -312,23 +350,50 @@ class Meeting:
             if name.startswith(VIA):
                 group.close()
 
-    def _new(self, name: str, processes: Sequence[int]) -> Any:
+    def _new(self, name: str, processes: Sequence[int], product: Product) -> Any:
         if name.startswith(VIA):
-            return relayed(self._folder / f"{self.era}-{name}", processes, self.process, PATIENCE_TO_MEET_S)
+            path = self._folder / f"{self.era}-{name}"
+            return relayed(path, processes, self.process, PATIENCE.total_seconds(), product)
         store, place = dist.PrefixStore(f"{self.era}-{name}", self._store), list(processes).index(self.process)
         if self.talks_on == "cpu":
-            return dist.ProcessGroupGloo(store, place, len(processes), self._gloo_options())
+            made = dist.ProcessGroupGloo(store, place, len(processes), self._gloo_options())
+            if len(processes) == 2:
+                with suppress(RuntimeError):  # who was to answer has gone: whoever needs the way will hear of it
+                    self._warm(made, processes, product(*processes))
+            return made
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = PATIENCE
         made = dist.ProcessGroupNCCL(store, place, len(processes), options)
         _connect(made, place, len(processes))
         return made
 
+    def _warm(self, group: Any, processes: Sequence[int], product_bytes: float) -> None:
+        """Turns between the two processes of a way; receives are posted ahead, as gloo sends nothing before."""
+        sizes = [part for size in turns(product_bytes) for part in (AHEAD_BYTES, size - AHEAD_BYTES)]
+        room, mark = torch.zeros(max(sizes, default=0), dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
+        tags = range(WARM_TAG, WARM_TAG + len(sizes))
+        if self.process == processes[0]:
+            left, answers = iter(tags), iter([group.recv([mark], 1, tag) for tag in tags[1::2]])
+            address = self._store.get(f"address-{processes[1]}").decode()
+            take_turns(
+                address,
+                product_bytes,
+                lambda size: group.send([room[:size]], 1, next(left)).wait(),
+                lambda: next(answers).wait(),
+            )
+            return
+        came = [group.recv([room[:size]], 0, tag) for tag, size in zip(tags, sizes, strict=True)]
+        for tag, one in zip(tags, came, strict=True):
+            one.wait()
+            if tag in tags[1::2]:
+                group.send([mark], 0, tag).wait()
+
     def _gloo_options(self) -> Any:
         """One loop thread for all groups of this process."""
-        if self._gloo is None:
-            interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
-            self._gloo = dist.ProcessGroupGloo.create_device(interface=interface, lazy_init=False)
+        with self._lock:
+            if self._gloo is None:
+                interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+                self._gloo = dist.ProcessGroupGloo.create_device(interface=interface, lazy_init=False)
         options = dist.ProcessGroupGloo._Options()
         options._devices, options._timeout, options._threads = [self._gloo], PATIENCE, 2
         return options

@@ -179,7 +179,7 @@ class Handing:
         give, take = exchange.give, exchange.take
         ways = {f"hand-{process:06d}-{other:06d}": (process, other) for other in give}
         ways |= {f"hand-{other:06d}-{process:06d}": (other, process) for other in take}
-        groups = {pair: meeting.group(name, pair) for name, pair in sorted(ways.items())}
+        groups = {ways[name]: group for name, group in meeting.groups(ways).items()}
         self._give = {groups[process, other]: layers for other, layers in give.items()}
         self._posted: list[tuple[Any, Tensor, list[Piece]]] = []
         for other, layers in take.items():

@@ -20,9 +20,11 @@ from threading import Event, Lock, Thread
 import torch
 
 from hippo.run.executor.sockets import Listening, connected, receive_into
+from hippo.run.executor.warming import Product, take_turns, turns
 
 Tensor = torch.Tensor
 HEAD = struct.Struct("!qQ")  # tag, bytes that follow
+CAME = b"."
 HANDED_ON_BYTES = 1 << 18
 """Most at a time."""
 
@@ -163,21 +165,42 @@ class RelayPorter:
 RelayEnd = RelaySender | RelayReceiver | RelayPorter
 
 
-def relayed(path: Path, processes: Sequence[int], me: int, patience_s: float) -> RelayEnd:
+def relayed(
+    path: Path, processes: Sequence[int], me: int, patience_s: float, product: Product = lambda one, other: 0.0
+) -> RelayEnd:
     """The own part of a way from the first of three processes through the second to the third; comes back when all are
-    there. ``path``: of files that say where the second and the third listen, without their numbers.
+    there, and both connections are warm where ``product`` says so. ``path``: of files that say where the second and the
+    third listen, without their numbers.
 
     ``RuntimeError`` or ``OSError``: somebody does not come.
     """
     source, middle, destination = processes
     if me == source:
-        return RelaySender(connected(_place(path, middle), me, patience_s))
+        return RelaySender(_warmed(connected(_place(path, middle), me, patience_s), product(source, middle)))
     listening = Listening(_place(path, me), 1, patience_s)
     came, _ = listening.accept()
     listening.close()
+    before = middle if me == destination else source
+    with suppress(OSError):  # who was to come has gone: whoever needs the way will hear of it
+        for size in turns(product(before, me)):
+            receive_into(came, memoryview(bytearray(size)))
+            came.sendall(CAME)
     if me == destination:
         return RelayReceiver(came)
-    return RelayPorter(came, connected(_place(path, destination), me, patience_s))
+    return RelayPorter(
+        came, _warmed(connected(_place(path, destination), me, patience_s), product(middle, destination))
+    )
+
+
+def _warmed(connection: socket.socket, product_bytes: float) -> socket.socket:
+    """A connection, after its turns."""
+
+    def hear() -> None:
+        receive_into(connection, memoryview(bytearray(len(CAME))))
+
+    with suppress(OSError):
+        take_turns(connection.getpeername()[0], product_bytes, lambda size: connection.sendall(bytes(size)), hear)
+    return connection
 
 
 def _place(path: Path, process: int) -> Path:

@@ -25,7 +25,7 @@ class Listening:
 
     def __init__(self, path: Path, most: int, patience_s: float) -> None:
         self._token = secrets.token_bytes(16)
-        self._socket = socket.create_server((_address(), 0), backlog=most)
+        self._socket = socket.create_server((own_address(), 0), backlog=most)
         self._socket.settimeout(patience_s + SLOW_START_S)
         address, port = self._socket.getsockname()
         write_whole(path, json_text({"address": address, "port": port, "token": self._token.hex()}))
@@ -72,8 +72,8 @@ def receive_into(connection: socket.socket, view: memoryview) -> None:
         view = view[count:]
 
 
-def _address() -> str:
-    """Of the interface that this process talks through."""
+def own_address() -> str:
+    """IPv4 address of the interface that this process talks through."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         asked = struct.pack("256s", interface.encode()[:15])
