@@ -65,9 +65,9 @@ def whole_offer(kind: TrainingKind, gpus: Sequence[int]) -> OfferTable:
         kind=np.zeros(1, np.int64),
         parts=np.array([len(gpus)]),
         gpus=np.array([[*gpus, *[0] * (4 - len(gpus))]]),
-        block=np.array([gpus[0]]),
+        block=np.array([min(8, gpus[0])]),  # of a node
         ring=np.zeros(1, np.bool_),
-        layout=np.array([[1, gpus[0], len(gpus)]]),
+        layout=np.array([[1, min(8, gpus[0]), len(gpus)]]),
         rate=np.ones((1, 2, 3)),
         hop_bytes=np.array([1e4]),
         memory_left=np.full(1, 0.3),

@@ -118,7 +118,7 @@ class Wanted:
         typer.Option(
             metavar="NAME[,NAME..]",
             help="Who decides, the first before the others; see 'jobs policies'.",
-            show_default="learned; for elastic jobs separate",
+            show_default="learned; for elastic jobs hi_ppo",
         ),
     ] = None
     compare: Annotated[bool, typer.Option("--compare", help="Every other policy beside it.")] = False

@@ -103,7 +103,7 @@ def replay_jobs(
     """A job trace replayed under one policy after the other; ``everyone``: all others after those named.
 
     Jobs are gangs, all of their devices at once, under ``registry.JOB_POLICIES`` (default: ``learned``). Where some are
-    elastic, ``registry.JOB_SCHEDULERS`` decide for all together (default: ``separate``). A job that no part of the site
+    elastic, ``registry.JOB_SCHEDULERS`` decide for all together (default: ``hi_ppo``). A job that no part of the site
     can hold is refused with the reason, the rest goes on (``account.refused``). Raises ``InputError`` for a trace, a
     site or a rule that is wrong, ``InfeasibleError`` where nothing is left to replay.
     """
@@ -193,7 +193,7 @@ def _schedulers(names: list[str], *, everyone: bool, local_sgd: bool) -> tuple[S
         raise InputError(
             "ranks gangs, and this trace has elastic jobs", source="--policy", value=others[0], remedy=remedy
         )
-    chosen = names or ["separate"]
+    chosen = names or ["hi_ppo"]
     left = {*chosen, *(() if local_sgd else (LOCAL_SGD,))}
     more = [name for name in JOB_SCHEDULERS if name not in left] if everyone else []
     return tuple(load(JOB_SCHEDULERS, "policy", name) for name in (*chosen, *more))

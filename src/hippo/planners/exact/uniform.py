@@ -499,4 +499,5 @@ def candidate(
         for path, waves in zip(shape.way.domains, shape.waves, strict=True)
     )
     sync = field.sync if len(lines) > 1 else Sync()
-    return Candidate(lines, mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync, chunks)
+    made = Candidate(lines, mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync, chunks)
+    return field.tried.fitted(made)
