@@ -52,6 +52,7 @@ class Choice:
             metavar="none|optimizer|optimizer-across|gradients|full|hybrid", help="State divided among lanes."
         ),
     ] = "none"
+    overlap_exchange: Annotated[bool, typer.Option(help="Experts' exchange beside another micro-batch's work.")] = False
     sequence_parallel: Annotated[bool, typer.Option(help="Sequence parallelism among tensor-parallel ranks.")] = True
     global_batch: GlobalBatch = 1024
     seq: Seq = None

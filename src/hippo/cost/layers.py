@@ -7,6 +7,7 @@ does not hide are added. Letters: T tokens of the micro-batch on one rank, h hid
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from hippo.cost.collectives import (
     CollectiveGroup,
@@ -101,7 +102,7 @@ def layer_time(layer: Layer, setting: LayerSetting) -> LayerTime:
     elementwise += sorting
     forward, backward = forward + core + elementwise, backward + core_back + 1.5 * elementwise
     weight += kernels.memory_s(accumulation_bytes(layer, setting))
-    communication = tensor_communication_s(layer, setting)
+    communication = tensor_communication_s(layer, setting, beside=forward)
     return _assemble(layer, setting, every, (forward, backward, weight), again, communication)
 
 
@@ -437,14 +438,15 @@ def _share_of(layer: Layer, modules: frozenset[str]) -> float:
     return min(1.0, again / layer.active_parameters)
 
 
-def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:
-    """Exposed seconds of tensor and expert parallel collectives of one forward pass (a backward pass has as many)."""
+def tensor_communication_s(layer: Layer, setting: LayerSetting, *, beside: float = inf) -> float:
+    """Exposed seconds of tensor and expert parallel collectives of one forward pass (a backward pass has as many);
+    ``beside`` as in ``expert_exchange_s``."""
     layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     num_bytes = 2.0 * setting.tokens * layer.hidden
     times = _tensor_sums(layer, setting)
     exposed = setting.kernels.calibration.exposed_tp if setting.software.overlap_tp else 1.0
     total = times * all_reduce_s(num_bytes, CollectiveGroup(layout.tp), fabric, calibration) * exposed
-    return total + expert_exchange_s(layer, setting)
+    return total + expert_exchange_s(layer, setting, beside=beside)
 
 
 def _tensor_sums(layer: Layer, setting: LayerSetting) -> int:
@@ -456,10 +458,11 @@ def _tensor_sums(layer: Layer, setting: LayerSetting) -> int:
     return layer.parts - apart  # whole experts are sent each rank's share of the tokens as it lies there
 
 
-def expert_exchange_s(layer: Layer, setting: LayerSetting) -> float:
+def expert_exchange_s(layer: Layer, setting: LayerSetting, *, beside: float = inf) -> float:
     """Exposed seconds until tokens have reached their experts and their results are back (16 bit both ways).
 
-    Ranks of a group lie as far apart as an expert is cut wide, and each brings its share of the tokens.
+    Ranks of a group lie as far apart as an expert is cut wide, and each brings its share of the tokens. Of what runs
+    beside another micro-batch ``exposed_ep`` shows, and all that lasts longer than ``beside``, what that computes.
     """
     layout, calibration = setting.layout, setting.kernels.calibration
     experts = layer.feed_forward.experts if layer.feed_forward else None
@@ -469,7 +472,12 @@ def expert_exchange_s(layer: Layer, setting: LayerSetting) -> float:
     group = CollectiveGroup(layout.ep, layout.expert_tp)
     once = setting.software.dispatcher != "alltoall"
     seconds = 2 * token_exchange_s(moved, experts.per_token, group, setting.fabric, calibration, once=once)
-    return seconds * (calibration.exposed_ep if setting.software.overlap_ep else 1.0)
+    if setting.software.overlap_ep:
+        return seconds * calibration.exposed_ep
+    if layout.in_open is None:
+        return seconds
+    shown = max(calibration.exposed_ep * seconds, seconds - beside)
+    return shown + layout.in_open * (seconds - shown)
 
 
 def launch_share(layer: Layer, setting: LayerSetting) -> float:

@@ -29,6 +29,7 @@ class Layout:
     num_stages: int = 1  # pipeline ranks of the pipeline this stage belongs to (memory of in-flight activations)
     replicas: int = 1  # data-parallel ranks over all pipelines (what a world-wide sharding divides by)
     etp: int | None = None  # ranks that an expert is cut over; None: tp
+    in_open: float | None = None  # share of its exchanges of experts with nothing to run beside; None: none runs beside
 
     @property
     def expert_tp(self) -> int:

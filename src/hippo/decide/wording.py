@@ -124,6 +124,8 @@ def described(plan: Plan) -> str:
     extras = [f"micro-batch {plan.micro_batch}", f"{plan.schedule.name}", f"recompute {plan.recompute}"]
     if plan.sharding != "none":
         extras.append(f"sharding {plan.sharding}")
+    if plan.overlap_exchange:
+        extras.append("exchange overlapped")
     if plan.sync.method == "local_sgd":
         extras.append(f"agreeing every {plan.sync.every} steps")
     extras += [f"{relay.source} -> {relay.destination} through {relay.via}" for relay in plan.relays]

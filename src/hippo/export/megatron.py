@@ -255,6 +255,7 @@ def parallel_flags(problem: Problem, plan: Plan) -> list[str]:
     flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
     etp = plan.expert_tensor_parallel or tp  # said where it may not be what Megatron-LM takes by itself
     flags += [f"--expert-tensor-parallel-size {etp}"] * (tp > 1 and _sparse(problem.model))
+    flags += ["--overlap-moe-expert-parallel-comm"] * plan.overlap_exchange
     flags += _optimizer_flags(plan)
     return [*flags, *_recompute_flags(problem.model, plan)]
 

@@ -122,6 +122,7 @@ def plain(plan: Plan, rules: Runtime) -> Plan:
         schedule=ScheduleChoice(name, limit),
         interleave=plan.interleave if name == "interleaved" and rules.interleave else 1,
         sharding=sharding,
+        overlap_exchange=plan.overlap_exchange and rules.overlaps_exchange,
         expert_tensor_parallel=plan.expert_tensor_parallel if rules.whole_experts else None,
         recompute=plan.recompute if rules.recomputes(plan.recompute) else "full",
         relays=(),

@@ -69,7 +69,8 @@ class LayoutOptions(TypedDict, total=False):
     interleave: int  # model chunks per stage
     schedule: str | None  # gpipe, 1f1b, interleaved
     recompute: str  # none, selective, full, full:N (the first N layers of each chunk), modules joined by +
-    sharding: str  # none, optimizer, gradients, full, hybrid
+    sharding: str  # none, optimizer, optimizer-across, gradients, full, hybrid
+    overlap_exchange: bool  # of experts, beside another micro-batch
     sequence_parallel: bool
     global_batch: int  # sequences per optimizer step
     seq: int | None  # tokens per sequence

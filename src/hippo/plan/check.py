@@ -16,7 +16,7 @@ import numpy as np
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, Stage
 from hippo.problem.outer_step import flaws
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import cuts_are_uniform, tp_refusal
+from hippo.problem.runtimes import cuts_are_uniform, not_overlapped, tp_refusal
 
 # ----------------------------------------------------------------------------------------------------------- own order
 # Whether the order that a plan writes out for a pipeline is one: every wave once, each kind after what it needs.
@@ -241,6 +241,12 @@ def _expert_split(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def _choices(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Precision, schedule, and what the user allowed."""
+    if plan.overlap_exchange:
+        stages = max(len(pipeline.stages) for pipeline in plan.pipelines)
+        told = not_overlapped(plan.recompute, plan.precision, chunks=plan.interleave, stages=stages)
+        told = "expert_parallel 1, nothing to exchange" if plan.expert_parallel == 1 else told
+        if told is not None:
+            yield Violation("overlap", "overlap_exchange", f"no exchange can run beside other work with {told}")
     rates = problem.cluster.gpu.peak_flops
     if plan.precision not in rates:
         message = f"{problem.cluster.gpu.name} has no rate for {plan.precision}, only for {', '.join(rates)}"
@@ -401,6 +407,7 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
         "context_parallel": not rules.context_parallel and plan.context_parallel > 1,
         "expert_parallel": not rules.expert_parallel and plan.expert_parallel > 1,
         "expert_tensor_parallel": not rules.whole_experts and plan.expert_tensor_parallel is not None,
+        "overlap_exchange": not rules.overlaps_exchange and plan.overlap_exchange,
         "sync.method": not rules.local_sgd and plan.sync.method == "local_sgd",
     }
     for key, broken in cannot.items():
@@ -485,6 +492,8 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "sequence parallel": "use degrees that divide the sequence, or switch sequence_parallel off",
         "expert parallel": "use a degree that divides the experts and dp x cp of every stage (with "
         "expert_tensor_parallel tp x dp x cp over it), or 1",
+        "overlap": "leave overlap_exchange out, or use one stage or several chunks, expert_parallel above 1, 16-bit or "
+        "fp8 numbers, and recompute no whole mixtures",
         "precision": "use a precision that the GPU has",
         "local SGD": "allow it, or write sync: {method: allreduce}",
         "not allowed": "allow it, or write compression: []",

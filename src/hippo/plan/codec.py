@@ -34,7 +34,7 @@ STREAMED = ("fragments", "delay", "bits")
 
 _TOP = (
     *("hippo_plan", "problem", "pipelines", "micro_batch", "precision", "recompute", "sharding", "sequence_parallel"),
-    *("context_parallel", "expert_parallel", "expert_tensor_parallel", "interleave", "schedule"),
+    *("context_parallel", "expert_parallel", "expert_tensor_parallel", "overlap_exchange", "interleave", "schedule"),
     *("relays", "compression", "sync"),
 )
 _HINTS = {
@@ -65,6 +65,7 @@ def plan_to_document(problem: Problem, plan: Plan) -> dict[str, Any]:
         "context_parallel": plan.context_parallel,
         "expert_parallel": plan.expert_parallel,
         "expert_tensor_parallel": plan.expert_tensor_parallel,
+        "overlap_exchange": plan.overlap_exchange,
         "interleave": plan.interleave,
         "schedule": schedule,
         "relays": [{"from": relay.source, "to": relay.destination, "via": relay.via} for relay in plan.relays],
@@ -164,6 +165,7 @@ def _plan(table: Table, problem: Problem) -> Plan:
         context_parallel=table.integer("context_parallel", default=1),
         expert_parallel=table.integer("expert_parallel", default=1),
         expert_tensor_parallel=table.integer("expert_tensor_parallel", default=None),
+        overlap_exchange=table.flag("overlap_exchange", default=False),
         interleave=table.integer("interleave", default=1),
         schedule=_schedule(table),
         relays=tuple(

@@ -134,6 +134,9 @@ class Plan:
     context_parallel: int = 1
     expert_parallel: int = 1
     expert_tensor_parallel: int | None = None  # ranks that an expert is cut over; None: the tp of its stage
+    overlap_exchange: bool = False
+    """Whether forwards and backwards are merged between a rank's first backward and its last forward, so that the
+    exchange of experts of one micro-batch runs beside the work of the other; elsewhere it does not."""
     interleave: int = 1
     schedule: ScheduleChoice = ScheduleChoice()
     relays: tuple[Relay, ...] = ()

@@ -35,6 +35,7 @@ class Degrees:
     recompute: str = "none"
     sharding: str = "none"
     sequence_parallel: bool = True
+    overlap_exchange: bool = False
 
     def __post_init__(self) -> None:
         for key in ("tp", "dp", "pp", "cp", "ep", "etp", "micro_batch", "interleave"):
@@ -93,6 +94,7 @@ def one_layout(problem: Problem, degrees: Degrees) -> Plan:
         context_parallel=degrees.cp,
         expert_parallel=degrees.ep,
         expert_tensor_parallel=degrees.etp,
+        overlap_exchange=degrees.overlap_exchange,
     )
 
 

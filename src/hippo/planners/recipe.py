@@ -18,7 +18,7 @@ from hippo.cost.stage import Layout
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Sync
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import ACROSS, RECOMPUTE, tp_refusal
+from hippo.problem.runtimes import ACROSS, RECOMPUTE, not_overlapped, tp_refusal
 from hippo.simulate.routes import border_compression
 
 LARGEST_MICRO_BATCH = 32  # sequences; beyond it no published layout goes, and activations grow out of memory
@@ -161,6 +161,17 @@ def recompute_choices(problem: Problem) -> tuple[str, ...]:
     lists = dict.fromkeys("+".join(sorted(each | core)) for each in (cheap, up, cheap | up, whole, whole | up))
     known = "+".join(sorted(meant)) if meant else ""
     return (*degrees[:-1], *(each for each in lists if each not in ("", known)), *degrees[-1:])
+
+
+def overlapping(problem: Problem, recompute: Sequence[str]) -> list[str]:
+    """Recomputations beside which the exchange of the problem's experts may run beside other work; none where the
+    runtime, the numbers or the experts do not let it."""
+    feeds = (layer.feed_forward for layer in problem.model.distinct_layers)
+    sparse = any(feed is not None and feed.experts is not None for feed in feeds)
+    if not sparse or problem.expert_parallel == 1 or not problem.rules.overlaps_exchange:
+        return []
+    precision = problem.workload.precision
+    return [each for each in recompute if not_overlapped(each, precision, chunks=1, stages=1) is None]
 
 
 def recomputations(costs: CostModel) -> tuple[str, ...]:

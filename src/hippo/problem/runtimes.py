@@ -96,6 +96,7 @@ class Runtime:
     context_ways: tuple[str, ...] = CONTEXT_WAYS  # of context parallelism; none: it has no such
     recompute_modules: bool = True  # single modules, by Megatron-LM's names; whole blocks by their number
     expert_parallel: bool = True
+    overlaps_exchange: bool = False  # of experts, beside another micro-batch: forward and backward of a rank merged
     whole_experts: bool = True  # experts may be cut over fewer ranks than everything else
     compression: bool = True
     relays: bool = True  # traffic of two domains through a third
@@ -174,6 +175,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             schedules=frozenset({"1f1b", "interleaved"}),
             live_limit=False,
             interleave_in_rounds=True,
+            overlaps_exchange=True,  # --overlap-moe-expert-parallel-comm
             shardings=("none", "optimizer", ACROSS),
             shardings_with_pipeline=("none", "optimizer", ACROSS),
             compression=False,
@@ -295,6 +297,16 @@ def not_run_here(model: Model, seq: int) -> str | None:
             if found:
                 return part
     return None
+
+
+def not_overlapped(recompute: str, precision: str, *, chunks: int, stages: int) -> str | None:
+    """What keeps Megatron Core from merging the forward of one micro-batch with the backward of another, so that the
+    exchange of one runs beside the other's work, in words; None: it can (``TransformerConfig.__post_init__``)."""
+    if stages > 1 and chunks == 1:
+        return "several stages of one chunk of layers each"
+    if recompute.startswith("full") or "moe" in recomputed_modules(recompute):
+        return f"recompute {recompute}, which exchanges again"
+    return None if precision in ("bf16", "fp16", "fp8") else f"precision {precision}"
 
 
 def usual_runtime(model: Model, seq: int, *, local_sgd: bool = False) -> str:

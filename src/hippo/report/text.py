@@ -115,6 +115,7 @@ def settings(plan: Plan) -> tuple[tuple[str, str], ...]:
     degrees = (("context parallel", plan.context_parallel), ("expert parallel", plan.expert_parallel))
     rows += [(name, str(degree)) for name, degree in degrees if degree > 1]
     rows += [("expert tensor parallel", str(plan.expert_tensor_parallel))] if plan.expert_tensor_parallel else []
+    rows += [("exchange of experts", "beside another micro-batch's work")] if plan.overlap_exchange else []
     rows += [("relay", f"{relay.source} -> {relay.destination} through {relay.via}") for relay in plan.relays]
     rows += [("compression", f"{pair.source} -> {pair.destination} as {pair.kind}") for pair in plan.compression]
     return tuple(rows)

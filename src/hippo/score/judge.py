@@ -191,7 +191,10 @@ def fits(problem: Problem, plan: Plan) -> bool:
 
 def _live_stages(problem: Problem, plan: Plan, pipeline: Pipeline) -> Iterator[tuple[StageMemory, float]]:
     """Memory of each stage of a pipeline without anything in flight, and the micro-batches its schedule keeps."""
-    return zip(costs(problem).memories(plan, pipeline), order_of(plan, pipeline).peak_live, strict=True)
+    live = order_of(plan, pipeline).peak_live
+    if plan.overlap_exchange:  # a forward more has begun before the backward beside it has ended
+        live = tuple(each + 1 / plan.interleave for each in live)
+    return zip(costs(problem).memories(plan, pipeline), live, strict=True)
 
 
 def flops_per_step(problem: Problem, plan: Plan) -> float:

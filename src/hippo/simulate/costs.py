@@ -147,6 +147,7 @@ def layout(plan: Plan, pipeline: Pipeline, stage: Stage) -> Layout:
         cp=plan.context_parallel,
         ep=plan.expert_parallel,
         etp=plan.expert_tensor_parallel,
+        in_open=in_open(plan, pipeline),
         recompute=plan.recompute,
         sharding=plan.sharding,
         sequence_parallel=plan.sequence_parallel,
@@ -155,6 +156,16 @@ def layout(plan: Plan, pipeline: Pipeline, stage: Stage) -> Layout:
         num_stages=len(pipeline.stages),
         replicas=replicas(plan, stage),
     )
+
+
+def in_open(plan: Plan, pipeline: Pipeline) -> float | None:
+    """Share of a pipeline's exchanges of experts that run beside nothing; None: none runs beside other work.
+
+    On the way of the first micro-batch down, through all that the last rank runs ahead, and of the last one up, ``p``
+    stages by ``v`` chunks are passed whose forward or backward has no partner: ``p`` of the ``m`` micro-batches. They
+    are spread evenly over all operations, which each then last as long in every wave.
+    """
+    return min(1.0, len(pipeline.stages) / pipeline.num_micro_batches) if plan.overlap_exchange else None
 
 
 def replicas(plan: Plan, stage: Stage) -> int:

@@ -263,7 +263,13 @@ class PlanCache:
 
 def located(plan: Plan) -> object:
     """What is equal where two plans keep weights on the same devices."""
-    degrees = plan.interleave, plan.context_parallel, plan.expert_parallel, plan.expert_tensor_parallel
+    degrees = (
+        plan.interleave,
+        plan.context_parallel,
+        plan.expert_parallel,
+        plan.expert_tensor_parallel,
+        plan.overlap_exchange,
+    )
     return tuple(pipeline.stages for pipeline in plan.pipelines), plan.sharding, *degrees
 
 

@@ -164,6 +164,7 @@ class _BruteSearch:
                     precision=problem.workload.precision,
                     recompute=common.recompute,
                     sharding=common.sharding,
+                    overlap_exchange=common.overlap,
                     interleave=common.chunks,
                     schedule=schedule,
                     relays=relayed,

@@ -16,7 +16,7 @@ from math import inf
 from hippo.cost.stage import Layout
 from hippo.plan.plan import Relay, ScheduleChoice, Sync
 from hippo.planners.placement import PipelineSketch, StageSketch
-from hippo.planners.recipe import FITTED, fits_blocks, recompute_choices
+from hippo.planners.recipe import FITTED, fits_blocks, overlapping, recompute_choices
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import ACROSS, SHARDING, recomputed_blocks, tp_refusal
@@ -45,6 +45,7 @@ class Space:
     relays: bool = True
     tp_across_nodes: bool = True
     most_chunks: int = 8  # of layers per rank, interleaved
+    overlap: bool = True  # of the exchange of experts, too
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Common:
     recompute: str
     sharding: str
     chunks: int = 1
+    overlap: bool = False  # whether the exchange of experts runs beside another micro-batch
 
 
 def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
@@ -67,7 +69,9 @@ def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
         recompute = [FITTED if mode == "full" else mode for mode in recompute]
     sharding = [kind for kind in space.sharding if kind in (*rules.shardings, *rules.shardings_with_pipeline)]
     chunks = range(1, (min(space.most_chunks, problem.model.num_layers // 2) if rules.interleave else 1) + 1)
-    return tuple(Common(*choice) for choice in product(sizes, recompute, sharding, chunks))
+    found = [Common(*choice) for choice in product(sizes, recompute, sharding, chunks)]
+    beside = overlapping(problem, recompute) if space.overlap else []
+    return (*found, *(replace(each, overlap=True) for each in found if each.recompute in beside))
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class Sketches:
         free = tuple(domain.gpus for domain in self.problem.cluster.domains)
         sets = self._sets((), free, self.problem.workload.global_batch // self.common.micro_batch)
         sharded = (found for found in sets if self.common.sharding == "none" or self._shards(found))
+        if self.common.chunks == 1 and self.common.overlap:
+            return (found for found in sharded if all(len(sketch.stages) == 1 for sketch in found))
         return (found for found in sharded if self.common.chunks == 1 or self._lies_alike(found))
 
     def _lies_alike(self, sketches: Set) -> bool:
@@ -288,6 +294,7 @@ class Sketches:
             cp=self.problem.context_parallel,
             ep=self.problem.expert_parallel,
             etp=self.problem.expert_tensor_parallel,
+            in_open=0.0 if self.common.overlap else None,
         )
 
 

@@ -38,6 +38,7 @@ class Candidate:
     relays: tuple[Relay, ...] = ()
     sync: Sync = Sync()
     chunks: int = 1  # of layers a stage, interleaved
+    overlap: bool = False  # whether the exchange of experts runs beside another micro-batch
 
     @classmethod
     def of(cls, problem: Problem, plan: Plan) -> Candidate | None:
@@ -55,7 +56,8 @@ class Candidate:
             )
             for line in plan.pipelines
         )
-        return cls(lines, plan.micro_batch, plan.recompute, plan.sharding, plan.relays, plan.sync, plan.interleave)
+        shared = plan.micro_batch, plan.recompute, plan.sharding, plan.relays, plan.sync, plan.interleave
+        return cls(lines, *shared, plan.overlap_exchange)
 
     @property
     def schedule(self) -> ScheduleChoice:
@@ -98,6 +100,7 @@ class Candidate:
             recompute=self.recompute,
             sharding=self.sharding,
             interleave=self.chunks,
+            overlap_exchange=self.overlap,
             schedule=self.schedule,
             relays=self.relays,
             compression=border_compression(problem, pipelines),

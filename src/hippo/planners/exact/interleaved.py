@@ -270,7 +270,7 @@ def warm_ups(ranks: int, chunks: int) -> Floats:
 def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[InterleavedShapes, Floats]:
     """Shapes on a way with chunks that may be worth less than the ceiling, and what each is worth, (S,), if every chunk
     takes as long as the longest."""
-    own, packed, numbers = Range.known(field, kind, way), sorts(field, kind), _numbers(field, kind)
+    own, packed, numbers = Range.known(field, kind, way, chunked=True), sorts(field, kind), _numbers(field, kind)
     rules, batch, layers = field.rules, field.problem.workload.global_batch, field.problem.model.num_layers
     timed = field.problem.objective.name != "cost"
     usd = (

@@ -22,7 +22,15 @@ from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.placement import room_for_lanes
-from hippo.planners.recipe import FITTED, Recipe, divisors, every_width, fits_blocks, recompute_choices
+from hippo.planners.recipe import (
+    FITTED,
+    Recipe,
+    divisors,
+    every_width,
+    fits_blocks,
+    overlapping,
+    recompute_choices,
+)
 from hippo.problem.cluster import Domain
 from hippo.problem.model import Layer
 from hippo.problem.problem import Problem
@@ -114,6 +122,7 @@ class LayerTables:
     problem: Problem
     model: CostModel
     split: bool = True  # weight gradients may come later than their input gradients
+    overlapped: bool = False  # exchanges of experts run beside other micro-batches, as much as any plan lets them
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -189,16 +198,23 @@ class LayerTables:
 
     def _layout(self, tp: int, dp: int, mode: Mode) -> Layout:
         recipe = Recipe(mode.micro_batch, mode.recompute, mode.sharding)
-        return recipe.layout(self.problem, tp=tp, dp=dp, replicas=dp * mode.groups)
+        layout = recipe.layout(self.problem, tp=tp, dp=dp, replicas=dp * mode.groups)
+        return replace(layout, in_open=self._in_open(mode.micro_batch * dp)) if self.overlapped else layout
+
+    def _in_open(self, wave: int) -> float:
+        """Least share of the exchanges of such waves that run beside nothing, in plans that overlap them: that of one
+        stage and all waves in one pipeline (``simulate.costs.in_open``)."""
+        return min(1.0, wave / self.problem.workload.global_batch)
 
     def times(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[Floats, Floats, Floats]:
         """Prefix sums (N + 1,) of seconds per wave: forward, everything, and what a round trip takes."""
         mode = mode.computing_again("none")
         gathered = mode.sharding in ("full", "hybrid") and dp * self.problem.context_parallel > 1
-        key = ("times", kind, tp, dp if gathered else 1, mode.micro_batch, mode.recompute, gathered)
+        alike = 1 if not (gathered or self.overlapped) else dp
+        key = ("times", kind, tp, alike, mode.micro_batch, mode.recompute, gathered)
         if key not in self._cache:
             plain = mode if gathered else Mode(mode.micro_batch, mode.recompute, "none")
-            seconds = self.model.layer_seconds(self.examples[kind].name, self._layout(tp, dp if gathered else 1, plain))
+            seconds = self.model.layer_seconds(self.examples[kind].name, self._layout(tp, alike, plain))
             total = _prefix(seconds.sum(axis=1))
             trip = _prefix(seconds[:, :2].sum(axis=1)) if self.split else total
             self._cache[key] = (_prefix(seconds[:, 0]), total, trip)
@@ -436,7 +452,8 @@ def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> lis
     kept: list[tuple[str, Floats, Floats]] = []
     problem = tables.problem
     degrees = recompute_choices(problem) if problem.profile is None else tables.profiled_recompute(tp, micro_batch)
-    for recompute in (degree for degree in degrees if problem.rules.recomputes(degree)):
+    able = [degree for degree in degrees if problem.rules.recomputes(degree)]
+    for recompute in able if not tables.overlapped else overlapping(problem, able):
         mode = Mode(micro_batch, recompute, "none")
         seconds, held = np.diff(tables.times(kind, tp, 1, mode)[1]), np.diff(tables.activation(tp, mode))
         if held.min() > tables.usable_bytes:
@@ -445,7 +462,7 @@ def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> lis
             kept = [(n, s, b) for n, s, b in kept if not ((seconds <= s).all() and (held <= b).all())]
             kept.append((recompute, seconds, held))
     found = [name for name, _, _ in kept]
-    if fits_blocks(problem) and any(name != "none" for name in found):  # some of full is all of it at the most
+    if fits_blocks(problem) and not tables.overlapped and any(name != "none" for name in found):  # some: all at most
         found = [*(name for name in found if name != "full"), FITTED]
     return found
 

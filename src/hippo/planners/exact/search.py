@@ -32,6 +32,7 @@ from hippo.planners.exact.replicas import search_replicas
 from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
 from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import DomainWay, slowest_border
+from hippo.planners.recipe import overlapping, recompute_choices
 from hippo.problem.problem import Problem
 from hippo.score.judge import judge
 
@@ -209,8 +210,12 @@ def _least_gpu_s(field: Field) -> float:
 
 
 def _fields(problem: Problem, tried: Tried) -> list[Field]:
-    """The problem with replicas that agree every step and, where the user allows it, with local SGD."""
+    """The problem with replicas that agree every step; with exchanges of experts beside other work where the runtime
+    has that, or with local SGD where the user allows it (no runtime has both)."""
     field = Field.of(problem, tried)
+    if overlapping(problem, recompute_choices(problem)) and problem.profile is None:
+        tables = replace(field.tables, overlapped=True, _cache={})
+        return [field, replace(field, tables=tables, _cache={})]
     if problem.allow_local_sgd and field.rules.local_sgd:
         return [field, replace(field, sync=Sync.outer(problem.outer_step), _cache={})]
     return [field]

@@ -161,6 +161,19 @@ class Field:
         figures = total, trips, earlies, spare, inner, state, least, ends
         return LayoutRows(*figures, wave, stages, lones, nodes, gpus, ranks, flats, columns[15], few, many)
 
+    def fits_two(self, kind: int) -> NDArray[np.bool_]:
+        """(L,) whether one stage of each layout has room for two micro-batches: one may be forward beside the other."""
+
+        def made() -> NDArray[np.bool_]:
+            tables = [self.table(layout) for layout in self.layouts[kind]]
+            needs = [
+                each.kept_bytes[-1] + 2 * each.activation_bytes[-1] + each.workspace_bytes[[0, -1]].max()
+                for each in tables
+            ]
+            return np.array(needs, dtype=np.float64) <= self.tables.usable_bytes
+
+        return self.tables.shared(("fits two", kind), made)
+
     @property
     def wave_bytes(self) -> float:
         """Bytes one sequence sends over a border, each way."""

@@ -227,14 +227,15 @@ class Range:
     longer: Floats  # (R,) ``space.ring_share``
 
     @classmethod
-    def known(cls, field: Field, kind: int, way: DomainWay) -> Range:
+    def known(cls, field: Field, kind: int, way: DomainWay, *, chunked: bool = False) -> Range:
         """The same as ``of``, worked out once for ways over as many groups and domains."""
-        key = "range", kind, way.groups, way.span, way.senders, field.splits(way), field.sync.method
-        return field.tables.shared(key, lambda: cls.of(field, kind, way))
+        key = "range", kind, way.groups, way.span, way.senders, field.splits(way), field.sync.method, chunked
+        return field.tables.shared(key, lambda: cls.of(field, kind, way, chunked=chunked))
 
     @classmethod
-    def of(cls, field: Field, kind: int, way: DomainWay) -> Range:
-        """All shapes of domains of this kind on ways like this one."""
+    def of(cls, field: Field, kind: int, way: DomainWay, *, chunked: bool = False) -> Range:
+        """All shapes of domains of this kind on ways like this one; without chunks (``chunked``) exchanges overlap on
+        one stage alone."""
         rows, split = field.layout_rows(kind), field.splits(way)
         batch, layers = field.problem.workload.global_batch, field.problem.model.num_layers
         per_domain = np.arange(1, int(rows.stages.max(initial=0)) + 1)[None, :]
@@ -251,6 +252,8 @@ class Range:
         p = way.span * per_domain
         allowed = fits[:, None] & (per_domain <= rows.stages[:, None]) & (p <= layers)
         allowed &= p * field.tables.usable_bytes > rows.kept[:, None]
+        if field.tables.overlapped and not chunked:
+            allowed &= (p == 1) & field.fits_two(kind)[:, None]
         at, q = np.nonzero(allowed)
         q += 1
         total, m, stages = rows.total[at], -(-lots // way.groups)[at], way.span * q
@@ -306,7 +309,7 @@ def shapes(field: Field, kind: int, ways: list[DomainWay]) -> tuple[Floats, Ints
         bounds.append(bound)
         keys.append(np.stack([own.layout, np.full(len(bound), w), own.stages], axis=1))
     if not any(len(bound) for bound in bounds):
-        field.tried.rejected[NO_MEMORY] += len(field.layout_rows(kind).wave)
+        field.tried.rejected[NO_MEMORY] += 0 if field.tables.overlapped else len(field.layout_rows(kind).wave)
         return np.empty(0), np.empty((0, 3), np.int64)
     bound, key = np.concatenate(bounds), np.concatenate(keys)
     order = np.argsort(bound, kind="stable")
@@ -499,5 +502,5 @@ def candidate(
         for path, waves in zip(shape.way.domains, shape.waves, strict=True)
     )
     sync = field.sync if len(lines) > 1 else Sync()
-    made = Candidate(lines, mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync, chunks)
-    return field.tried.fitted(made)
+    shared = mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync, chunks
+    return field.tried.fitted(Candidate(lines, *shared, field.tables.overlapped))
