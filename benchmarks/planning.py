@@ -213,13 +213,13 @@ def megatron_layouts(asked: Problem, micro_batches: tuple[int, ...] = (1, 2)) ->
 
 def published_layouts(asked: Problem) -> Iterator[Plan]:
     """DeepSeek-V3 as it is published on 1,024 H100: ``Et|t|(tt|)*29,tL``, four chunks on each of 8 ranks, tp 2, ep 64;
-    with every choice of what is computed again, which is not."""
+    with every choice of what is computed again, which is not: of the two layers of a chunk, the first alone, too."""
     held = [8, 7, *[8] * 6]  # E and seven layers; seven; eight each; the last with the head
     cuts = [sum(held[:rank]) for rank in range(len(held) + 1)]
     name, lanes = asked.cluster.domains[0].name, asked.cluster.domains[0].gpus // (2 * len(held))
     stages = tuple(StageSketch(name, (a, b), 2, lanes) for a, b in zip(cuts, cuts[1:], strict=False))
     made, line = with_degrees(asked, (1, 64, 1)), PipelineSketch(stages, asked.workload.global_batch // lanes)
-    for recompute in recomputations(cost_model(made)):
+    for recompute in (*recomputations(cost_model(made)), "full:1"):
         yield Candidate((line,), 1, recompute, "optimizer", chunks=4).plan(made)
 
 
@@ -316,7 +316,8 @@ def drawn_plan(asked: Problem, random: Random) -> Plan | None:
         homes = [domains[at].name for at, stages in row for _ in range(stages)]
         spans = zip(homes, cuts[:-1], cuts[1:], strict=True)
         lines.append(PipelineSketch(tuple(StageSketch(home, (a, b), tp, dp) for home, a, b in spans), waves))
-    shape = micro_batch, random.choice(RECOMPUTE), random.choice(("none", "optimizer", "gradients"))
+    again = (*RECOMPUTE, "full:1", "full:2", "full:5") if asked.rules.recompute_modules else RECOMPUTE
+    shape = micro_batch, random.choice(again), random.choice(("none", "optimizer", "gradients"))
     try:
         return Candidate(tuple(lines), *shape, chunks=chunks).plan(with_degrees(asked, (cp, ep, None)))
     except (InfeasibleError, InputError):  # no room for the groups, or no link

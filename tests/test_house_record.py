@@ -181,6 +181,19 @@ def test_the_page_sets_both_beside_each_other_and_says_what_is_missing():
     assert "Not recorded after." in text
 
 
+def test_of_tables_the_page_shows_the_rows_that_are_far_apart():
+    read = (
+        ["same us   1", "near us   10", "far us   100", "gone us   5"],
+        ["same us   1", "near us   11", "far us   111"],
+    )
+    before, after = ({"tables": {**HERE, "tables": {"speeds": {"lines": each}}}} for each in read)
+    text = page(before, after)
+    assert "1 of 4 rows are equal, 2 more than 10 % apart:" in text
+    assert "| far us | 100 | 111 |" in text
+    assert "| gone us | 5 | not recorded |" in text
+    assert "near" not in text
+
+
 def test_a_record_has_a_line_for_each_answer():
     assert lines({"a": {"b": [1, 2], "c": {}}}, deep=2) == '{\n"a": {\n"b": [1, 2],\n"c": {}}}'
 

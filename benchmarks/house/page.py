@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.house.answers import Questions, differences, reworded
@@ -11,6 +11,7 @@ from benchmarks.house.speeds import rows
 
 NONE = "not recorded"
 LINES = 3  # of what differs that are shown per answer
+NEAR = 0.1  # rows of tables no number of which is further apart are counted, not shown
 
 
 def page(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -56,13 +57,6 @@ def _answers(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[st
         for why in dict.fromkeys(places.values()):
             where = ", ".join(f"`{place}`" for place, told in places.items() if told == why)
             yield f"| `{name}` | {where} | {why} |"
-    yield ""
-    yield "| plan | step time, s | bound, s | gap | digest before | digest after |"
-    yield "|---|---|---|---|---|---|"
-    for name in plans:
-        one = old[name]
-        told = new.get(name, {}).get("plan", NONE)
-        yield f"| `{name}` | {one['step_time_s']} | {one['lower_bound_s']} | {one['gap']} | {one['plan']} | {told} |"
 
 
 def _numbers(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
@@ -87,13 +81,21 @@ def _processes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 def _tables(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     for name, old in before["tables"].items():
-        new = after["tables"].get(name, {"lines": []})
-        yield from (f"### {name}", "", "| row | before | after |", "|---|---|---|")
-        found = rows(new["lines"])
-        for words, numbers in rows(old["lines"]).items():
+        told, found = rows(old["lines"]), rows(after["tables"].get(name, {"lines": []})["lines"])
+        apart = [words for words, numbers in told.items() if not _near(numbers, found.get(words, []))]
+        same = sum(numbers == found.get(words) for words, numbers in told.items())
+        yield from (f"### {name}", "")
+        yield f"{same} of {len(told)} rows are equal, {len(apart)} more than {100 * NEAR:g} % apart:"
+        yield from ("", "| row | before | after |", "|---|---|---|")
+        for words in apart:
             others = " ".join(f"{number:g}" for number in found[words]) if words in found else NONE
-            yield f"| {words.replace('|', '/')} | {' '.join(f'{number:g}' for number in numbers)} | {others} |"
+            yield f"| {words.replace('|', '/')} | {' '.join(f'{number:g}' for number in told[words])} | {others} |"
         yield ""
+
+
+def _near(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether as many numbers stand in both, each within ``NEAR`` of the one before."""
+    return len(one) == len(other) and all(abs(b - a) <= NEAR * abs(a) for a, b in zip(one, other, strict=True))
 
 
 def _first_use(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

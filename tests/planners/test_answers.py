@@ -333,6 +333,33 @@ def test_a_list_of_modules_computed_again_is_best_and_without_it_it_is_worse(exp
     assert seconds(Brute(space=Space(recompute=RECOMPUTE)).propose(asked, LONG)) > 1.05 * seconds(every)
 
 
+def tight(blocks: int, gpus: int, memory_gb: float, batch: int) -> Problem:
+    """Blocks with little in their networks, so that lists of modules free little, on sequences of 16,384 tokens."""
+    small = gpt_model("small", layers=blocks, hidden=512, heads=8, vocab=2048, seq=16_384, gated=False, ffn=512)
+    where = cluster(domain("a", 1, gpus), memory_gb=memory_gb)
+    return problem(where, small, batch=batch, seq=16_384, runtime="megatron")
+
+
+@pytest.mark.parametrize(
+    ("asked", "again"), [(tight(8, 1, 2.5, 2), "full:5"), (tight(6, 2, 1.6, 2), "full:5")], ids=["one", "two"]
+)
+def test_some_blocks_computed_again_whole_are_best(asked: Problem, again: str):
+    every, found = Brute().propose(asked, LONG), Exact().propose(asked, LONG)
+    assert found.plan is not None
+    assert found.plan.recompute == again
+    assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
+    assert found.lower_bound_s is not None
+    assert found.lower_bound_s <= seconds(every) * (1 + 1e-9)
+
+
+def test_without_a_number_of_blocks_the_best_is_worse_and_no_other_number_is_better():
+    asked = tight(8, 1, 2.5, 2)
+    lists, best = recompute_choices(asked), seconds(Exact().propose(asked, LONG))
+    assert seconds(Brute(space=Space(recompute=lists)).propose(asked, LONG)) > 1.05 * best
+    every = *lists, *(f"full:{number}" for number in range(1, 9))
+    assert seconds(Brute(space=Space(recompute=every)).propose(asked, LONG)) == pytest.approx(best, rel=1e-12)
+
+
 def test_no_other_list_of_modules_is_better_than_those_that_are_looked_at():
     asked = crowded("megatron", Experts(4, 2, 1024))
     named = [each for each in MODULES if each not in ("core_attn", "mla_up_proj", "mlp")]  # nothing of this model

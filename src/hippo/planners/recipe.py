@@ -26,6 +26,15 @@ WIDEST = 8  # GPUs of a tensor-parallel group of whole small nodes
 STATE_SHARDINGS = ("none", "optimizer", ACROSS, "gradients")  # shardings that leave the time of a micro-batch as it is
 
 
+FITTED = "full:*"
+"""Of all ``full:N`` the least N by which every stage of a plan fits; plans say the number."""
+
+
+def fits_blocks(problem: Problem) -> bool:
+    """Whether plans may compute some blocks of each chunk again whole, and others not."""
+    return problem.rules.recompute_modules and problem.profile is None
+
+
 def agreed(problem: Problem, sync: Sync, sharding: str, pipelines: int) -> Sync:
     """How so many pipelines agree: ``sync``, by sums that go as the problem's runtime and the user have it."""
     return sync if pipelines == 1 else replace(sync, all_reduce=problem.all_reduce_with(sharding))

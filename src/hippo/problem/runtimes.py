@@ -304,7 +304,7 @@ def not_overlapped(recompute: str, precision: str, *, chunks: int, stages: int) 
     exchange of one runs beside the other's work, in words; None: it can (``TransformerConfig.__post_init__``)."""
     if stages > 1 and chunks == 1:
         return "several stages of one chunk of layers each"
-    if recompute == "full" or recomputed_blocks(recompute) is not None or "moe" in recomputed_modules(recompute):
+    if recompute.startswith("full") or "moe" in recomputed_modules(recompute):
         return f"recompute {recompute}, which exchanges again"
     return None if precision in ("bf16", "fp16", "fp8") else f"precision {precision}"
 

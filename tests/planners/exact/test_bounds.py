@@ -94,7 +94,7 @@ def table_of(
     n, prefix = len(forward), [np.concatenate([[0.0], np.cumsum(row)]) for row in (forward, total, kept, each)]
     zero = np.zeros(n + 1)
     trip = prefix[1] - weight * (prefix[1] - prefix[0])
-    return np.stack([*prefix, zero, zero, np.full(n + 1, once), prefix[1] / prefix[1][-1], trip])
+    return np.stack([*prefix, zero, zero, np.full(n + 1, once), prefix[1] / prefix[1][-1], trip, zero, zero, zero])
 
 
 def test_room_by_hand() -> None:

@@ -169,7 +169,7 @@ def random_line(seed: int, *, ahead: bool) -> tuple[PacedLine, Floats, Floats]:
     """Two domains, two to four stages, six layers; seconds in which ranks wait, and round trips behind them."""
     random = np.random.default_rng(seed)
     stages, layers = int(random.integers(2, 5)), 6
-    tables = np.zeros((2, 9, layers + 1))
+    tables = np.zeros((2, 12, layers + 1))
     tables[:, 1, 1:] = np.cumsum(random.uniform(0.5, 2.0, (2, layers)), axis=1)
     tables[:, 2, 1:] = np.cumsum(random.uniform(0.5, 2.0, (2, layers)), axis=1)
     tables[:, 3, 1:] = np.cumsum(random.uniform(0.1, 0.5, (2, layers)), axis=1)

@@ -20,7 +20,7 @@ from hippo.planners.exact.layouts import Mode
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.uniform import candidate, shape_of
 from hippo.planners.placement import PipelineSketch, StageSketch, place
-from hippo.planners.recipe import Recipe
+from hippo.planners.recipe import FITTED, Recipe, fits_blocks
 from hippo.problem.model import gpt_model
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
@@ -125,7 +125,7 @@ def plans(random: Random, asked: Problem) -> Iterator[Plan]:
         ]
         recipe = Recipe(
             size,
-            random.choice(["none", "full"]),
+            random.choice(["none", "full", "full:1", "full:2"]),
             random.choice(["none", "optimizer"]),
             schedule=ScheduleChoice("interleaved"),
             interleave=chunks,
@@ -141,7 +141,8 @@ def plans(random: Random, asked: Problem) -> Iterator[Plan]:
 def bound_of(field: Field, plan: Plan, ceiling: float) -> float | None:
     """The bound of the plan's own shape, the ceiling where it is above that; None: its layout is beaten by another."""
     line = plan.pipelines[0]
-    wanted = line.stages[0].tp, line.stages[0].dp, Mode(plan.micro_batch, plan.recompute, plan.sharding)
+    again = FITTED if plan.recompute.startswith("full") and fits_blocks(field.problem) else plan.recompute
+    wanted = line.stages[0].tp, line.stages[0].dp, Mode(plan.micro_batch, again, plan.sharding)
     layouts = [(each.tp, each.dp, each.mode) for each in field.layouts[0]]
     if wanted not in layouts:
         return None
@@ -156,7 +157,8 @@ def bound_of(field: Field, plan: Plan, ceiling: float) -> float | None:
 @pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.slow)])
 def test_no_plan_with_chunks_lies_below_the_bound_of_its_shape(count: int, alike: bool) -> None:
-    shares = []
+    """How near bounds come is asked of plans without recomputation: others may compute more again than they need."""
+    shares, plain = [], []
     for seed in range(count):
         random = Random(seed)
         asked = drawn(random) if alike else with_heavy_blocks(random, drawn(random))
@@ -167,5 +169,6 @@ def test_no_plan_with_chunks_lies_below_the_bound_of_its_shape(count: int, alike
             if bound is not None:
                 assert bound <= value, f"seed {seed}: {plan}"
                 shares.append(bound / value)
+                plain += shares[-1:] if plan.recompute == "none" else []
     assert len(shares) > count
-    assert sum(share > 0.8 for share in shares) > 0.2 * len(shares), "a bound of nothing would pass, too"
+    assert sum(share > 0.8 for share in plain) > 0.2 * len(plain) > 1, "a bound of nothing would pass, too"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -20,7 +21,7 @@ from hippo.planners.exact.layouts import (
 )
 from hippo.planners.exact.space import Field
 from hippo.planners.placement import room_for_lanes
-from hippo.planners.recipe import divisors, every_width
+from hippo.planners.recipe import FITTED, divisors, every_width
 from hippo.problem.runtimes import runtime_of
 
 
@@ -99,6 +100,11 @@ def some_layouts(field: Field) -> list[tuple[object, Layout]]:
     ]
 
 
+def as_part(layout: Layout, recompute: str) -> Layout:
+    """The layout with this in place of a number of blocks that is not known yet."""
+    return replace(layout, recompute=recompute) if layout.recompute == FITTED else layout
+
+
 @pytest.mark.parametrize("seed", [1, 3, 5, 8])
 def test_tables_equal_the_cost_model(seed: int) -> None:
     field = field_of(random_world(seed))
@@ -107,8 +113,8 @@ def test_tables_equal_the_cost_model(seed: int) -> None:
     for mine, its in some_layouts(field):
         table = field.table(mine)  # type: ignore[arg-type]
         for a, b in combinations(range(layers + 1), 2):
-            cost = tables.model.stage(name, a, b, its)
-            memory = tables.model.memory(name, a, b, its, live=1)
+            cost = tables.model.stage(name, a, b, as_part(its, "none"))
+            memory = tables.model.memory(name, a, b, as_part(its, "full"), live=1)
             total = cost.forward_s + cost.backward_s + cost.weight_gradient_s
             once = cost.sync_s + cost.optimizer_s + cost.fixed_s
             kept = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes
@@ -117,6 +123,16 @@ def test_tables_equal_the_cost_model(seed: int) -> None:
             assert table.once_s[b] - table.once_s[a] + table.once_fixed_s == pytest.approx(once)
             assert table.kept_bytes[b] - table.kept_bytes[a] == pytest.approx(kept)
             assert table.activation_bytes[b] - table.activation_bytes[a] == pytest.approx(memory.activation_bytes)
+            if its.recompute == FITTED:
+                whole = tables.model.stage(name, a, b, as_part(its, "full"))
+                again = whole.forward_s + whole.backward_s + whole.weight_gradient_s - total
+                assert table.again_s[b] - table.again_s[a] == pytest.approx(again, abs=1e-12)
+                left = tables.model.memory(name, a, b, as_part(its, "none"), live=1)
+                spare = left.activation_bytes - memory.activation_bytes
+                assert table.spare_bytes[b] - table.spare_bytes[a] == pytest.approx(spare, abs=1.0)
+                if a < layers - 1 and b > 1:
+                    assert table.again_bytes <= (memory.workspace_bytes + memory.reserved_bytes) * (1 + 1e-9)
+                memory = left
             workspace = memory.workspace_bytes + memory.reserved_bytes
             assert max(table.workspace_bytes[a], table.workspace_bytes[b - 1]) <= workspace * (1 + 1e-9)
             apart = field.tied_bytes if a == 0 and not field.rules.copies_tied else 0.0  # summed beside the layers
@@ -128,7 +144,7 @@ def test_packed_rows_follow_the_fields() -> None:
     field = field_of(random_world(1))
     table = field.table(field.layouts[0][0])
     size = field.problem.model.num_layers + 1
-    assert table.packed.shape == (9, size)
+    assert table.packed.shape == (12, size)
     for row, own in ((0, table.forward_s), (1, table.total_s), (2, table.kept_bytes), (3, table.activation_bytes)):
         assert (table.packed[row] == own).all()
     assert (table.packed[5] == table.once_s).all()

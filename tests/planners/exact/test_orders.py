@@ -201,7 +201,7 @@ def test_no_order_beats_the_bounds_of_its_family(seed: int) -> None:
 def toy_family(seconds: list[list[float]], stages: list[int], waves: int) -> LayoutFamily:
     """Options that take so long for each layer, all of it on the round trip."""
     prefix = np.concatenate([np.zeros((len(seconds), 1)), np.cumsum(seconds, axis=1)], axis=1)
-    tables = np.zeros((len(seconds), 9, prefix.shape[1]))
+    tables = np.zeros((len(seconds), 12, prefix.shape[1]))
     tables[:, 1], tables[:, 8] = prefix, prefix
     ones = np.ones(len(seconds))
     return LayoutFamily(1, waves, (), tables, ones, np.arange(len(seconds)), np.array(stages), 0 * ones, prefix[0], 0.0)

@@ -35,9 +35,10 @@ from hippo.planners.brute.space import (
 )
 from hippo.planners.effort import Effort, play_s
 from hippo.planners.placement import place
-from hippo.planners.recipe import agreed
+from hippo.planners.recipe import FITTED, agreed
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import WHOLE_BLOCKS
 from hippo.score.judge import Judged, evaluate, fits, imbalance, judge
 from hippo.score.score import Score
 from hippo.simulate import fast
@@ -115,7 +116,7 @@ class _BruteSearch:
             known = max(self._bound(every, sketches), self._least_value(agreed, gpus)) <= self.tried
             if not known and not self._cut_off(agreed, gpus):
                 for plan in self._plans(every.common, sketches):
-                    self._try(plan)
+                    self._try(_fitted(self.problem, plan))
         return True
 
     def _bound(self, every: Sketches, sketches: Set) -> float:
@@ -243,6 +244,16 @@ def _baseline(problem: Problem, stop: Stop) -> Score | None:
     return None
 
 
+def _fitted(problem: Problem, plan: Plan) -> Plan:
+    """The plan; with as few blocks computed again as fit where their number is open, as each takes time (all of them
+    where no number fits)."""
+    if plan.recompute != FITTED:
+        return plan
+    numbers = (f"{WHOLE_BLOCKS}{number}" for number in range(1, problem.model.num_blocks))
+    some = (replace(plan, recompute=again) for again in numbers)
+    return next((each for each in some if fits(problem, each)), replace(plan, recompute="full"))
+
+
 def every_plan(problem: Problem, space: Space = PLAIN) -> Iterator[Judged]:
     """Each plan that breaks no rule and fits, judged; seconds for some thousand plans."""
     for common in commons(problem, space):
@@ -266,6 +277,7 @@ def every_plan(problem: Problem, space: Space = PLAIN) -> Iterator[Judged]:
                     expert_parallel=problem.expert_parallel,
                     expert_tensor_parallel=problem.expert_tensor_parallel,
                 )
+                plan = _fitted(problem, plan)
                 if not check(problem, plan) and fits(problem, plan):
                     try:
                         yield judge(problem, plan)

@@ -16,10 +16,10 @@ from math import inf
 from hippo.cost.stage import Layout
 from hippo.plan.plan import Relay, ScheduleChoice, Sync
 from hippo.planners.placement import PipelineSketch, StageSketch
-from hippo.planners.recipe import overlapping, recompute_choices
+from hippo.planners.recipe import FITTED, fits_blocks, overlapping, recompute_choices
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.problem import Problem
-from hippo.problem.runtimes import ACROSS, SHARDING, tp_refusal
+from hippo.problem.runtimes import ACROSS, SHARDING, recomputed_blocks, tp_refusal
 from hippo.simulate.agree import summed_share
 from hippo.simulate.costs import cost_model
 
@@ -39,7 +39,7 @@ class Space:
     (``planners.answers``).
     """
 
-    recompute: tuple[str, ...] | None = None  # None: degrees and lists of modules (``recompute_choices``)
+    recompute: tuple[str, ...] | None = None  # None: ``recompute_choices``, and every number of blocks
     sharding: tuple[str, ...] = SHARDING
     run_ahead: bool = True  # every warm-up of every stage; False, or where the runtime has no other: 1F1B
     relays: bool = True
@@ -65,6 +65,8 @@ def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
     sizes = [size for size in range(1, batch + 1) if batch % size == 0]
     wanted = recompute_choices(problem) if space.recompute is None else space.recompute
     recompute = [mode for mode in wanted if rules.recomputes(mode)]
+    if space.recompute is None and fits_blocks(problem):  # all blocks are one number of them
+        recompute = [FITTED if mode == "full" else mode for mode in recompute]
     sharding = [kind for kind in space.sharding if kind in (*rules.shardings, *rules.shardings_with_pipeline)]
     chunks = range(1, (min(space.most_chunks, problem.model.num_layers // 2) if rules.interleave else 1) + 1)
     found = [Common(*choice) for choice in product(sizes, recompute, sharding, chunks)]
@@ -183,9 +185,8 @@ class Sketches:
         """Seconds of a wave on as many layers as the stage has, whichever of them it is dealt."""
         layers = self.problem.model.num_layers
         every = [replace(stage, layers=(layer, layer + 1)) for layer in range(layers)]
-        return sum(
-            sorted(self._seconds_of(each, first_dp).wave_s for each in every)[: stage.layers[1] - stage.layers[0]]
-        )
+        seconds = sorted(self._seconds_of(each, first_dp).wave_s for each in every)
+        return sum(seconds[: stage.layers[1] - stage.layers[0]])
 
     def _hop(self, sender: StageSketch, receiver: StageSketch, first_dp: int) -> tuple[float, float, float]:
         """Bytes of a wave, and the best rate and latency of any way to go; inside a domain the hop is taken as free."""
@@ -273,6 +274,12 @@ class Sketches:
             self._known[key] = _Seconds(cost.forward_s, cost.backward_s, wave_s, once_s)
         return self._known[key]
 
+    @property
+    def _recompute(self) -> str:
+        """What stages compute again at least: nothing where some blocks are."""
+        some = self.common.recompute == FITTED or recomputed_blocks(self.common.recompute) is not None
+        return "none" if some else self.common.recompute
+
     def _layout(self, stage: StageSketch, first_dp: int) -> Layout:
         """The stage's layout with the most replicas there can be, over which state may be sharded."""
         size = self.common.micro_batch
@@ -280,7 +287,7 @@ class Sketches:
             tp=stage.tp,
             dp=stage.dp,
             micro_batch=size * first_dp // stage.dp,
-            recompute=self.common.recompute,
+            recompute=self._recompute,
             sharding=self.common.sharding,
             precision=self.problem.workload.precision,
             replicas=self.problem.workload.global_batch // size,

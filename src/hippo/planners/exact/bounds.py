@@ -5,7 +5,7 @@ forward and backward per wave, of which the ``w`` seconds of the weight gradient
 operation); ``head`` is the round trip of one wave through everything before the stage, ``rest`` through everything
 behind it, both without weight gradients that nothing waits for; ``live`` the most micro-batches its memory holds.
 
-``table`` (9, N + 1) is ``layouts.LayerTable.packed``. ``before`` and ``after`` (p,) are the round-trip delays of
+``table`` (12, N + 1) is ``layouts.LayerTable.packed``. ``before`` and ``after`` (p,) are the round-trip delays of
 one wave between stages before and behind each stage, ``down`` the way down alone. ``sync`` (p,) is what replicas would
 need to agree on the whole model over the ring of the stage's domain (0: there is one replica); stages of one domain
 share that ring, and ``per_domain`` of them in a row lie in one domain.
@@ -41,6 +41,7 @@ class Around(NamedTuple):
     rest: float  # round trip of one wave through everything behind it
     deepest: int  # most waves the schedule lets it run ahead
     sync: float  # what follows its own end on the links
+    least: int  # fewest waves that the schedule has it run ahead
 
 
 class StepLimits(NamedTuple):
@@ -55,7 +56,7 @@ class StepLimits(NamedTuple):
 class UniformLine(NamedTuple):
     """A pipeline of p stages of one layout."""
 
-    table: Floats  # (9, N + 1)
+    table: Floats  # (12, N + 1)
     before: Floats  # (p,)
     after: Floats  # (p,)
     down: Floats  # (p,)
@@ -71,7 +72,7 @@ class UniformLine(NamedTuple):
 class Options(NamedTuple):
     """Layouts that may stand in one pipeline, O of them."""
 
-    tables: Floats  # (O, 9, N + 1)
+    tables: Floats  # (O, 12, N + 1)
     groups: Ints  # (O,) class of the domains they are for; -1: for none
     stages: Ints  # (O,) most in one domain
     hops: Floats  # (O,) between two stages of a domain, one way
@@ -98,7 +99,7 @@ class DomainPart(NamedTuple):
 class PacedLine(NamedTuple):
     """A pipeline of p stages over D domains, each with a layout of its own."""
 
-    tables: Floats  # (D, 9, N + 1)
+    tables: Floats  # (D, 12, N + 1)
     part: Ints  # (p,) domain of each stage
     hops: Floats  # (D,) seconds between two stages of a domain, one way
     trips: Floats  # (D,) round trip of one wave over the border before each domain
@@ -136,11 +137,30 @@ def stage_need(t, f, w, rest, waves, live):  # type: ignore[no-untyped-def]
 @kernel
 def room_for(table, usable, a, b):  # type: ignore[no-untyped-def]
     """Most live micro-batches that layers [a, b) leave room for (0: the layers alone do not fit)."""
-    kept = table[2, b] - table[2, a] + max(table[4, a], table[4, b - 1])
-    each = table[3, b] - table[3, a]
+    return room_with(table, usable, a, b, b)
+
+
+@kernel
+def room_with(table, usable, a, b, border):  # type: ignore[no-untyped-def]
+    """The same where blocks up to ``border`` are computed again, and those behind it are not."""
+    passing = max(table[4, a], table[4, b - 1])
+    if table[10, border] > table[10, a]:
+        passing = max(passing, table[11, a])
+    kept = table[2, b] - table[2, a] + passing
+    each = table[3, b] - table[3, a] + table[9, b] - table[9, border]
     if kept + each > usable:
         return 0
     return int(min(float(1 << 40), (usable - kept) / max(each, 1e-9)))  # layers may keep nothing
+
+
+@kernel
+def least_again(table, usable):  # type: ignore[no-untyped-def]
+    """Seconds of a wave in which one stage with all layers computes blocks again, at least; inf: it never fits."""
+    n = table.shape[1] - 1
+    for border in range(n + 1):
+        if room_with(table, usable, 0, n, border) >= 1:
+            return table[10, border]
+    return np.inf
 
 
 @kernel
@@ -150,13 +170,20 @@ def stage_fits(table, a, b, around, limits):  # type: ignore[no-untyped-def]
     waves, limit, drained = limits.waves, limits.limit, limits.drained
     if around.head + waves * trip + drained > limit or around.forward + waves * t > limit:
         return False
-    live = min(around.deepest, room_for(table, limits.usable, a, b))
-    if live < 1:
-        return False
-    back, whole = stage_need(t, f, t - trip, around.rest, waves, live)
     once = table[5, b] - table[5, a] + table[6, 0]
     agreed = max(once, table[6, 0] + around.sync)
-    return bool(around.head + back + drained <= limit and around.forward + whole + agreed <= limit)
+    for border in range(a, b + 1):  # blocks before it are computed again: no more than the waves under way ask for
+        again, room = table[10, border] - table[10, a], room_with(table, limits.usable, a, b, border)
+        if around.forward + waves * (t + again) > limit:
+            return False
+        if room >= around.least:
+            live = min(around.deepest, room)
+            back, whole = stage_need(t + again, f, t - trip, around.rest, waves, live)
+            if around.head + back + drained <= limit and around.forward + whole + agreed <= limit:
+                return True
+        if room >= around.deepest or table[9, b] <= table[9, border]:
+            return False
+    return False
 
 
 @kernel
@@ -291,7 +318,7 @@ def greedy_cuts(line, first, limit, cuts):  # type: ignore[no-untyped-def]
             rest, agree = trip - table[8, b] + after[i], sync[i] * (table[7, b] - table[7, border])
             if i == p - 1 and tail > 0.0:  # both ends exchange what they share once they have agreed in their domains
                 agree = max(agree, table[5, b] - table[5, a] + tail)
-            around = Around(head, forward, rest, deepest, agree)
+            around = Around(head, forward, rest, deepest, agree, 1 if ahead else min(deepest, waves))
             good = low <= high and stage_fits(table, a, b, around, limits)
             if i > 0 and good and not ahead:  # 1F1B: two waves per round trip between neighbours (bound 7)
                 t, turns = table[1, b] - table[1, a], max(0, waves + 1 - (p - i + 1)) // 2
@@ -354,7 +381,8 @@ def settled_bound(line, floor, ceiling, enough, cuts, known):  # type: ignore[no
     low = table[8, n] + table[1, 1] - table[8, 1] + after[0] + (waves - 1) * line.slowest + table[5, 1] + table[6, 0]
     low = max(floor, low + tail, waves * table[1, n] / p + table[6, 0])
     if p == 1:  # nothing to cut: the bound is a sum
-        low = max(low, waves * table[1, n] + table[5, n] + table[6, 0] + max(tail, line.sync[0]))
+        busy = waves * (table[1, n] + least_again(table, line.usable))
+        low = max(low, busy + table[5, n] + table[6, 0] + max(tail, line.sync[0]))
     if low > ceiling or not held(table, p, line.usable):
         return np.inf, True, np.inf
     if p == 1:
@@ -408,8 +436,8 @@ def cut(line, limit, cuts):  # type: ignore[no-untyped-def]
 class Sorts(NamedTuple):
     """Layouts of one kind of domain, L of them."""
 
-    tables: Floats  # (L, 9, N + 1)
-    fused: Floats  # (L, 9, N + 1) the same where backwards are one operation
+    tables: Floats  # (L, 12, N + 1)
+    fused: Floats  # (L, 12, N + 1) the same where backwards are one operation
     hop_s: Floats  # (L,) between two stages of a domain, one way
     ends_s: Floats  # (L,) in which two stages of a domain sum what they share
     wave: Ints  # (L,) sequences
@@ -537,7 +565,7 @@ def stage_after(table, heads, rests, border, limits, starts):  # type: ignore[no
                 break
             if heads[a] + trip >= following[b] or rests[b] == np.inf:
                 continue
-            if stage_fits(table, a, b, Around(head, down, rests[b] + after, waves, 0.0), limits):
+            if stage_fits(table, a, b, Around(head, down, rests[b] + after, waves, 0.0, 1), limits):
                 following[b], starts[b] = heads[a] + trip, a
     return following
 
@@ -558,7 +586,7 @@ def stage_before(table, heads, rests, border, limits):  # type: ignore[no-untype
                 break
             if rests[b] + trip >= earlier[a] or heads[a] == np.inf:
                 continue
-            if stage_fits(table, a, b, Around(heads[a] + before, down, rest, waves, 0.0), limits):
+            if stage_fits(table, a, b, Around(heads[a] + before, down, rest, waves, 0.0, 1), limits):
                 earlier[a] = rests[b] + trip
     return earlier
 

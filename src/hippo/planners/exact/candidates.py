@@ -15,8 +15,9 @@ from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice, Sync
 from hippo.planners.effort import CHECK_S, JUDGE_S, ORDER_S, ORDERED_S, Effort, play_s
 from hippo.planners.orders import orders
 from hippo.planners.placement import PipelineSketch, StageSketch, place
-from hippo.planners.recipe import agreed
+from hippo.planners.recipe import FITTED, agreed
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import WHOLE_BLOCKS, recomputed_blocks
 from hippo.schedule.generators.cross_domain import RULES
 from hippo.schedule.schedule import order_of
 from hippo.score.judge import evaluate, fits, imbalance
@@ -172,6 +173,26 @@ class Tried:
                 self.best[way] = (known, candidate)
         return known
 
+    def fitted(self, candidate: Candidate) -> Candidate:
+        """The candidate with the least number of blocks computed again by which it fits, where ``FITTED`` asks for one;
+        all of them where none does."""
+        if candidate.recompute != FITTED:
+            return candidate
+        whole, last = replace(candidate, recompute="full"), self.problem.model.num_layers - 1
+        stages = [stage.layers for line in candidate.pipelines for stage in line.stages]
+        try:
+            plan = whole.plan(self.problem)
+        except (InfeasibleError, InputError):
+            return whole
+        most = max(-(-(min(stop, last) - max(start, 1)) // candidate.chunks) for start, stop in stages)
+        low, high = 0, most
+        while low < high:
+            self.effort.spend(CHECK_S)
+            middle = (low + high) // 2
+            again = f"{WHOLE_BLOCKS}{middle}" if middle else "none"
+            low, high = (low, middle) if fits(self.problem, replace(plan, recompute=again)) else (middle + 1, high)
+        return whole if low == most else replace(candidate, recompute=f"{WHOLE_BLOCKS}{low}" if low else "none")
+
     def in_order(self, candidate: Candidate, *, rules: int | None = None) -> Candidate | None:
         """The candidate with an order made for each pipeline by so many rules (None: all); None: a pipeline is too long
         to order, or has no room. Another way may have led to the same candidate: made once."""
@@ -225,6 +246,11 @@ class Tried:
         program = lower(self.problem, plan)
         self._lowered = bare, program
         return program
+
+
+def mode_of(candidate: Candidate) -> str:
+    """The recomputation of its layouts: a number of blocks is one of many that ``FITTED`` stands for."""
+    return candidate.recompute if recomputed_blocks(candidate.recompute) is None else FITTED
 
 
 def run_ahead(plan: Plan, line: Pipeline) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hippo.planners.effort import CHAIN_S
 from hippo.planners.exact.bounds import PacedLine, paced_step
-from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.candidates import Candidate, mode_of
 from hippo.planners.exact.layouts import DomainLayout, in_chains
 from hippo.planners.exact.polish import REACH, play_with_order
 from hippo.planners.exact.space import Field
@@ -175,12 +175,14 @@ class ChainSearch:
         )
         first = chain.layouts[0]
         return [
-            Candidate(
-                (PipelineSketch(stages, paced.times.waves, warm_up),),
-                first.mode.micro_batch,
-                first.mode.recompute,
-                first.mode.sharding,
-                paced.way.relays,
+            field.tried.fitted(
+                Candidate(
+                    (PipelineSketch(stages, paced.times.waves, warm_up),),
+                    first.mode.micro_batch,
+                    first.mode.recompute,
+                    first.mode.sharding,
+                    paced.way.relays,
+                )
             )
             for warm_up in (warm_ups(paced.times) if field.rules.live_limit else [()])
         ]
@@ -259,7 +261,7 @@ class ChainSearch:
         wave, layouts = candidate.micro_batch * stages[0].dp, []
         for domain in path:
             mine = [stage for stage in stages if at[stage.domain] == domain]
-            family = wave, candidate.recompute, candidate.sharding
+            family = wave, mode_of(candidate), candidate.sharding
             layout = self._of(domain, family).get((mine[0].tp, mine[0].dp))
             if layout is None or len({(stage.tp, stage.dp) for stage in mine}) > 1 or layout.stages < len(mine):
                 return None

@@ -32,13 +32,14 @@ REACH = 1.25  # times the best, beyond which a shape is not likely to win
 
 # Columns of the numbers of a layout: seconds, round trip and forward of one of the heaviest blocks, of the first and of
 # the last layer, and of the least block; bytes kept and left per wave of each; what each does once per step; room for
-# them; what any rank does once per step; seconds of the longest block, and of all.
-TOTAL, TRIP, FORTH, KEPT, LEFT, ONCE, ROOM, FIXED, LONGEST, BLOCKS = 0, 4, 8, 12, 16, 20, 24, 25, 26, 27
+# them; what any rank does once per step; seconds of the longest block, and of all; of one of the heaviest blocks, what
+# it leaves more where it is not computed again, and the seconds of that.
+TOTAL, TRIP, FORTH, KEPT, LEFT, ONCE, ROOM, FIXED, LONGEST, BLOCKS, SPARE, AGAIN = 0, 4, 8, 12, 16, 20, *range(24, 30)
 LEAST = 3
 
 
 def _numbers(field: Field, kind: int) -> Floats:
-    """(L, 28) of all layouts of a kind."""
+    """(L, 30) of all layouts of a kind."""
 
     def made() -> Floats:
         tables, heaviest = sorts(field, kind).tables, field.tables.heaviest
@@ -46,6 +47,7 @@ def _numbers(field: Field, kind: int) -> Floats:
         blocks, room = rows[:, :, 1:-1], field.tables.usable_bytes - tables[:, 4, :-1].min(axis=1)
         parts = rows[:, :, heaviest].min(axis=2), rows[:, :, 0], rows[:, :, -1], blocks.min(axis=2)
         others = room, tables[:, 6, 0], blocks[:, 0].max(axis=1), blocks[:, 0].sum(axis=1)
+        others = *others, *np.diff(tables[:, 9:11], axis=2)[:, :, heaviest].min(axis=2).T
         return np.concatenate([np.stack(parts, axis=2).reshape(len(tables), 24), np.stack(others, axis=1)], axis=1)
 
     return field.tables.shared(("chunk numbers", kind), made)
@@ -149,7 +151,13 @@ def dealt_on(entries, one, about, asked, most):  # type: ignore[no-untyped-def]
         if back < 0.0 or free < once or room < 0.0:
             continue
         agreed = (free - own[FIXED]) / (alone + entries.agreed[one, j])
-        n = int(min(back / each, (free - once) / (alone + own[ONCE]), agreed, room / held, float(blocks)) + SLACK)
+        dealt_s = min(back / each, (free - once) / (alone + own[ONCE]), agreed)
+        if own[SPARE] > 0.0:  # of n blocks all but ``(room - n held) / saved`` are computed again, m times each
+            saved, again = live * own[SPARE], m * own[AGAIN]
+            more = again * (1.0 + held / saved)
+            gained = again * room / saved
+            dealt_s = min(dealt_s, (back + gained) / (each + more), (free - once + gained) / (alone + own[ONCE] + more))
+        n = int(min(dealt_s, room / held, float(blocks)) + SLACK)
         if n + ends + others < v:
             continue
         for chunk in range(1, max(1, (n + ends) // v) + 1):

@@ -22,7 +22,7 @@ from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.placement import room_for_lanes
-from hippo.planners.recipe import Recipe, divisors, every_width, overlapping, recompute_choices
+from hippo.planners.recipe import FITTED, Recipe, divisors, every_width, fits_blocks, overlapping, recompute_choices
 from hippo.problem.cluster import Domain
 from hippo.problem.model import Layer
 from hippo.problem.problem import Problem
@@ -39,15 +39,22 @@ class Mode:
     """What all stages of a plan share."""
 
     micro_batch: int  # sequences per rank and micro-batch at the pipeline's first stage
-    recompute: str
+    recompute: str  # ``FITTED``: each plan has a number of its own
     sharding: str
     groups: int = 1  # pipelines over which ``optimizer-across`` shards
+
+    def computing_again(self, recompute: str) -> Mode:
+        """The mode with this in place of ``FITTED``."""
+        return replace(self, recompute=recompute) if self.recompute == FITTED else self
 
 
 @dataclass(frozen=True, eq=False)
 class LayerTable:
     """Prefix sums of one layout; ``live`` micro-batches of layers [a, b) fit when
-    ``kept + live * activation + max(workspace[a], workspace[b - 1]) <= usable``."""
+    ``kept + live * activation + max(workspace[a], workspace[b - 1]) <= usable``.
+
+    Of a ``FITTED`` mode seconds are those without recomputation, and activations those with all of it: each block is
+    computed again for ``again_s``, or leaves ``spare_bytes`` more."""
 
     forward_s: Floats  # (N + 1,) per wave
     total_s: Floats  # (N + 1,) forward, backward and weight gradient per wave
@@ -59,6 +66,9 @@ class LayerTable:
     once_fixed_s: float  # the part that does not grow with the layers
     hop_s: float  # least delay of one message between two stages of the domain
     share: Floats  # (N + 1,) of the model's gradient bytes
+    spare_bytes: Floats  # (N + 1,) of one micro-batch, that blocks leave which are not computed again; 0: none may be
+    again_s: Floats  # (N + 1,) per wave, of blocks that are
+    again_bytes: float  # least workspace, with the reserved bytes, of a stage with such a block
 
     @property
     def _least_workspace(self) -> Floats:
@@ -87,11 +97,14 @@ class LayerTable:
 
     @cached_property
     def packed(self) -> Floats:
-        """(9, N + 1) as the kernels of ``bounds`` take it: seconds, bytes, once per step, shares, the round trip."""
+        """(12, N + 1) as the kernels of ``bounds`` take it: seconds, bytes, once per step, shares, the round trip, and
+        what blocks that are computed again do."""
         size = len(self.total_s)
         fixed = np.full(size, self.once_fixed_s)
         rows = (self.forward_s, self.total_s, self.kept_bytes, self.activation_bytes)
-        return np.stack([*rows, np.append(self._least_workspace, 0.0), self.once_s, fixed, self.share, self.trip_s])
+        once = self.once_s, fixed, self.share, self.trip_s, self.spare_bytes, self.again_s
+        again = np.full(size, self.again_bytes)
+        return np.stack([*rows, np.append(self._least_workspace, 0.0), *once, again])
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +200,7 @@ class LayerTables:
 
     def times(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[Floats, Floats, Floats]:
         """Prefix sums (N + 1,) of seconds per wave: forward, everything, and what a round trip takes."""
+        mode = mode.computing_again("none")
         gathered = mode.sharding in ("full", "hybrid") and dp * self.problem.context_parallel > 1
         alike = 1 if not (gathered or self.overlapped) else dp
         key = ("times", kind, tp, alike, mode.micro_batch, mode.recompute, gathered)
@@ -203,6 +217,12 @@ class LayerTables:
         key = ("table", kind, tp, dp, mode)
         if key not in self._cache:
             forward, total, trip = self.times(kind, tp, dp, mode)
+            left, spare, again = self.activation(tp, mode), np.zeros(len(total)), np.zeros(len(total))
+            passing = 0.0
+            if mode.recompute == FITTED:
+                passing = self.workspace(tp, dp, replace(mode, recompute="full"))[1:-1].min(initial=np.inf)
+                spare = self.activation(tp, replace(mode, recompute="none")) - left
+                again = self.times(kind, tp, dp, replace(mode, recompute="full"))[1] - total
             once, fixed = self.once(kind, tp, dp, mode.sharding, mode.groups)
             lane_bytes = mode.micro_batch * self.wave_bytes_per_sequence
             name, size = self.examples[kind].name, lane_bytes / (tp * self.problem.context_parallel)
@@ -212,12 +232,15 @@ class LayerTables:
                 total,
                 trip,
                 self.kept(tp, dp, mode.sharding, groups=mode.groups),
-                self.activation(tp, mode),
+                left,
                 self.workspace(tp, dp, mode),
                 once,
                 fixed,
                 hop,
                 self.share,
+                spare,
+                again,
+                passing,
             )
         return self._cache[key]  # type: ignore[return-value]
 
@@ -229,12 +252,12 @@ class LayerTables:
 
     def activation(self, tp: int, mode: Mode) -> Floats:
         """Prefix sums (N + 1,) of what one micro-batch leaves on a rank."""
-        recipe = Recipe(mode.micro_batch, mode.recompute)
+        recipe = Recipe(mode.micro_batch, mode.computing_again("full").recompute)
         return self.shared(("activation", tp, recipe), lambda: np.array(self._memory.left(tp, recipe)))
 
     def workspace(self, tp: int, dp: int, mode: Mode) -> Floats:
         """Workspace and reserved bytes (N,) of a stage of one layer."""
-        recipe = Recipe(mode.micro_batch, mode.recompute, mode.sharding)
+        recipe = Recipe(mode.micro_batch, mode.computing_again("none").recompute, mode.sharding)
         return np.array(self._memory.temporary(tp, recipe, dp=dp))
 
     def once(self, kind: int, tp: int, dp: int, sharding: str, groups: int = 1) -> tuple[Floats, float]:
@@ -430,7 +453,12 @@ def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> lis
         if not any((seconds >= s * (1 - 1e-12)).all() and (held >= b * (1 - 1e-12)).all() for _, s, b in kept):
             kept = [(n, s, b) for n, s, b in kept if not ((seconds <= s).all() and (held <= b).all())]
             kept.append((recompute, seconds, held))
-    return [name for name, _, _ in kept]
+    found = [name for name, _, _ in kept]
+    if (
+        fits_blocks(problem) and not tables.overlapped and any(name != "none" for name in found)
+    ):  # some of full is all of it at the most
+        found = [*(name for name in found if name != "full"), FITTED]
+    return found
 
 
 def _beaten(tables: LayerTables, layout: DomainLayout) -> bool:

@@ -352,12 +352,14 @@ def _candidates(field: Field, course: FamilyOnWay, way: DomainWay, limit: float)
     )
     mode, micro_batch = family.options[0].mode, family.wave // stages[0].dp
     return [
-        Candidate(
-            (PipelineSketch(tuple(stages), family.waves, warm_up),),
-            micro_batch,
-            mode.recompute,
-            mode.sharding,
-            way.relays,
+        field.tried.fitted(
+            Candidate(
+                (PipelineSketch(tuple(stages), family.waves, warm_up),),
+                micro_batch,
+                mode.recompute,
+                mode.sharding,
+                way.relays,
+            )
         )
         for warm_up in (warm_ups(chain) if field.rules.live_limit else [()])
     ]

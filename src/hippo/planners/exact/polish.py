@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from math import inf
 
-from hippo.planners.exact.candidates import Candidate, Tried
+from hippo.planners.exact.candidates import Candidate, Tried, mode_of
 from hippo.planners.exact.space import NOBODY, Field
 from hippo.planners.placement import PipelineSketch
 
@@ -87,6 +87,7 @@ def polish(tried: Tried, *, most_plays: int) -> None:
         for move in moves(best):
             if tried.plays >= last or tried.over:
                 return
+            move = tried.fitted(replace(move, recompute=mode_of(move)))
             moved = tried.in_order(move) if move.pipelines[0].order else move
             if moved is not None and tried.play(moved) < value:
                 best, value, improved = moved, tried.value, True

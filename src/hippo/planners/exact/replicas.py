@@ -146,7 +146,7 @@ def _candidates(field: Field, way: DomainWay, dealt: Dealt) -> Iterator[Candidat
         lines.append([_line(field, shape, path[0], cuts, warm_up) for warm_up in warm_ups(field, shape, cuts)])
     for choice in range(max(len(options) for options in lines)):
         pipelines = tuple(options[min(choice, len(options) - 1)] for options in lines)
-        yield Candidate(pipelines, mode.micro_batch, mode.recompute, mode.sharding, (), field.sync)
+        yield field.tried.fitted(Candidate(pipelines, mode.micro_batch, mode.recompute, mode.sharding, (), field.sync))
 
 
 def _line(field: Field, shape: PlanShape, domain: int, cuts: Ints, warm_up: tuple[int, ...]) -> PipelineSketch:

@@ -503,4 +503,4 @@ def candidate(
     )
     sync = field.sync if len(lines) > 1 else Sync()
     shared = mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync, chunks
-    return Candidate(lines, *shared, field.tables.overlapped)
+    return field.tried.fitted(Candidate(lines, *shared, field.tables.overlapped))
