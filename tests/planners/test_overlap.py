@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from tests.planners.worlds import cluster, domain, problem
 
+from hippo.decide.wording import described
 from hippo.engine.fixed_order import play
 from hippo.engine.program import NOTHING
 from hippo.errors import InputError
+from hippo.export.megatron import parallel_flags
 from hippo.plan.check import check
+from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
 from hippo.planners.brute.brute import Brute
@@ -158,3 +161,17 @@ def pass_s(program: object, rank: int, kind: int, chunk: int) -> float:
         getattr(program, name)[rank, chunk] for name in ("forward_s", "backward_s", "weight_s")
     )
     return float(forward if kind == 0 else backward + weight)
+
+
+def test_a_plan_keeps_it_in_its_file_and_tells_megatron():
+    asked = mixture(4, 80.0, Experts(8, 4, 1024))
+    plain = laid(asked, pp=1, chunks=1, size=1)
+    plan = replace(plain, overlap_exchange=True)
+    document = plan_to_document(asked, plan)
+    assert plan_from_document(document, "a file")[1] == plan
+    del document["overlap_exchange"]  # a file of before
+    assert plan_from_document(document, "a file")[1] == plain
+    flag = "--overlap-moe-expert-parallel-comm"
+    assert flag in parallel_flags(asked, plan)
+    assert flag not in parallel_flags(asked, plain)
+    assert "exchange overlapped" in described(plan)

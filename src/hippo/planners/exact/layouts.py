@@ -22,15 +22,7 @@ from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.placement import room_for_lanes
-from hippo.planners.recipe import (
-    FITTED,
-    Recipe,
-    divisors,
-    every_width,
-    fits_blocks,
-    overlapping,
-    recompute_choices,
-)
+from hippo.planners.recipe import FITTED, Recipe, divisors, every_width, fits_blocks, overlapping, recompute_choices
 from hippo.problem.cluster import Domain
 from hippo.problem.model import Layer
 from hippo.problem.problem import Problem
@@ -462,7 +454,8 @@ def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> lis
             kept = [(n, s, b) for n, s, b in kept if not ((seconds <= s).all() and (held <= b).all())]
             kept.append((recompute, seconds, held))
     found = [name for name, _, _ in kept]
-    if fits_blocks(problem) and not tables.overlapped and any(name != "none" for name in found):  # some: all at most
+    some = any(name != "none" for name in found) and not tables.overlapped
+    if some and fits_blocks(problem):  # some of full is all of it at the most
         found = [*(name for name in found if name != "full"), FITTED]
     return found
 
