@@ -460,7 +460,9 @@ def reckoned(store: str, folder: Path) -> list[str]:
         job, act = each["job"], each["act"]
         if act in STEERED:
             name = f"d{each['key'].split('-')[1]}"
-            if believed[name] != plan_id(each["was"]):
+            if name not in believed:
+                wrong.append(f"{each['key']}: carried out, and its decision is lost")
+            elif believed[name] != plan_id(each["was"]):
                 wrong.append(f"{each['key']}: {job} did not run under the plan that was believed to run")
             continue
         before = last.get(job)

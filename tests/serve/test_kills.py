@@ -93,7 +93,8 @@ def test_a_loop_that_does_not_learn_what_runs_is_found_out(site: Site, monkeypat
 
     monkeypatch.setattr(ServeLoop, "_took_answer", forgets)
     monkeypatch.setattr(kills, "CHANGED", 1.0)
-    assert any("believed to run" in each for each in site.found([kills.INSTANT] * 6))
+    batches = (site.found([kills.INSTANT] * 6) for _ in range(6))  # a busy machine changes few plans in one of them
+    assert any("believed to run" in each for found in batches for each in found)
 
 
 class _Undone:

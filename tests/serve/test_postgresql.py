@@ -28,6 +28,6 @@ def test_the_same_suite_on_postgresql(server: str):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
     command += [str(here / f"test_{name}.py") for name in ("loop", "api", "telemetry", "faults")]
     environment = {**os.environ, SERVER: server}
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
     assert found.returncode == 0, found.stdout[-3000:]
     assert " passed" in found.stdout

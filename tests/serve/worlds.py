@@ -170,7 +170,7 @@ class Served:
 
 def until(served: Served, what: Callable[[], object]) -> None:
     """Turn until something holds: actuators answer from threads of their own, however busy the machine is."""
-    end_s = time.monotonic() + 120.0
+    end_s = time.monotonic() + 900.0
     while not what():
         assert time.monotonic() < end_s, "it never came about"
         served.turn(0.02)
