@@ -91,10 +91,12 @@ def test_the_summary_has_a_line_per_plan(problem, worlds):
 # ----------------------------------------------------------------------------------------------- the front of all plans
 @pytest.mark.parametrize(("bandwidth", "price"), [(1e10, 0.02), (1e11, 1.0)])
 def test_every_plan_that_none_beats_is_met(worlds, bandwidth, price):
-    """The judge is enumeration: each plan of its front is met in time, egress and utilisation by one of ours."""
+    """The judge is enumeration: each plan of its front is met in time, egress and utilisation by one of ours. Plans
+    that compute whole blocks again although they fit without are busier for nothing, and are none of either."""
     cluster = worlds.cluster(bandwidth=bandwidth, latency_s=1e-5, price=price)
     problem = Problem(worlds.model(3), cluster, Workload(global_batch=4, seq=2048))
-    true_front = front_of(problem, scored(every_plan(problem)), None)
+    every = [each for each in every_plan(problem) if not each.plan.recompute.startswith("full")]  # memory is ample
+    true_front = front_of(problem, scored(every), None)
     found, closed = front_candidates(problem, [], Stop(60.0))
     ours = front_of(problem, scored(found), None)
     assert closed

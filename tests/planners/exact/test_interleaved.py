@@ -24,6 +24,7 @@ from hippo.planners.recipe import FITTED, Recipe, fits_blocks
 from hippo.problem.model import gpt_model
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import ACROSS
 from hippo.registry import planner
 from hippo.score.judge import flaw, judge
 from hippo.score.score import objective_value
@@ -61,7 +62,7 @@ def test_a_head_that_takes_as_long_as_blocks_leaves_the_last_rank_fewer() -> Non
     wide = gpt_model("wide head", layers=8, hidden=1024, heads=4, vocab=65536, seq=1024)
     asked = problem((domain("a"), domain("b")), both("a", "b", 1e11, 1e-5), of=wide, runtime="megatron")
     field = Field.of(asked, Tried(asked))
-    (layout,) = (each for each in field.layouts[0] if each.mode == Mode(1, "none", "none"))
+    (layout,) = (each for each in field.layouts[0] if each.mode == Mode(1, FITTED, "none"))
     (way,) = (each for each in field.ideal_ways(0) if each.span == 2)
     (real, *_) = field.real_ways(0, way)
     shape = shape_of(field, layout, real, 1)
@@ -141,11 +142,16 @@ def plans(random: Random, asked: Problem) -> Iterator[Plan]:
 def bound_of(field: Field, plan: Plan, ceiling: float) -> float | None:
     """The bound of the plan's own shape, the ceiling where it is above that; None: its layout is beaten by another."""
     line = plan.pipelines[0]
-    again = FITTED if plan.recompute.startswith("full") and fits_blocks(field.problem) else plan.recompute
-    wanted = line.stages[0].tp, line.stages[0].dp, Mode(plan.micro_batch, again, plan.sharding)
+    blocks = plan.recompute.startswith("full") or plan.recompute == "none"
+    modes = [FITTED] if blocks and fits_blocks(field.problem) else []
+    asked = [Mode(plan.micro_batch, again, plan.sharding) for again in (*modes, plan.recompute)]
     layouts = [(each.tp, each.dp, each.mode) for each in field.layouts[0]]
-    if wanted not in layouts:
+    known = [key for mode in asked if (key := (line.stages[0].tp, line.stages[0].dp, mode)) in layouts]
+    if not known:
         return None
+    wanted, groups = known[0], len(plan.pipelines)
+    if groups > field.layouts[0][layouts.index(wanted)].between(field.problem)[1]:  # another is there in its place
+        wanted = *wanted[:2], replace(wanted[2], sharding=ACROSS, groups=groups)
     span = len(line.domains)
     (way,) = (each for each in field.ideal_ways(0) if (each.groups, each.span) == (len(plan.pipelines), span))
     found, _ = shapes_of(field, 0, way, ceiling)

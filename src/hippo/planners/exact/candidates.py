@@ -15,7 +15,7 @@ from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice, Sync
 from hippo.planners.effort import CHECK_S, JUDGE_S, ORDER_S, ORDERED_S, Effort, play_s
 from hippo.planners.orders import orders
 from hippo.planners.placement import PipelineSketch, StageSketch, place
-from hippo.planners.recipe import FITTED, agreed
+from hippo.planners.recipe import FITTED, agreed, fits_blocks
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import WHOLE_BLOCKS, recomputed_blocks
 from hippo.schedule.generators.cross_domain import RULES
@@ -185,13 +185,14 @@ class Tried:
         except (InfeasibleError, InputError):
             return whole
         most = max(-(-(min(stop, last) - max(start, 1)) // candidate.chunks) for start, stop in stages)
-        low, high = 0, most
+        self.effort.spend(CHECK_S)
+        low, high = 0, 0 if fits(self.problem, replace(plan, recompute="none")) else most
         while low < high:
             self.effort.spend(CHECK_S)
             middle = (low + high) // 2
             again = f"{WHOLE_BLOCKS}{middle}" if middle else "none"
             low, high = (low, middle) if fits(self.problem, replace(plan, recompute=again)) else (middle + 1, high)
-        return whole if low == most else replace(candidate, recompute=f"{WHOLE_BLOCKS}{low}" if low else "none")
+        return whole if 0 < low == most else replace(candidate, recompute=f"{WHOLE_BLOCKS}{low}" if low else "none")
 
     def in_order(self, candidate: Candidate, *, rules: int | None = None) -> Candidate | None:
         """The candidate with an order made for each pipeline by so many rules (None: all); None: a pipeline is too long
@@ -248,9 +249,11 @@ class Tried:
         return program
 
 
-def mode_of(candidate: Candidate) -> str:
-    """The recomputation of its layouts: a number of blocks is one of many that ``FITTED`` stands for."""
-    return candidate.recompute if recomputed_blocks(candidate.recompute) is None else FITTED
+def mode_of(problem: Problem, candidate: Candidate) -> str:
+    """The recomputation of its layouts: none, all and a number of blocks are what ``FITTED`` stands for."""
+    again = candidate.recompute
+    blocks = again in ("none", "full") or recomputed_blocks(again) is not None
+    return FITTED if blocks and fits_blocks(problem) and not candidate.overlap else again
 
 
 def run_ahead(plan: Plan, line: Pipeline) -> tuple[int, ...]:

@@ -261,8 +261,9 @@ class ChainSearch:
         wave, layouts = candidate.micro_batch * stages[0].dp, []
         for domain in path:
             mine = [stage for stage in stages if at[stage.domain] == domain]
-            family = wave, mode_of(candidate), candidate.sharding
-            layout = self._of(domain, family).get((mine[0].tp, mine[0].dp))
+            modes = mode_of(self.field.problem, candidate), candidate.recompute  # as it is where there is no other
+            known = (self._of(domain, (wave, mode, candidate.sharding)) for mode in modes)
+            layout = next((each[mine[0].tp, mine[0].dp] for each in known if (mine[0].tp, mine[0].dp) in each), None)
             if layout is None or len({(stage.tp, stage.dp) for stage in mine}) > 1 or layout.stages < len(mine):
                 return None
             layouts.append(replace(layout, stages=len(mine)))

@@ -455,8 +455,8 @@ def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> lis
             kept.append((recompute, seconds, held))
     found = [name for name, _, _ in kept]
     some = any(name != "none" for name in found) and not tables.overlapped
-    if some and fits_blocks(problem):  # some of full is all of it at the most
-        found = [*(name for name in found if name != "full"), FITTED]
+    if some and fits_blocks(problem):  # of all blocks some, none or all
+        found = [*(name for name in found if name not in ("none", "full")), FITTED]
     return found
 
 

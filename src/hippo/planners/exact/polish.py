@@ -87,7 +87,7 @@ def polish(tried: Tried, *, most_plays: int) -> None:
         for move in moves(best):
             if tried.plays >= last or tried.over:
                 return
-            move = tried.fitted(replace(move, recompute=mode_of(move)))
+            move = tried.fitted(replace(move, recompute=mode_of(tried.problem, move)))
             moved = tried.in_order(move) if move.pipelines[0].order else move
             if moved is not None and tried.play(moved) < value:
                 best, value, improved = moved, tried.value, True
