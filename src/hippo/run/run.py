@@ -385,7 +385,7 @@ class Conductor:
         late = not ready and time.monotonic() > coming.began_s + patience_s
         if why or late:
             if ready or late:  # nobody waits for who is dismissed
-                self._give_up(coming, why or str(self.crew.stuck("prepared", crew, coming.version.number, patience_s)))
+                self._give_up(coming, why or f"not all processes could make ready within {patience_s:g} s")
         elif (done >= after) if after is not None else ready and self._nearly_there(coming, told):
             if self._saver is not None and self._saver.under_way is not None:
                 if after is None:
@@ -588,7 +588,7 @@ class Crew:
             except Empty:
                 if time.monotonic() < moved_s + patience_s:
                     continue
-                raise self.stuck(key, whom, number, patience_s) from None
+                raise self._stuck(key, whom, number, patience_s) from None
             if not (told or {}).get("beat"):  # whoever says that it waits does not move
                 moved_s = time.monotonic()
             self._note(process, told)
@@ -751,8 +751,8 @@ class Crew:
         """Seconds in which something moves where processes are to say ``key``."""
         return self._timeout_s + (START_S if key == "prepared" else 0.0)
 
-    def stuck(self, key: str, whom: Sequence[int], number: int | None, patience_s: float) -> LostError:
-        """That nothing moved for so long. Who waits says so every second: whoever has stopped to is as silent as one that never did."""
+    def _stuck(self, key: str, whom: Sequence[int], number: int | None, patience_s: float) -> LostError:
+        """Who waits says so every second: whoever has stopped to is as silent as one that never did."""
         missing, since_s = [each for each in whom if not self._has(key, each, number)], time.monotonic() - STILL_S
         waits = {
             each: wait[0] for each in missing if (wait := self._waits.get(each, ("", 0.0)))[0] and wait[1] >= since_s
