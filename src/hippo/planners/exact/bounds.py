@@ -535,6 +535,8 @@ def settle(sorts, courses, entries, standing, begun, asked, ceiling, cuts):  # t
         if open_ < 0 or lowest > least or lowest >= ceiling:
             break
         settle_one(sorts, courses, entries, standing, open_, asked, min(least, ceiling), cuts)
+        if not standing.settled[open_] and standing.bound[open_] <= lowest:  # above in seconds, rounded alike in money
+            settle_one(sorts, courses, entries, standing, open_, asked, np.inf, cuts)
     while begun < len(entries.rough) and entries.rough[begun] < min(least, ceiling):
         standing.ceiling[begun] = ceiling
         settle_one(sorts, courses, entries, standing, begun, asked, min(least, ceiling), cuts)
