@@ -133,14 +133,18 @@ def test_front_is_quickest_first(small_story: PlanStory) -> None:
     assert "beijing [0-24) tp2 dp1, 2 micro-batches" in told
 
 
-def test_front_leaves_out_who_is_as_good_as_a_quicker_row(small_story: PlanStory) -> None:
+def test_front_leaves_out_who_is_as_good_as_a_row_and_keeps_its_ends(small_story: PlanStory) -> None:
     plan, score = small_story.front[0]
-    nearly = replace(score, step_time_s=1.009 * score.step_time_s)
-    busier = replace(nearly, utilization=score.utilization + 0.02)
-    told = printed(terminal.front_view([(plan, score), (plan, nearly)], hypervolume=0.5), 120)
-    assert told.count("micro-batches") == 1
-    assert "2 plans on the front, 1 of them within 1.0 % of a row in all three (--json has them)" in told
-    assert printed(terminal.front_view([(plan, score), (plan, busier)]), 120).count("micro-batches") == 2
+    score = replace(score, egress_usd_per_step=10.0)
+    rows = [replace(score, step_time_s=factor * score.step_time_s) for factor in (1.0, 1.003, 1.006, 1.009)]
+    rows[2] = replace(rows[2], egress_usd_per_step=9.95)
+    rows[3] = replace(rows[3], utilization=score.utilization + 0.001)
+    told = printed(terminal.front_view([(plan, each) for each in rows], hypervolume=0.5), 120)
+    assert told.count("micro-batches") == 3, "the quickest, the cheapest and the busiest"
+    assert "4 plans on the front, 1 of them within 1.0 % of a row in all three (--json has them)" in told
+    chain = [replace(score, step_time_s=1.006**at * score.step_time_s) for at in range(5)]
+    assert printed(terminal.front_view([(plan, each) for each in chain]), 120).count("micro-batches") == 3
+    assert "0 plans" in printed(terminal.front_view([]), 120)
 
 
 def test_simulation() -> None:

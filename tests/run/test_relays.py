@@ -17,6 +17,7 @@ import torch
 
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan, Sync
+from hippo.run import run as launcher
 from hippo.run.control import Desk
 from hippo.run.executor import sockets
 from hippo.run.executor.relaying import RelayPorter, RelayReceiver, RelaySender, relayed
@@ -82,6 +83,27 @@ def test_strangers_who_say_nothing_or_something_else_are_not_met(tmp_path: Path,
     listening.close()
 
 
+def test_where_the_system_gives_up_a_connection_it_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As over a link that is dead: the launcher alone says when it has been too long."""
+    listening, tries, connect = sockets.Listening(tmp_path / "place", 1, 20.0), list[int](), socket.create_connection
+
+    def third(*where: Any, **terms: Any) -> socket.socket:
+        tries.append(1)
+        if len(tries) < 3:
+            raise TimeoutError
+        return connect(*where, **terms)
+
+    monkeypatch.setattr(socket, "create_connection", third)
+    mine = sockets.connected(tmp_path / "place", 7, 20.0)
+    came, number = listening.accept()
+    assert (len(tries), number) == (3, 7)
+    for each in (mine, came, listening):
+        each.close()
+    tries.clear()
+    with pytest.raises(TimeoutError):
+        sockets.connected(tmp_path / "place", 7, 20.0, unwanted=lambda: True)
+
+
 def job(plan: Plan, **options: Any) -> RunJob:
     given = replace(problem(GPT2, names="abc"), runtime="hippo", allow_local_sgd=plan.sync.method == "local_sgd")
     return RunJob(given, plan, RunOptions(**{"steps": 7, "precision": "fp64", "timeout_s": 20.0, **options}))
@@ -139,6 +161,44 @@ def test_new_ways_are_warm_when_they_are_used_and_old_ones_are_kept(tmp_path: Pa
     assert [each.warmed_bytes for each in changes] == [4 * sum(turns(5e5)), 0, 4 * sum(turns(5e5))]
     assert sum(each["warmed_bytes"] for each in read_journal(tmp_path / "journal") if each["kind"] == "done") > 0
     check_losses(began, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [2, None])
+def test_an_order_through_a_porter_that_hangs_is_given_up_and_the_run_goes_on(
+    after: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops as it starts: the others wait for it, and are asked for something else afterwards."""
+    began, crews = job(STAGES, steps=30, timeout_s=4.0), list[Crew]()
+    desk = Desk(began, Journal(tmp_path / "journal"))
+    assert desk.answer(relay("c", after) if after else _at_once(relay("c", 2))) == {"accepted": 1}
+
+    class Stops(Crew):
+        def start(self, number: int, domain: str, worker: Any) -> None:
+            super().start(number, domain, worker)
+            crews[:] = [self]
+            if worker is None:
+                self.processes[number].send_signal(signal.SIGSTOP)
+
+    def watch(step: RunStep) -> None:
+        desk.made(step)
+        monkeypatch.setattr(launcher, "START_S", 1.0)
+        time.sleep(0.3)
+        if desk.status()["orders"][0]["state"] == "given up" and len(desk.status()["orders"]) == 1:
+            desk.answer(_at_once(order("schedule", 0, name="gpipe")))
+
+    found = run(began, watch=watch, changes=desk, crew_of=Stops)
+    desk.close()
+    told = desk.status()["orders"]
+    assert [each["state"] for each in told] == ["given up", "done"]
+    assert "make ready" in told[0]["why"]
+    assert [each.job.plan.schedule.name for each in found.stretches] == ["1f1b", "gpipe"]
+    assert not crews[0].processes
+    check_losses(began, found)
+
+
+def _at_once(asked: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in asked.items() if name != "after_step"}
 
 
 @pytest.mark.slow

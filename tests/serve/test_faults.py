@@ -3,6 +3,7 @@ that has changed; and ten thousand jobs."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ from hippo.serve import tables as t
 from hippo.serve.actuators.paper import Paper
 from hippo.serve.jobs import NotThereError, answer, let_go, take_in
 from hippo.serve.loop import QUEUE
-from hippo.serve.records import DONE, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
+from hippo.serve.records import DONE, PROPOSED, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
 from hippo.serve.site import JobChange
 from hippo.serve.store import OWNER, Store, StoreError, keep, plan_kept, set_job
@@ -601,18 +602,29 @@ def test_what_is_very_old_is_forgotten_and_who_runs_keeps_its_orders(served: Ser
 
 
 def test_plans_that_nobody_goes_by_are_forgotten_after_a_year(served: Served):
+    """One that a job went by until lately stays for another year; one that somebody may still approve stays."""
     name, year_s, now_s = served.submit(tokens=1e12), 367 * 86_400.0, served.clock()
     served.turn()
     ids = {}
-    for which in ("left", "gone by again", "runs"):
+    for which in ("left", "gone by again", "runs", "waits"):
         ids[which], write = plan_kept({"which": which}, now_s)
         served.store.write(write).result()
+    number = served.decisions()[0].number
+    waits = sql.update(t.DECISIONS).where(t.DECISIONS.c.number == number)
+    waits = waits.values(state=PROPOSED, after=json.dumps({"plan": ids["waits"]}))
+    served.store.write(lambda at: at.execute(waits) and None).result()
     served.store.write(plan_kept({"which": "gone by again"}, now_s + year_s)[1]).result()
     served.store.write(partial(set_job, name=name, place={"plan": ids["runs"]})).result()
-    served.store.write(rolled(now_s + year_s)).result()
-    there = served.store.read(lambda at: at.execute(sql.select(t.PLANS.c.id)).scalars().all())
-    assert ids["left"] not in there
-    assert {ids["gone by again"], ids["runs"]} <= set(there)
+
+    def left(at_s: float) -> set[str]:
+        served.store.write(rolled(at_s)).result()
+        there = served.store.read(lambda at: at.execute(sql.select(t.PLANS.c.id)).scalars().all())
+        return {which for which, each in ids.items() if each in there}
+
+    assert left(now_s + year_s) == {"gone by again", "runs", "waits"}
+    served.store.write(partial(set_job, name=name, place={"plan": ids["gone by again"]})).result()
+    assert left(now_s + year_s + 1.0) == {"gone by again", "runs", "waits"}
+    assert left(now_s + 3 * year_s) == {"gone by again", "waits"}
 
 
 class Refuses(Stubborn):

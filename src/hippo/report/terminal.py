@@ -246,31 +246,35 @@ def _without_plan(rows: Sequence[PlannerRow]) -> RenderableType:
 
 # ---------------------------------------------------------------------------------------------------------- pareto
 NEAR = 0.01
-"""Plans of a front as near as that, in time and egress of theirs and in utilisation of one, are a row."""
+"""Plans of a front as near as that to a row, in time and egress of its own and in utilisation of one, have none."""
 
 
 def _apart(points: Sequence[tuple[Plan, Score]]) -> list[tuple[Plan, Score]]:
-    """The first of those that lie near each other."""
+    """Of a front, quickest first, its ends (the quickest, the cheapest, the busiest) and the first of those that lie
+    near each other."""
 
     def near(one: Score, two: Score) -> bool:
         return (
-            one.step_time_s <= (1 + NEAR) * two.step_time_s
+            abs(one.step_time_s - two.step_time_s) <= NEAR * two.step_time_s
             and abs(one.utilization - two.utilization) <= NEAR
             and abs(one.egress_usd_per_step - two.egress_usd_per_step) <= NEAR * two.egress_usd_per_step
         )
 
-    kept: list[tuple[Plan, Score]] = []
-    for plan, score in points:
-        if not any(near(score, other) for _, other in kept):
-            kept.append((plan, score))
-    return kept
+    scores = [score for _, score in points]
+    cheapest = min(range(len(scores)), key=lambda at: scores[at].egress_usd_per_step, default=0)
+    busiest = max(range(len(scores)), key=lambda at: scores[at].utilization, default=0)
+    kept = {0, cheapest, busiest} if points else set[int]()
+    for at, score in enumerate(scores):
+        if not any(near(score, scores[other]) for other in kept):
+            kept.add(at)
+    return [points[at] for at in sorted(kept)]
 
 
 def front_view(
     points: Sequence[tuple[Plan, Score]], *, hypervolume: float | None = None, cut_short: str = ""
 ) -> RenderableType:
-    """Plans that none beats in step time, utilisation and egress together, quickest first, without those that a
-    quicker row is as good as for whoever chooses; ``cut_short``: a sentence where a limit ended the search."""
+    """Plans that none beats in step time, utilisation and egress together, quickest first, without those that
+    a row is as good as for whoever chooses; ``cut_short``: a sentence where a limit ended the search."""
     ordered = _apart(sorted(points, key=lambda point: point[1].step_time_s))
     scores = [score for _, score in ordered]
     table = FittedTable(

@@ -225,7 +225,7 @@ class Conductor:
         self._era = self.version.era  # of whatever is prepared next: messages of what was given up may be under way
         self._step_s = inf  # of the last step
         self._beside = 0  # steps trained while layers stream
-        self._idle: list[int] = []  # porters that leave once all have entered the version that runs
+        self._idle: list[int] = []  # who leaves once all have entered the version that runs, or forgotten what came
         self._ask(self.version, self.version.everybody)
         crew.gather("prepared", self.version.everybody, number=0)
 
@@ -364,7 +364,8 @@ class Conductor:
         if self._saver is not None:
             self._saver.poll()
         if self._is_entered:
-            self._dismiss(self._idle)
+            self._leave(self._idle)
+            self.crew.forget(self._idle)  # one that hangs holds nobody up
             self._idle = []
         self._take(done)
         coming = self._coming
@@ -380,9 +381,11 @@ class Conductor:
         why = self._changes.unwanted(coming.change)
         if broken := next((one["broken"] for one in told if one["broken"]), ""):
             why = f"layers could not be sent: {broken}"
-        if why:
-            if ready:  # nobody waits for who is dismissed
-                self._give_up(coming, why)
+        patience_s = self.crew.patience_s("prepared")
+        late = not ready and time.monotonic() > coming.began_s + patience_s
+        if why or late:
+            if ready or late:  # nobody waits for who is dismissed
+                self._give_up(coming, why or f"not all processes could make ready within {patience_s:g} s")
         elif (done >= after) if after is not None else ready and self._nearly_there(coming, told):
             if self._saver is not None and self._saver.under_way is not None:
                 if after is None:
@@ -418,10 +421,10 @@ class Conductor:
         return all(one["left_s"] <= most * self._step_s for one in told)
 
     def _give_up(self, coming: _Coming, why: str) -> None:
-        """The run goes on as it is; who was to come leaves."""
+        """The run goes on as it is; who was to come leaves: a step later, when nobody waits for them any more."""
         now = self.version
         self.crew.say(now.everybody, forget=coming.version.number)
-        self.crew.dismiss([process for process in coming.version.everybody if process not in now.everybody])
+        self._idle += [process for process in coming.version.everybody if process not in now.everybody]
         self._coming = None
         self._era += 1
         self._changes.gave_up(coming.change, why)
@@ -465,7 +468,13 @@ class Conductor:
 
     def _go_over(self, coming: _Coming, done: int, ended_s: float) -> None:
         crew, new = coming.crew(self.version), coming.version
-        told = self.crew.gather("prepared", coming.preparing(self.version), number=new.number)
+        try:
+            told = self.crew.gather("prepared", coming.preparing(self.version), number=new.number)
+        except LostError as error:
+            if not error.stuck:
+                raise
+            self._give_up(coming, str(error))  # who of those that train is silent, the next step finds
+            return
         ready_s = max(each["heard_s"] for each in told)
         sent, began_s = 0, ready_s if coming.streams else time.monotonic()
         forecast = coming.forecast
@@ -475,7 +484,7 @@ class Conductor:
         measured_s = time.monotonic() - began_s
         leave = [process for process in self.version.everybody if process not in new.everybody]
         if new.job.options.outer_late:  # a sum that is under way through a porter is there once all have entered
-            self._idle = [process for process in leave if process not in self.version.members]
+            self._idle += [process for process in leave if process not in self.version.members]
         self._dismiss([process for process in leave if process not in self._idle])
         found = Changed(
             coming.change.order,
@@ -569,7 +578,7 @@ class Crew:
     ) -> list[dict[str, Any]]:
         """A message with ``key`` from each, in their order; with ``number`` such a one; ``meanwhile`` is done again and
         again until they have come. Raises ``RunError`` when a process ends or nothing moves."""
-        moved_s, patience_s = time.monotonic(), self._timeout_s + (START_S if key == "prepared" else 0.0)
+        moved_s, patience_s = time.monotonic(), self.patience_s(key)
         while not all(self._has(key, each, number) for each in whom):
             left_s = max(0.0, moved_s + patience_s - time.monotonic())
             if meanwhile is not None:
@@ -737,6 +746,10 @@ class Crew:
                     return number
             time.sleep(0.01)
         return None
+
+    def patience_s(self, key: str) -> float:
+        """Seconds in which something moves where processes are to say ``key``."""
+        return self._timeout_s + (START_S if key == "prepared" else 0.0)
 
     def _stuck(self, key: str, whom: Sequence[int], number: int | None, patience_s: float) -> LostError:
         """Who waits says so every second: whoever has stopped to is as silent as one that never did."""

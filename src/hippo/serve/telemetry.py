@@ -2,7 +2,8 @@
 
 Single points stay for a quarter of an hour; then their minute's mean, least and
 most take their place, for thirty days. So long is kept how jobs went on, too, and the orders of jobs that are over;
-events, decisions and plans that nobody has gone by since are kept for a year.
+events and decisions are kept for a year; plans, too, and longer where somebody goes by them, or would if a decision
+that waits were approved.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sqlalchemy.engine import Connection
 from hippo.errors import InputError
 from hippo.jobs.site import JobSite
 from hippo.serve import tables as t
-from hippo.serve.records import OVER, LinkPoint, SeenJob
+from hippo.serve.records import APPROVED, OVER, PROPOSED, LinkPoint, SeenJob
 from hippo.units import gbps_from_bytes_per_s
 
 NONSENSE = 8.0
@@ -126,11 +127,15 @@ def _forget(at: Connection, now_s: float) -> None:
         old = old if table is t.EVENTS else sql.and_(old, table.c.job.not_in(there))
         which = sql.select(number.label("number")).where(old).order_by(number).limit(FORGOTTEN_AT_ONCE).subquery()
         at.execute(sql.delete(table).where(number.in_(sql.select(which.c.number))))
-    old_plan = t.PLANS.c.made_s < now_s - YEAR_S
-    if at.execute(sql.select(t.PLANS.c.id).where(old_plan).limit(1)).first() is not None:
-        places = sql.select(t.JOBS.c.place).where(t.JOBS.c.state.not_in(OVER), t.JOBS.c.place.is_not(None))
-        used = {json.loads(place).get("plan") for place in at.execute(places).scalars()}
-        at.execute(sql.delete(t.PLANS).where(old_plan, t.PLANS.c.id.not_in([each for each in used if each])))
+    made = sql.select(t.PLANS.c.id).where(t.PLANS.c.made_s < now_s - YEAR_S).limit(FORGOTTEN_AT_ONCE)
+    if aged := set(at.execute(made).scalars()):
+        waits = t.DECISIONS.c.state.in_((PROPOSED, APPROVED))
+        asked = [sql.select(t.JOBS.c.place).where(t.JOBS.c.state.not_in(OVER), t.JOBS.c.place.is_not(None))]
+        ends = t.DECISIONS.c.before, t.DECISIONS.c.after
+        asked += [sql.select(each).where(waits, each.is_not(None)) for each in ends]
+        used = aged & {(json.loads(place) or {}).get("plan") for each in asked for place in at.execute(each).scalars()}
+        at.execute(sql.update(t.PLANS).where(t.PLANS.c.id.in_(used)).values(made_s=now_s))
+        at.execute(sql.delete(t.PLANS).where(t.PLANS.c.id.in_(aged - used)))
 
 
 def _together(one: Sequence[Any], two: Sequence[Any]) -> tuple[Any, ...]:

@@ -104,3 +104,11 @@ def test_ways_that_were_warmed_carry_messages_as_others_do(name: str, ends: Sequ
 
 def _note(heard: list[Any], at: int) -> Callable[[], None]:
     return lambda: heard.__setitem__(at, True)
+
+
+def test_what_is_not_warmed_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL makes its connections itself."""
+    meeting = Meeting(tmp_path, 0, talks_on="cuda")
+    monkeypatch.setattr(meeting, "_new", lambda name, processes, product: name)
+    assert meeting.groups({PAIR: (0, 1)}, lambda name, one, other: PRODUCT) == {PAIR: PAIR}
+    assert meeting.warmed_bytes == 0

@@ -331,7 +331,8 @@ class Meeting:
                 raise error
             self._made[name] = made
             hops = (hop for hop in pairwise(wanted[name]) if hop[0] == self.process)
-            self.warmed_bytes += sum(sum(turns(warmth(name, *hop))) for hop in hops)
+            if self.talks_on == "cpu":
+                self.warmed_bytes += sum(sum(turns(warmth(name, *hop))) for hop in hops)
         return {name: self._made[name] for name in wanted}
 
     def channel(self, name: str, *, failed: Failed, codec: Codec | None = None, use: str = "") -> Channel:

@@ -56,7 +56,13 @@ def connected(
             raise RuntimeError(f"nobody listens: {path.name} is missing")
         time.sleep(POLL_S)
     told: dict[str, Any] = json.loads(path.read_text())
-    connection = socket.create_connection((told["address"], told["port"]), timeout=patience_s)
+    while True:
+        try:
+            connection = socket.create_connection((told["address"], told["port"]), timeout=patience_s)
+            break
+        except TimeoutError:  # the system's patience, two minutes where a link is dead
+            if unwanted() or time.monotonic() > until_s:
+                raise
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(bytes.fromhex(told["token"]) + process.to_bytes(4, "big"))
