@@ -22,6 +22,7 @@ from hippo.planners.recipe import Recipe
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import ACROSS, SHARDING
 from hippo.score.judge import evaluate, fits
+from hippo.simulate.costs import costs
 
 LONG = Stop(600.0)
 PLAIN = Space(most_chunks=1)
@@ -112,3 +113,21 @@ def test_layouts_are_told_apart_by_the_number_of_groups():
     assert groups(sites(3, 1, 80.0, all_reduce="two-level")) == []
     for runtime in ("hippo", "torch"):
         assert groups(sites(3, 1, 80.0, runtime=runtime)) == []
+
+
+@pytest.mark.parametrize("sharding", [ACROSS, "full"])
+def test_stages_of_one_width_may_have_unlike_numbers_of_replicas(sharding: str):
+    """Beside two lanes and then one in the other domain, a stage shares its state with two ranks and then with one."""
+    where = cluster(domain("a", 1, 2), domain("b", 1, 3))
+    asked = problem(where, gpt(4), batch=6, runtime="ideal")
+    lines = [
+        PipelineSketch((StageSketch(name, (0, 3), 1, dp), StageSketch(name, (3, 6), 1, 1)), 2)
+        for name, dp in (("a", 1), ("b", 2))
+    ]
+    plan = Recipe(1, sharding=sharding).plan(asked, place(where, lines))
+    assert check(asked, plan) == ()
+    (first, second), (_, other) = [
+        [each.optimizer_bytes for each in costs(asked).memories(plan, line)] for line in plan.pipelines
+    ]
+    assert second == other  # the same layers, shared by as many
+    assert second > 1.2 * first  # a third of three blocks and the embedding, half of as many and the head

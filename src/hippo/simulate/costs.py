@@ -88,10 +88,11 @@ def _asked(
     plan: Plan, pipeline: Pipeline, known: dict[Layout, dict[Span, _Answer]]
 ) -> Iterator[tuple[Stage, Layout, dict[Span, _Answer]]]:
     """Each stage with its layout and what is known about that layout; equal layouts are looked up once."""
-    last: tuple[int, int] | None = None
+    last: tuple[int, int, int] | None = None
     for stage in pipeline.stages:
-        if (stage.tp, stage.dp) != last:
-            last, lay = (stage.tp, stage.dp), layout(plan, pipeline, stage)
+        own = stage.tp, stage.dp, replicas(plan, stage)
+        if own != last:
+            last, lay = own, layout(plan, pipeline, stage)
             answers = known.setdefault(lay, {})
             if len(answers) > _MOST_ANSWERS:
                 answers.clear()
