@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from hippo.planners.effort import CHAIN_S
 from hippo.planners.exact.bounds import PacedLine, paced_step
-from hippo.planners.exact.candidates import Candidate, mode_of
+from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout, in_chains
 from hippo.planners.exact.polish import REACH, play_with_order
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.ways import TYPICAL_BYTES, DomainWay, lines, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import ChainTimes, warm_ups
+from hippo.problem.runtimes import recomputed_blocks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -244,7 +245,10 @@ class ChainSearch:
                 found.append({})
                 for layout in layouts:
                     for each in in_chains(self.field.problem, layout):
-                        found[-1].setdefault(_family(each), {})[each.tp, each.dp] = each
+                        for again in ("none", "full"):  # a number of blocks is for when its stages are known
+                            mode = each.mode.computing_again(again)
+                            one = replace(each, mode=mode)
+                            found[-1].setdefault(_family(one), {})[one.tp, one.dp] = one
             return found
 
         return self.field.tables.shared("layouts by family", make)
@@ -261,9 +265,8 @@ class ChainSearch:
         wave, layouts = candidate.micro_batch * stages[0].dp, []
         for domain in path:
             mine = [stage for stage in stages if at[stage.domain] == domain]
-            modes = mode_of(self.field.problem, candidate), candidate.recompute  # as it is where there is no other
-            known = (self._of(domain, (wave, mode, candidate.sharding)) for mode in modes)
-            layout = next((each[mine[0].tp, mine[0].dp] for each in known if (mine[0].tp, mine[0].dp) in each), None)
+            again = "full" if recomputed_blocks(candidate.recompute) is not None else candidate.recompute
+            layout = self._of(domain, (wave, again, candidate.sharding)).get((mine[0].tp, mine[0].dp))
             if layout is None or len({(stage.tp, stage.dp) for stage in mine}) > 1 or layout.stages < len(mine):
                 return None
             layouts.append(replace(layout, stages=len(mine)))
