@@ -14,7 +14,7 @@ from hippo.decide.wording import described
 from hippo.engine.fixed_order import play
 from hippo.engine.program import NOTHING
 from hippo.errors import InputError
-from hippo.export.megatron import parallel_flags
+from hippo.export.megatron import parallel_flags, program
 from hippo.plan.check import check
 from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import Plan
@@ -175,3 +175,5 @@ def test_a_plan_keeps_it_in_its_file_and_tells_megatron():
     assert flag in parallel_flags(asked, plan)
     assert flag not in parallel_flags(asked, plain)
     assert "exchange overlapped" in described(plan)
+    queues = [program(asked, each).environment["CUDA_DEVICE_MAX_CONNECTIONS"] for each in (plan, plain)]
+    assert queues == ["32", "1"]

@@ -191,8 +191,15 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
             WHERE,
             *([ROUTER] if _sparse(problem.model) else []),
         ),
-        environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", **sums.environment(plan)},
+        environment={"CUDA_DEVICE_MAX_CONNECTIONS": _connections(problem, plan), **sums.environment(plan)},
     )
+
+
+def _connections(problem: Problem, plan: Plan) -> str:
+    """Queues of work of a GPU: one keeps the order that tensor parallelism overlaps by, the exchange beside another
+    micro-batch needs more (Megatron-LM warns of either)."""
+    beside = plan.overlap_exchange or (problem.workload.software.overlap_ep and _sparse(problem.model))
+    return "32" if beside else "1"
 
 
 def _order_note(problem: Problem, plan: Plan) -> str:
