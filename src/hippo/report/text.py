@@ -31,19 +31,19 @@ LEAST_TOLD = 0.0005
 
 
 def question_line(problem: Problem, *, runtime: bool = True) -> str:
-    """What is asked, in one line: GPUs and domains, the batch, precision, the runtime unless several are told, what is
-    allowed."""
+    """What is asked, in one line: GPUs and domains, the batch, precision, uneven routing, the runtime unless several
+    are told, what is allowed."""
     cluster, workload = problem.cluster, problem.workload
     parts = [
         f"{count(cluster.gpus, cluster.gpu.name + ' GPU')} in {count(len(cluster.domains), 'domain')}",
         f"{workload.global_batch:,} sequences of {workload.seq:,} tokens a step",
         workload.precision,
     ]
-    parts += [runtime_text(problem)] if runtime else []
     if workload.routing != Routing():
         routing = workload.routing.document()
         parts.append("routing as counted" if isinstance(routing, list) else f"routing {routing}")
     parts += [f"tokens by {workload.software.dispatcher}"] if workload.software.dispatcher != "alltoall" else []
+    parts += [runtime_text(problem)] if runtime else []
     parts += ["uniform cuts"] if problem.uniform_cuts else []
     parts += ["local SGD allowed"] if problem.allow_local_sgd else []
     parts += [compression_text(problem)] if problem.allow_compression else []
