@@ -80,6 +80,49 @@ def test_wrong_degrees(refused, options, said):
     assert said in refused(*GPU, *options)
 
 
+MIXTURE = ("estimate", "--model", "mixtral-8x7b", "--gpu", "H100", "--global-batch", "64", "--dp", 8)
+
+
+def test_uneven_routing_takes_time_and_memory_by_how_experts_are_spread(hippo, tmp_path):
+    counts = tmp_path / "counts.json"
+    counts.write_text("[8, 8, 2, 2, 2, 2, 4, 4]")  # the fullest of 2, 4 and 8 ranks: 20, 16 and 8 of 32
+
+    def scored(ep: int, *given: object) -> dict:
+        return hippo(*MIXTURE, "--ep", ep, *given, "--json").document["score"]
+
+    for ep, skew in ((1, 1.0), (2, 20 / 16), (4, 2.0), (8, 2.0)):
+        even, counted, told = scored(ep), scored(ep, "--routing", counts), scored(ep, "--routing", skew)
+        assert counted == pytest.approx(told)
+        assert (counted["step_time_s"] > even["step_time_s"]) == (skew > 1.0)
+        assert (counted["peak_memory_gb"] > even["peak_memory_gb"]) == (skew > 1.0)
+    assert "routing as counted" in hippo(*MIXTURE, "--ep", 8, "--routing", counts).out
+
+
+def test_another_dispatcher_takes_another_time(hippo):
+    alone, once = (
+        hippo(*MIXTURE, "--ep", 8, *given, "--json").document["score"]["step_time_s"]
+        for given in ((), ("--dispatcher", "deepep"))
+    )
+    assert once < alone
+    assert "tokens by deepep" in hippo(*MIXTURE, "--ep", 8, "--dispatcher", "deepep").out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--routing", "power:-1"), "--routing: is no falling power law"),
+        (("--routing", "absent.json"), "absent.json"),
+        (("--dispatcher", "hybrid"), "--dispatcher: the hybrid dispatcher is not costed"),
+    ],
+)
+def test_wrong_routing(refused, options, said):
+    assert said in refused(*MIXTURE, *options)
+
+
+def test_a_dense_model_has_no_routing(refused):
+    assert "--routing: llama-3-8b has no experts" in refused(*GPU, "--routing", 2)
+
+
 def test_an_unknown_gpu(refused):
     assert "did you mean" in refused("estimate", "--model", "llama-3-8b", "--gpu", "A100-SXM-80")
 

@@ -35,6 +35,7 @@ from hippo.cost.stage import Layout
 from hippo.problem.catalogue.models import model
 from hippo.problem.gpus import gpu
 from hippo.problem.model import Attention, Layer, LinearAttention, with_next_tokens
+from hippo.problem.routing import Routing
 from hippo.problem.runtimes import CONTEXT_WAYS
 from hippo.problem.workload import Software
 
@@ -227,12 +228,13 @@ def test_expert_parallelism_spares_parameters_and_costs_exchange():
 def test_routing_that_favours_some_experts_takes_longer():
     """Products, sorting and exchange of the fullest rank grow with what it gets; attention does not."""
     layer, even = mixture().layers[1], setting(dp=8, ep=8)
-    skewed = replace(even, skew=2.0)
+    skewed = replace(even, routing=Routing(2.0))
     one, two = (expert_matrices(layer, each) for each in (even, skewed))
     assert [2 * m for m, *_ in one] == [m for m, *_ in two]
     assert permutation_bytes(layer, skewed) == 2 * permutation_bytes(layer, even)
     assert layer_time(layer, skewed).communication_s > layer_time(layer, even).communication_s
     assert core_seconds(layer, skewed) == core_seconds(layer, even)
+    assert layer_time(layer, skewed).flops == layer_time(layer, even).flops  # of all ranks
 
 
 def test_experts_in_one_kernel_sort_and_cast_no_more():

@@ -21,6 +21,7 @@ from hippo.cost.memory import (
 from hippo.cost.stage import Layout
 from hippo.problem.catalogue.models import model
 from hippo.problem.model import gpt_model
+from hippo.problem.routing import Routing
 from hippo.problem.workload import Software, Workload
 
 from .worlds import mixture
@@ -187,7 +188,7 @@ def test_the_fullest_rank_of_experts_has_its_copies():
     lay = layout(tp=2, ep=4, etp=1, sequence_parallel=True)
     even = activation_bytes(block, lay, work(tokens))
     copies = 2 * tokens / 2 * 2 * (2048 + 3 * 1024)
-    assert activation_bytes(block, lay, work(tokens, routing_skew=1.5)) - even == pytest.approx(copies / 2)
+    assert activation_bytes(block, lay, work(tokens, routing=Routing(1.5))) - even == pytest.approx(copies / 2)
     cut = activation_bytes(block, layout(tp=2, ep=4, sequence_parallel=True), work(tokens))
     assert cut - even == pytest.approx(2 * tokens / 2 * 2 * 2048)
 

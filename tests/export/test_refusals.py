@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from hippo.errors import InexpressibleError, InputError
-from hippo.export import deepspeed, megatron, torchtitan
+from hippo.export import deepspeed, maxtext, megatron, torchtitan
 from hippo.export.program import cannot_express, instead, left_out
 from hippo.plan.check import check
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice, Sync
@@ -50,6 +50,15 @@ def unlike_cuts() -> tuple[Pipeline, ...]:
 def unlike_widths() -> tuple[Pipeline, ...]:
     one, two = replicas()[1].pipelines
     return one, replace(two, stages=tuple(replace(stage, tp=1, dp=4) for stage in two.stages), num_micro_batches=2)
+
+
+def test_only_megatron_names_what_brings_tokens_to_experts():
+    problem, plan = example()
+    software = replace(problem.workload.software, dispatcher="deepep")
+    problem = replace(problem, workload=replace(problem.workload, software=software))
+    assert megatron.unsaid(problem, plan) == []
+    assert torchtitan.unsaid(problem, plan) == ["the recipe names no dispatcher deepep, only alltoall"]
+    assert ("dispatcher deepep is not written here", "plan with alltoall") in maxtext.unsaid(problem, plan)
 
 
 @pytest.mark.parametrize(

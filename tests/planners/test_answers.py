@@ -21,6 +21,7 @@ from hippo.planners.recipe import recompute_choices
 from hippo.problem.catalogue.models import model
 from hippo.problem.model import Experts, gpt_model
 from hippo.problem.problem import Problem
+from hippo.problem.routing import Routing
 from hippo.problem.runtimes import MODULES, RECOMPUTE
 from hippo.problem.workload import Workload
 from hippo.registry import PLANNERS, planner
@@ -59,6 +60,22 @@ def test_exact_finds_what_brute_finds_and_without_experts_apart_it_is_worse(wher
     assert together.plan.expert_parallel == 1
     if experts == 8:
         assert seconds(together) > 1.05 * seconds(every)
+
+
+def test_counts_of_uneven_routing_change_the_best_degree_and_brute_agrees():
+    """Two full experts stand on one rank of four: two ranks share them out less badly."""
+    sizes = Experts(8, 1, 4096)
+    small = gpt_model("moe", layers=2, hidden=1024, heads=8, vocab=2048, seq=2048, gated=True, ffn=4096, experts=sizes)
+    even = problem(ONE_SITE, small, batch=8, runtime="megatron", seq=2048)
+    asked = replace(even, workload=replace(even.workload, routing=Routing(counts=(7, 7, 1, 1, 1, 1, 1, 1))))
+    every, found = answer_of(Brute(), asked, LONG), answer_of(Exact(), asked, LONG)
+    blind = answer_of(Exact(), even, LONG)
+    assert every.gap == found.gap == 0.0
+    assert seconds(found) == pytest.approx(seconds(every), rel=1e-9)
+    assert found.plan is not None
+    assert blind.plan is not None
+    assert (found.plan.expert_parallel, blind.plan.expert_parallel) == (2, 4)
+    assert evaluate(asked, blind.plan).step_time_s > 1.05 * seconds(found)
 
 
 def test_a_domain_too_small_for_a_degree_leaves_the_others_an_answer_with_a_bound():

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from hippo.errors import InputError
 from hippo.problem.catalogue.clusters import cluster
+from hippo.problem.catalogue.models import model
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.config_json import model_from_config
 from hippo.problem.document import parse_json, parse_yaml
+from hippo.problem.routing import routing_from_value
 from hippo.problem.trace_csv import trace_from_csv
 
 DOMAINS = "domains: [{name: a, nodes: 1, gpus_per_node: 8}, {name: b, nodes: 1, gpus_per_node: 8}]\n"
@@ -85,6 +87,23 @@ TRACES = [
     "time_s,src,dst,bandwidth_gbps,latency_ms\n0,east,west,5\n",
 ]
 
+ROUTINGS: list[tuple[str, object]] = [
+    ("gpt2", 2.0),
+    ("gpt2", [1, 2, 3]),
+    ("mixtral-8x7b", [1, 1, 1, 1]),
+    ("mixtral-8x7b", [3, -1, 1, 1, 1, 1, 1, 1]),
+    ("mixtral-8x7b", [0, 0, 0, 0, 0, 0, 0, 0]),
+    ("mixtral-8x7b", ["9", 1, 1, 1, 1, 1, 1, 1]),
+    ("mixtral-8x7b", [9, 1, 1, 1, 1, 1, 1, 1]),
+    ("mixtral-8x7b", "power:-1"),
+    ("mixtral-8x7b", "power:steep"),
+    ("mixtral-8x7b", "uneven"),
+    ("mixtral-8x7b", 0.5),
+    ("mixtral-8x7b", float("nan")),
+    ("mixtral-8x7b", True),
+    ("mixtral-8x7b", {"skew": 2.0}),
+]
+
 
 def messages() -> Iterator[str]:
     """The message of every case, in order."""
@@ -96,6 +115,8 @@ def messages() -> Iterator[str]:
         )
     for text in TRACES:
         yield _message(lambda text=text: trace_from_csv(text, cluster("toy"), source="net.csv"))
+    for name, value in ROUTINGS:
+        yield _message(lambda name=name, value=value: routing_from_value(value, model(name), source="counts.json"))
 
 
 def _message(read) -> str:  # type: ignore[no-untyped-def]

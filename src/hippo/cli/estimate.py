@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hippo.cli.options import GlobalBatch, Json, ModelName, Precision, ProfileFile, RuntimeName, Seq, takes
+from hippo.cli.options import (
+    Dispatcher,
+    GlobalBatch,
+    Json,
+    ModelName,
+    Precision,
+    ProfileFile,
+    RoutingText,
+    RuntimeName,
+    Seq,
+    takes,
+)
 from hippo.cli.output import finish, print_document, print_view, say
 from hippo.cli.plan_file import refuse
 from hippo.errors import InputError
@@ -57,6 +68,8 @@ class Choice:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
+    routing: RoutingText = "even"
+    dispatcher: Dispatcher = "alltoall"
     runtime: RuntimeName = "ideal"
     profile: ProfileFile = None
     gpus_per_node: Annotated[int, typer.Option(help="GPUs of a node.")] = 8
@@ -88,6 +101,8 @@ class Choice:
             global_batch=self.global_batch,
             seq=self.seq,
             precision=self.precision,
+            routing=self.routing,
+            dispatcher=self.dispatcher,
             runtime=self.runtime,
             profile=self.profile,
         )

@@ -13,10 +13,12 @@ from hippo.cli.options import (
     AllowLocalSgd,
     AllReduce,
     CompressionWorth,
+    Dispatcher,
     GlobalBatch,
     Json,
     PlannedRuntime,
     Precision,
+    RoutingText,
     Seed,
     Seq,
     takes,
@@ -25,7 +27,7 @@ from hippo.cli.output import check_folder, mention, print_document, print_uncali
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
-OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_reduce")
+OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "routing", "dispatcher", "all_reduce")
 OF_THE_SUITE = ("seeds", "families", "parts", "write", "ray")
 OF_WORLDS = ("models", "loads", "networks", "domains", "stops", "jobs", "like", "bounds")
 OF_PLANS = ("allow_local_sgd", "allow_compression", "compression_worth")
@@ -69,6 +71,8 @@ class Choice:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
+    routing: RoutingText = "even"
+    dispatcher: Dispatcher = "alltoall"
     runtime: PlannedRuntime = "auto"
     all_reduce: AllReduce = "auto"
     allow_local_sgd: AllowLocalSgd = False
@@ -197,6 +201,8 @@ def _on_one_network(choice: Choice) -> dict[str, Any]:
         global_batch=choice.global_batch,
         seq=choice.seq,
         precision=choice.precision,
+        routing=choice.routing,
+        dispatcher=choice.dispatcher,
         runtime=choice.runtime,
         all_reduce=choice.all_reduce,
         allow_local_sgd=choice.allow_local_sgd,

@@ -13,6 +13,7 @@ from hippo.cli.options import (
     AllowCompression,
     AllowLocalSgd,
     AllReduce,
+    Dispatcher,
     GlobalBatch,
     Json,
     ModelName,
@@ -21,6 +22,7 @@ from hippo.cli.options import (
     Planner,
     Precision,
     ProfileFile,
+    RoutingText,
     Seed,
     Seq,
     TimeLimit,
@@ -49,6 +51,8 @@ class Question:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
+    routing: RoutingText = "even"
+    dispatcher: Dispatcher = "alltoall"
     runtime: PlannedRuntime = "auto"
     all_reduce: AllReduce = "auto"
     profile: ProfileFile = None
@@ -80,6 +84,8 @@ class Question:
             global_batch=self.global_batch,
             seq=self.seq,
             precision=self.precision,
+            routing=self.routing,
+            dispatcher=self.dispatcher,
             runtime=self.runtime,
             all_reduce=self.all_reduce,
             profile=self.profile,

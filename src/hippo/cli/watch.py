@@ -15,12 +15,14 @@ from hippo.cli.options import (
     AllowLocalSgd,
     AllReduce,
     CompressionWorth,
+    Dispatcher,
     GlobalBatch,
     Json,
     ModelName,
     PlannedRuntime,
     Precision,
     ProfileFile,
+    RoutingText,
     Seq,
     takes,
 )
@@ -62,6 +64,8 @@ class Wanted:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
+    routing: RoutingText = "even"
+    dispatcher: Dispatcher = "alltoall"
     runtime: PlannedRuntime = "auto"
     all_reduce: AllReduce = "auto"
     allow_local_sgd: AllowLocalSgd = False
@@ -124,6 +128,8 @@ def _replayed(wanted: Wanted, method: Method) -> Story:
         global_batch=wanted.global_batch,
         seq=wanted.seq,
         precision=wanted.precision,
+        routing=wanted.routing,
+        dispatcher=wanted.dispatcher,
         runtime=wanted.runtime,
         all_reduce=wanted.all_reduce,
         allow_local_sgd=wanted.allow_local_sgd,

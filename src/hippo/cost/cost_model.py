@@ -204,7 +204,7 @@ class CostModel:
             workload.seq,
             workload.software,
             workload.gradient_bytes_per_parameter,
-            workload.routing_skew,
+            workload.routing,
             (known,) if known else self.problem.rules.context_ways or CONTEXT_WAYS,
         )
 

@@ -22,7 +22,8 @@ from hippo.cost.collectives import (
 from hippo.cost.kernels import WIDE, Kernels
 from hippo.cost.memory import rank_parameters, state_shards
 from hippo.cost.stage import Layout
-from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, LinearAttention
+from hippo.problem.model import Attention, Experts, FeedForward, Layer, LayerKind, LinearAttention
+from hippo.problem.routing import Routing
 from hippo.problem.runtimes import CONTEXT_WAYS, SELECTIVE, recomputed_modules
 from hippo.problem.workload import Software
 
@@ -55,7 +56,7 @@ class LayerSetting:
     seq: int
     software: Software = Software()
     gradient_bytes: float = 2.0
-    skew: float = 1.0  # tokens of the fullest rank of experts over the mean
+    routing: Routing = Routing()
     context_ways: tuple[str, ...] = CONTEXT_WAYS  # in which parts of a sequence may meet
 
     @property
@@ -67,6 +68,10 @@ class LayerSetting:
         """Whether experts are one kernel with their sorting: such kernels are of microscaled numbers and gated."""
         gated = layer.feed_forward is not None and layer.feed_forward.gated
         return gated and self.software.fused_experts and self.kernels.precision in ("mxfp8", "nvfp4")
+
+    def skew(self, experts: Experts) -> float:
+        """Tokens of the fullest rank of experts over the mean."""
+        return self.routing.skew(self.layout.ep, experts)
 
     @property
     def tokens(self) -> float:
@@ -103,13 +108,12 @@ def layer_time(layer: Layer, setting: LayerSetting) -> LayerTime:
     forward, backward = forward + core + elementwise, backward + core_back + 1.5 * elementwise
     weight += kernels.memory_s(accumulation_bytes(layer, setting))
     communication = tensor_communication_s(layer, setting, beside=forward)
-    return _assemble(layer, setting, every, (forward, backward, weight), again, communication)
+    return _assemble(layer, setting, (forward, backward, weight), again, communication)
 
 
 def _assemble(
     layer: Layer,
     setting: LayerSetting,
-    products: list[Product],
     gpu: tuple[float, float, float],
     again: float,
     communication: float,
@@ -134,6 +138,8 @@ def _assemble(
     back_wait = max(back_gather - back - weight, exposed * back_gather)
     core_flops = attention_flops(layer, setting)
     lanes = setting.layout.tp * setting.layout.cp
+    mean = replace(setting, routing=Routing())  # the work of all ranks, not of the fullest
+    products = matrices(layer, mean) + expert_matrices(layer, mean)
     flops = 3 * lanes * (sum(2.0 * m * n * k * c for m, n, k, c in products) + core_flops)
     share = back / max(back + weight, 1e-12)
     return LayerTime(
@@ -233,7 +239,8 @@ def expert_matrices(layer: Layer, setting: LayerSetting) -> list[Product]:
         return []
     h = ff.experts.token_width(layer.hidden)
     local = max(1.0, ff.experts.count / setting.layout.ep)
-    each, wide = setting.skew * setting.tokens * etp / tp * ff.experts.per_token / local, 2 if ff.gated else 1
+    got, wide = setting.skew(ff.experts) * setting.tokens * etp / tp * ff.experts.per_token, 2 if ff.gated else 1
+    each = got / local
     return [(each, wide * ff.experts.width / etp, h, local), (each, h, ff.experts.width / etp, local)]
 
 
@@ -248,7 +255,8 @@ def permutation_bytes(layer: Layer, setting: LayerSetting) -> float:
         return 0.0
     passes = 2.0 if setting.fused_experts(layer) else setting.kernels.calibration.permutation_passes
     width = ff.experts.token_width(layer.hidden)
-    return setting.skew * (4.0 * passes + 12.0 * ff.bias) * setting.norm_tokens * ff.experts.per_token * width
+    copies = setting.skew(ff.experts) * setting.norm_tokens * ff.experts.per_token
+    return copies * (4.0 * passes + 12.0 * ff.bias) * width
 
 
 def attention_flops(layer: Layer, setting: LayerSetting) -> float:
@@ -468,7 +476,7 @@ def expert_exchange_s(layer: Layer, setting: LayerSetting, *, beside: float = in
     experts = layer.feed_forward.experts if layer.feed_forward else None
     if experts is None or layout.ep == 1:
         return 0.0
-    moved = setting.skew * 2.0 * setting.tokens * experts.token_width(layer.hidden) / layout.tp
+    moved = setting.skew(experts) * 2.0 * setting.tokens * experts.token_width(layer.hidden) / layout.tp
     group = CollectiveGroup(layout.ep, layout.expert_tp)
     once = setting.software.dispatcher != "alltoall"
     seconds = 2 * token_exchange_s(moved, experts.per_token, group, setting.fabric, calibration, once=once)

@@ -214,10 +214,10 @@ def _mixture(ff: FeedForward, experts: Experts, h: int, layout: Layout, workload
     """A copy of each token for each of its experts, on the fullest rank; the router's scores; shared experts.
 
     The tp ranks of a group bring their own share of the tokens; an expert that is cut over ``etp`` ranks has on each
-    all copies that these bring. ``routing_skew`` is what the fullest rank gets over the mean.
+    all copies that these bring.
     """
     share = _tokens(layout, workload) / layout.tp
-    copies = share * experts.per_token * (workload.routing_skew if layout.ep > 1 else 1.0) * layout.expert_tp
+    copies = share * experts.per_token * workload.routing.skew(layout.ep, experts) * layout.expert_tp
     yield frozenset({"moe"}), _outer(layout, workload) * experts.count * 8.0  # scores and their softmax, fp32
     yield frozenset({"moe"}), copies * experts.token_width(h) * _narrow(layout)
     inner = experts.width / layout.expert_tp

@@ -134,4 +134,6 @@ def unsaid(problem: Problem, plan: Plan) -> list[tuple[str, str]]:
         found.append((told, "plan with --runtime torch, which has neither"))
     if plan.precision not in NUMBERS:
         found.append((f"precision {plan.precision} is not written here", f"take one of {', '.join(NUMBERS)}"))
+    if problem.workload.software.dispatcher != "alltoall":
+        found.append((f"dispatcher {problem.workload.software.dispatcher} is not written here", "plan with alltoall"))
     return found

@@ -99,12 +99,15 @@ def program(problem: Problem, plan: Plan, *, resume: Resume | None = None, told:
 
 
 def unsaid(problem: Problem, plan: Plan) -> list[str]:
-    """Number formats that the recipe cannot say; tied embeddings of a pipeline (``Decoder`` of torchtitan 0.3)."""
+    """Number formats and dispatchers that the recipe cannot say; tied embeddings of a pipeline (``Decoder`` of
+    torchtitan 0.3)."""
     found = []
     if plan.precision not in NUMBERS:
         found.append(f"torchtitan has no precision {plan.precision} here, only {', '.join(NUMBERS)}")
     if problem.model.tied and len(plan.pipelines[0].stages) > 1:
         found.append(f"torchtitan refuses tied embeddings in a pipeline of several stages ({problem.model.name})")
+    if problem.workload.software.dispatcher != "alltoall":
+        found.append(f"the recipe names no dispatcher {problem.workload.software.dispatcher}, only alltoall")
     return found
 
 

@@ -33,9 +33,10 @@ from hippo.problem.objective import OBJECTIVES, Objective
 from hippo.problem.outer_step import OuterStep
 from hippo.problem.problem import Problem
 from hippo.problem.profile import profile_from_document, profile_to_document
+from hippo.problem.routing import routing_from_value
 from hippo.problem.runtimes import ALL_REDUCE, OTHER_NAMES, RUNTIMES, TAKING_ORDERS
 from hippo.problem.table import Table, open_table
-from hippo.problem.workload import Software, Workload
+from hippo.problem.workload import Software, Workload, check_dispatcher_of
 
 _PROBLEM = tuple(field.name for field in fields(Problem))
 _MODEL = tuple(field.name for field in fields(Model))
@@ -48,7 +49,7 @@ def problem_to_document(problem: Problem) -> dict[str, object]:
     document: dict[str, object] = {
         "model": _model_to_document(problem.model),
         "cluster": cluster_to_document(problem.cluster),
-        "workload": _plain(problem.workload),
+        "workload": {**_plain(problem.workload), "routing": problem.workload.routing.document()},
         "objective": _plain(problem.objective),
         "runtime": problem.runtime,
         "uniform_cuts": problem.uniform_cuts,
@@ -104,10 +105,11 @@ def problem_from_document(document: object, *, source: str, place: str = "proble
     profile = None
     if table.has("profile"):
         profile = profile_from_document(table.values["profile"], source=f"{source}: {place}.profile")
+    model = _named(table, "model", MODELS) or _model(table.table("model", known=_MODEL))
     return Problem(
-        model=_named(table, "model", MODELS) or _model(table.table("model", known=_MODEL)),
+        model=model,
         cluster=cluster,
-        workload=_workload(table),
+        workload=_workload(table, model),
         objective=_objective(table) if table.has("objective") else Objective(),
         profile=profile,
         runtime=table.choice("runtime", (*RUNTIMES, *TAKING_ORDERS, *OTHER_NAMES), default="ideal"),
@@ -143,13 +145,18 @@ def _objective(table: Table) -> Objective:
     return _record(row, Objective)
 
 
-def _workload(table: Table) -> Workload:
-    row = _open(table, "workload", Workload)
+def _workload(table: Table, model: Model) -> Workload:
+    """``routing_skew``, a number, is how files of before tell ``routing``."""
+    row = table.table("workload", known=(*(field.name for field in fields(Workload)), "routing_skew"))
     row.choice("precision", PRECISIONS, default="bf16")
     for key in ("global_batch", "seq"):
         row.integer(key, default=1)
     software = _record(_open(row, "software", Software), Software) if row.has("software") else Software()
-    return _record(row, Workload, software=software)
+    check_dispatcher_of(model, software.dispatcher, source=row.source, key=row.key("software.dispatcher"))
+    told = "routing_skew" if row.has("routing_skew") and not row.has("routing") else "routing"
+    given = row.values[told] if row.has(told) else "even"
+    routing = routing_from_value(given, model, source=row.source, key=row.key(told))
+    return _record(row, Workload, software=software, routing=routing)
 
 
 def _model(table: Table) -> Model:

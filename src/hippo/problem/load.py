@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +24,10 @@ from hippo.problem.objective import objective_from_text
 from hippo.problem.outer_step import OuterStep, outer_step_from_text
 from hippo.problem.problem import Problem, check_agrees, check_compresses
 from hippo.problem.profile import Profile, check_profile, profile_from_document
+from hippo.problem.routing import Routing, routing_from_value
 from hippo.problem.runtimes import ALL_REDUCE, name_of, runtime_of, usual_runtime
 from hippo.problem.trace_csv import trace_from_csv
-from hippo.problem.workload import Workload
+from hippo.problem.workload import Workload, check_dispatcher_of
 
 DEFAULT_SEQ = 4096
 MAX_SEQ = 1 << 24
@@ -51,6 +54,8 @@ def load_problem(
     compression_worth: float | None = None,
     all_reduce: str = "auto",
     outer_step: str | None = None,
+    routing: str | float | Path = "even",
+    dispatcher: str = "alltoall",
     balance_delta: float | None = None,
     bandwidth_floor_gbps: float | None = None,
 ) -> Problem:
@@ -83,6 +88,10 @@ def load_problem(
         How replicas of several domains sum: ``two-level``, ``ring``, or ``auto``: what sends less of what there is.
     outer_step
         Of local SGD: steps between two averages, fragments, steps late, bits (``"100,8,1,4"``).
+    routing, dispatcher
+        Of mixtures: how unevenly tokens go to experts (``even``; a number: the fullest rank's over the mean;
+        ``power:A``; a JSON file with the tokens that each expert got) and what brings them there (``alltoall``,
+        ``deepep``).
     balance_delta, bandwidth_floor_gbps
         Constraints: most relative spread of the domains' compute; slowest link that may be cut across.
 
@@ -99,6 +108,9 @@ def load_problem(
     if measured is not None:
         check_profile(measured, the_model, the_cluster.gpu, source=str(profile))
     work = _workload(the_model, the_cluster.gpu, measured, batch=global_batch, seq=seq, precision=precision)
+    check_dispatcher_of(the_model, dispatcher, source="--dispatcher")
+    software = replace(work.software, dispatcher=dispatcher)
+    work = replace(work, software=software, routing=_routing(routing, the_model))
     usual = usual_runtime(the_model, work.seq, local_sgd=allow_local_sgd)
     runtime = usual if runtime == "auto" else name_of(runtime)
     if all_reduce not in ("auto", *ALL_REDUCE):
@@ -231,6 +243,23 @@ def _workload(
         state_bytes_per_parameter=state,
         gradient_bytes_per_parameter=4.0 if precision == "fp32" else 2.0,
     )
+
+
+def _routing(given: str | float | Path, model: Model) -> Routing:
+    """A word, a number or a power law; anything else is the path of a file of counts, in which a list stands."""
+    text = str(given).strip()
+    value: str | float = text
+    with suppress(ValueError):
+        value = float(text)
+    if not isinstance(value, str) or value == "even" or value.startswith("power:"):
+        return routing_from_value(value, model, source="--routing")
+    if os.sep not in text and not Path(text).suffix and not os.path.exists(text):
+        return routing_from_value(text, model, source="--routing")  # refused, as no such word
+    counts = parse_json(read_text(text, what="file of tokens that each expert got"), text)
+    if not isinstance(counts, list):
+        remedy = "write a JSON list, a number for each expert of the model"
+        raise InputError("is no list of counts", source=text, value=counts, remedy=remedy)
+    return routing_from_value(counts, model, source=text)
 
 
 def _precision(gpu: Gpu, profile: Profile | None, wanted: str | None) -> str:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hippo.errors import InputError, UnknownNameError
+from hippo.problem.model import Model
+from hippo.problem.routing import Routing
+
+DISPATCHERS = ("alltoall", "deepep")
+"""What brings tokens to experts: each copy alone, or once to each node and to each rank there."""
+
 
 @dataclass(frozen=True)
 class Software:
@@ -16,7 +23,7 @@ class Software:
     overlap_dp: bool = True  # gradient reduction and parameter gathers run beside computation
     overlap_tp: bool = True  # tensor-parallel collectives run beside matrix products
     blocking_launches: bool = False  # the CPU waits for every kernel before the next (CUDA_LAUNCH_BLOCKING=1)
-    dispatcher: str = "alltoall"  # of tokens to experts: alltoall (each copy alone), deepep (once a node and rank)
+    dispatcher: str = "alltoall"  # of tokens to experts (``DISPATCHERS``)
     context_way: str = (
         ""  # of context parallelism (``runtimes.CONTEXT_WAYS``); empty: the quickest that the runtime has
     )
@@ -40,9 +47,21 @@ class Workload:
     )
     gradient_bytes_per_parameter: float = 2.0  # what gradient all-reduce sends per parameter
     software: Software = Software()
-    routing_skew: float = 1.0  # tokens that the fullest rank of experts gets, over the mean
+    routing: Routing = Routing()  # how unevenly tokens go to experts
 
     @property
     def tokens_per_step(self) -> int:
         """Tokens of one optimizer step."""
         return self.global_batch * self.seq
+
+
+def check_dispatcher_of(model: Model, name: str, *, source: str, key: str | None = None) -> None:
+    """``InputError`` for a dispatcher that nobody costs, or one of a model without experts."""
+    if name.startswith("hybrid"):
+        remedy = "write deepep, which sends each token once to a node, too"
+        raise InputError("the hybrid dispatcher is not costed", source=source, key=key, value=name, remedy=remedy)
+    if name not in DISPATCHERS:
+        raise UnknownNameError("dispatcher", name[:60], DISPATCHERS, source=source, key=key)
+    if name != DISPATCHERS[0] and not any(layer.expert_parameters for layer in model.layers):
+        remedy = "leave it out, or name a mixture of experts"
+        raise InputError(f"{model.name} has no experts", source=source, key=key, value=name, remedy=remedy)

@@ -12,6 +12,7 @@ from hippo.decide.decision import GIVEN, PlannerRow
 from hippo.decide.wording import between, count, gb, interval_text, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.problem.problem import Problem
+from hippo.problem.routing import Routing
 from hippo.problem.runtimes import RUNTIMES, not_run_here
 from hippo.score.interval import assumed_span, interval_of
 from hippo.score.score import Score
@@ -30,14 +31,18 @@ LEAST_TOLD = 0.0005
 
 
 def question_line(problem: Problem, *, runtime: bool = True) -> str:
-    """What is asked, in one line: GPUs and domains, the batch, precision, the runtime unless several are told, what is
-    allowed."""
+    """What is asked, in one line: GPUs and domains, the batch, precision, uneven routing, the runtime unless several
+    are told, what is allowed."""
     cluster, workload = problem.cluster, problem.workload
     parts = [
         f"{count(cluster.gpus, cluster.gpu.name + ' GPU')} in {count(len(cluster.domains), 'domain')}",
         f"{workload.global_batch:,} sequences of {workload.seq:,} tokens a step",
         workload.precision,
     ]
+    if workload.routing != Routing():
+        routing = workload.routing.document()
+        parts.append("routing as counted" if isinstance(routing, list) else f"routing {routing}")
+    parts += [f"tokens by {workload.software.dispatcher}"] if workload.software.dispatcher != "alltoall" else []
     parts += [runtime_text(problem)] if runtime else []
     parts += ["uniform cuts"] if problem.uniform_cuts else []
     parts += ["local SGD allowed"] if problem.allow_local_sgd else []

@@ -29,6 +29,7 @@ from hippo.problem.model import (
     LayerKind,
     with_next_tokens,
 )
+from hippo.problem.routing import Routing
 from hippo.problem.runtimes import WHOLE_BLOCKS
 from hippo.problem.workload import Software, Workload
 from hippo.score.pipelines import table_rows
@@ -67,7 +68,7 @@ DRY_RUN = Workload(
     seq=4096,
     state_bytes_per_parameter=18.0,
     gradient_bytes_per_parameter=4.0,
-    routing_skew=1.5,
+    routing=Routing(1.5),
 )
 """Settings of the dry runs' ``pretrain_deepseek3_671b.yaml``: sums of gradients that are not shared, an optimizer that
 is, room in every expert for 1.5 times its share. Which recomputation they leave open was chosen on ten rows: none."""

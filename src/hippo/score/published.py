@@ -30,6 +30,7 @@ from hippo.problem.cluster import Cluster, Domain
 from hippo.problem.document import parse_json
 from hippo.problem.model import Model
 from hippo.problem.problem import Problem
+from hippo.problem.routing import Routing
 from hippo.problem.workload import Workload
 from hippo.schedule.schedule import order
 from hippo.score import allocated, emulated, pipelines, throughput, wan
@@ -538,7 +539,7 @@ def problem_of(case: PublishedRun) -> Problem:
         state_bytes_per_parameter=18.0 if case.fp32_gradients else 16.0,
         gradient_bytes_per_parameter=4.0 if case.fp32_gradients else 2.0,
         software=case.software,
-        routing_skew=case.routing_skew,
+        routing=Routing(case.routing_skew),
     )
     return Problem(case.model, case.cluster or cluster_of(case), workload, runtime=case.runtime)
 
