@@ -114,6 +114,18 @@ def test_full_sharding_in_a_pipeline_leaves_weights_and_sums_whole():
     assert workspace_bytes((BLOCK,), lay, work(2048)) == 0.0
 
 
+def test_sharded_gradients_are_whole_in_a_pipeline():
+    """Until the last micro-batch, so a rank of 4 keeps what it does where the optimizer alone is sharded."""
+    per_rank = BLOCK.parameters / 8
+    kept = {
+        (sharding, stages): state_bytes((BLOCK,), layout(sharding=sharding, dp=4, num_stages=stages), Workload())
+        for sharding in ("optimizer", "gradients")
+        for stages in (1, 2)
+    }
+    assert kept["gradients", 1] == pytest.approx((2 * per_rank, 2 / 4 * per_rank, 12 / 4 * per_rank))
+    assert kept["gradients", 2] == kept["optimizer", 2] == pytest.approx((2 * per_rank, 2 * per_rank, 3 * per_rank))
+
+
 def test_experts_are_shared_by_the_ranks_that_hold_the_same():
     """tp 4, dp 8, ep 16 and whole experts: a sixteenth of them, whose optimizer two ranks share."""
     layer = mixture().layers[1]

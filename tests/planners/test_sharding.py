@@ -97,6 +97,13 @@ def test_no_layout_lies_below_the_bound(runtime: str, number: int, gpus: int, gb
     assert tried >= 3
 
 
+@pytest.mark.parametrize(("runtime", "several"), [("torch", True), ("hippo", False), ("ideal", False)])
+def test_sharded_gradients_stand_in_pipelines_of_a_runtime_without_a_sharded_optimizer(runtime: str, several: bool):
+    every = [each for each in all_layouts(LayerTables.of(sites(1, 4, 80.0, runtime=runtime)), 0) if each.dp > 1]
+    assert max(each.stages for each in every) == 2
+    assert max(each.stages for each in every if each.mode.sharding == "gradients") == (2 if several else 1)
+
+
 def test_layouts_are_told_apart_by_the_number_of_groups():
     """One for each number that the batch divides by, the last for all that are more; none where one domain stands
     alone, or sums must go on two levels."""

@@ -53,11 +53,12 @@ def state_shards(layout: Layout) -> tuple[float, float, float]:
 def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -> tuple[float, float, float]:
     """Bytes of (weights, gradients, optimizer state) on one rank.
 
-    In a pipeline a tied head has a copy of the embedding's matrix (Megatron-LM, DeepSpeed), and full sharding leaves
-    16-bit weights whole from the first micro-batch to the last, with fp32 sums of gradients, as torchtitan does not
-    gather and reduce for each (``reshard_after_forward``, ``unsharded_accumulated_grad``). Gradients summed in fp32 are
-    all there is in Megatron-LM, which drops each 16-bit gradient as soon as it is added; DeepSpeed keeps them until the
-    backward pass has ended. An fp16 optimizer holds an fp32 copy of the gradients.
+    In a pipeline a tied head has a copy of the embedding's matrix (Megatron-LM, DeepSpeed), sharded gradients are whole
+    until the last micro-batch, and full sharding leaves 16-bit weights whole from the first micro-batch to the last,
+    with fp32 sums of gradients, as torchtitan does not gather and reduce for each (``reshard_after_forward``,
+    ``unsharded_accumulated_grad``). Gradients summed in fp32 are all there is in Megatron-LM, which drops each 16-bit
+    gradient as soon as it is added; DeepSpeed keeps them until the backward pass has ended. An fp16 optimizer holds an
+    fp32 copy of the gradients.
     """
     experts = sum(layer.expert_parameters for layer in layers) / (layout.expert_tp * layout.ep)
     parameters = held_parameters(layers, layout) - experts
@@ -72,8 +73,11 @@ def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -
         + experts / (max(1.0, shards * layout.tp / (layout.expert_tp * layout.ep)) if shards > 1 else 1)
         for shards in state_shards(layout)
     )
-    whole = parameters + experts if piped and layout.sharding in ("full", "hybrid") else 0.0
-    return w * weight + whole * weight, g * gradient + whole * 4.0, o * optimizer
+    whole = parameters + experts
+    if piped and layout.sharding == "gradients":
+        g = whole
+    again = whole if piped and layout.sharding in ("full", "hybrid") else 0.0
+    return w * weight + again * weight, g * gradient + again * 4.0, o * optimizer
 
 
 def held_parameters(layers: tuple[Layer, ...], layout: Layout) -> float:

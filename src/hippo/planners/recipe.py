@@ -200,8 +200,8 @@ def recomputations(costs: CostModel) -> tuple[str, ...]:
 def shardings(problem: Problem, wanted: Sequence[str], *, pipeline: bool) -> tuple[str, ...]:
     """Those of the ``wanted`` shardings that the runtime can express, beside a ``pipeline`` or without one.
 
-    Beside a pipeline sharded gradients must be reduced for every micro-batch, so they stand in for a sharded optimizer
-    only where the runtime has nothing else (DeepSpeed refuses them, ``PipelineEngine``).
+    Beside a pipeline sharded gradients are whole until the last micro-batch, so they stand in for a sharded optimizer
+    only where the runtime has no such (DeepSpeed refuses them, ``PipelineEngine``).
     """
     rules = problem.rules
     known = rules.shardings_with_pipeline if pipeline else rules.shardings

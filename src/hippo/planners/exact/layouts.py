@@ -303,8 +303,6 @@ def _prefix(values: Floats) -> Floats:
 
 SHARDING = ("none", "optimizer", "gradients", "hybrid", "full")
 """``full`` in one domain is ``hybrid``: it is looked at where the runtime has no such."""
-LONE = ("gradients", "full")
-"""Only for pipelines of one stage (DeepSpeed: ZeRO-2 and 3 exclude pipelines), ``full`` for one pipeline."""
 COUNTED = 8
 """Groups up to which a sharding over all of them is told apart by their number; more are granted what all domains, as
 a group each, would save."""
@@ -383,16 +381,28 @@ def shardings(problem: Problem, dp: int) -> tuple[str, ...]:
     return tuple(name for name in some if name in known) if several else ("none",)
 
 
+def lone(problem: Problem, sharding: str) -> int:
+    """1: only for pipelines of one stage, 2: and for one of them alone, 0: for all.
+
+    Beside a pipeline sharded gradients save nothing over a sharded optimizer: they are looked at where the runtime has
+    no such.
+    """
+    piped = problem.rules.shardings_with_pipeline
+    if sharding == "gradients":
+        return int("optimizer" in piped or sharding not in piped)
+    return 2 if sharding == "full" else 0
+
+
 def in_chains(problem: Problem, layout: DomainLayout) -> Iterator[DomainLayout]:
     """The layout as it may stand in one pipeline beside unlike ones: a single lane under every sharding of the
     others."""
     if layout.mode.groups > 1:
         return
-    if layout.mode.sharding not in LONE:
+    if not lone(problem, layout.mode.sharding):
         yield layout
     if layout.ranks == 1 and not problem.rules.uniform_tp_dp:
         for name in shardings(problem, 2):
-            if name != "none" and name not in LONE:
+            if name != "none" and not lone(problem, name):
                 yield replace(layout, mode=replace(layout.mode, sharding=name))
 
 
@@ -421,7 +431,7 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
                     continue
                 for mode in modes:
                     for sharding in shardings(problem, dp):
-                        stages = 1 if sharding in LONE else min(room // dp, layers)
+                        stages = 1 if lone(problem, sharding) else min(room // dp, layers)
                         shared = Mode(micro_batch, mode.recompute, sharding)
                         yield DomainLayout(kind, tp, dp, stages, shared, problem.context_parallel)
                     for groups in _over_groups(problem, batch // (micro_batch * dp)):

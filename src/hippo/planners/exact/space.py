@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hippo.plan.plan import Sync
 from hippo.planners.answers import degrees_of, with_degrees
 from hippo.planners.exact.candidates import Tried
-from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts, shards_across
+from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts, lone, shards_across
 from hippo.planners.exact.lineups import told_apart
 from hippo.planners.exact.ways import DomainRoutes, DomainWay, Lines, ideal_ways, lines, real_ways
 from hippo.problem.problem import Problem
@@ -146,14 +146,13 @@ class Field:
             early = early_of[id(seconds)]
             spared = early * seconds[1] + once[1] if self.tables.split else 0.0
             kept = self.tables.kept(*where[1:], mode.sharding, groups=mode.groups)[-1]
-            lone = {"gradients": 1, "full": 2}.get(mode.sharding, 0)
-            nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
+            nodes, alone = layout.nodes(self.tables.examples[kind].gpus_per_node), lone(self.problem, mode.sharding)
             gpus, flat = layout.gpus, self.problem.all_reduce_with(mode.sharding) == "ring"
             share = summed_share(self.problem, mode.sharding)
             seconds_of = (seconds[-1], trip[-1], early, spared, blocks)
             sums = kept, once[1] + fixed, self.ends_s(layout)
             ways = flat, share, *layout.between(self.problem)
-            rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus, layout.ranks, *ways))
+            rows.append((*seconds_of, *sums, layout.wave, layout.stages, alone, nodes, gpus, layout.ranks, *ways))
         columns = np.array(rows, dtype=np.float64).reshape(len(rows), 18).T
         total, trips, earlies, spare, inner, state, least, ends = columns[:8]
         wave, stages, lones, nodes, gpus, ranks = columns[8:14].astype(np.int64)
