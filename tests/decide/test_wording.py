@@ -3,8 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.planners.worlds import cluster, domain, problem
 
-from hippo.decide.wording import count, described, gb, gbps, joining, number, percent, seconds
+from hippo.decide.wording import count, described, gb, gbps, joining, number, percent, seconds, unknown_plans
 from hippo.plan.plan import Pipeline, Plan, Relay, Stage, Sync
 
 
@@ -66,3 +67,20 @@ def test_a_plan_in_one_phrase():
         "pipeline across domains, a -> b: 3 stages, tp 1, dp 1, micro-batch 2, 1f1b, recompute none, "
         "sharding optimizer, a -> b through c"
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "runtime", "said"),
+    [
+        ((4, 4), "deepspeed", " It knows no groups of unequal size or weights sharded over domains."),
+        ((4, 4), "megatron", " It knows no groups of unequal size."),
+        ((4,), "deepspeed", ""),
+        ((3,), "torch", " It knows no tensor parallelism that does not divide a node."),
+        ((4,), "ideal", " It knows no unlike stages in a domain."),
+    ],
+)
+def test_what_the_exact_search_leaves_out_is_told_where_a_plan_may_have_it(
+    sizes: tuple[int, ...], runtime: str, said: str
+):
+    where = cluster(*(domain(name, 1, gpus) for name, gpus in zip("abc", sizes, strict=False)))
+    assert unknown_plans(problem(where, runtime=runtime), "exact") == said

@@ -110,8 +110,15 @@ def test_settings_tell_what_is_special() -> None:
         (0.0002, None, "Proven by exact to be less than 0.1 % from the best plan that it knows."),
     ],
 )
-def test_gap(gap: float | None, bound: float | None, said: str) -> None:
-    assert text.gap_sentence(gap, bound, "exact") == said
+def test_gap(small_story: PlanStory, gap: float | None, bound: float | None, said: str) -> None:
+    problem = small_story.problem
+    beside = (
+        ""
+        if gap is None
+        else " It knows no groups of unequal size, unlike stages in a domain or weights sharded over domains."
+    )
+    assert text.gap_sentence(problem, gap, bound, "exact") == said + beside
+    assert text.gap_sentence(problem, gap, bound, "brute") == said.replace("exact", "brute")  # it tries those, too
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hippo.decide.experts import experts_inside
 from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivity
 from hippo.decide.reasons import Degree, Gap, LocalSgd, MemoryHeadroom, Reason, Rejected, RewardParts
 from hippo.decide.rivals import Alternatives, idle_domains, runner_up_reasons
-from hippo.decide.wording import described
+from hippo.decide.wording import described, unknown_plans
 from hippo.planners.base import DegreesTried, Proposal
 from hippo.problem.runtimes import ACROSS
 from hippo.score.judge import Judged, memory
@@ -46,7 +46,10 @@ def reasons_of(game: Judged, headroom: MemoryHeadroom, context: Context) -> tupl
     reasons += link_thresholds(game)
     reasons += capacities(game)
     reasons += experts_inside(game)
-    reasons.append(Gap(context.prover or context.planner, context.gap, context.lower_bound_s, context.notes))
+    prover = context.prover or context.planner
+    covers = "" if context.gap is None else unknown_plans(game.problem, prover).strip()
+    notes = tuple(filter(None, (covers, *context.notes)))
+    reasons.append(Gap(prover, context.gap, context.lower_bound_s, notes))
     reasons += [Degree(f"{each.kind} parallelism", each.degree, each.slower) for each in context.degrees]
     others = Alternatives(game, ()) if context.others is None else context.others
     reasons += runner_up_reasons(others, game)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import floor, isfinite, isinf, log10
 
 from hippo.plan.plan import Pipeline, Plan
+from hippo.problem.problem import Problem
+from hippo.problem.runtimes import tp_refusal
 from hippo.score.interval import LEVEL, PrintedStep, StepInterval
 from hippo.units import gbps_from_bytes_per_s
 
@@ -95,6 +97,21 @@ def count(quantity: int, noun: str) -> str:
 def listed(parts: Sequence[str], word: str = "and") -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return f" {word} ".join((", ".join(parts[:-1]), parts[-1])) if len(parts) > 1 else "".join(parts)
+
+
+def unknown_plans(problem: Problem, prover: str) -> str:
+    """Legal plans that no bound of ``prover`` covers although some planner may answer with them, as a sentence with a
+    blank before it; empty: none such (``docs/planning.md`` lists its space whole)."""
+    if prover != "exact":
+        return ""
+    several, rules, model = len(problem.cluster.domains) > 1, problem.rules, problem.model
+    nodes = {domain.gpus_per_node for domain in problem.cluster.domains}
+    odd = any(node % tp and tp_refusal(model, tp, rules) is None for node in nodes for tp in range(2, node))
+    told = ["groups of unequal size"] if several else []
+    told += [] if rules.uniform_tp_dp else ["unlike stages in a domain"]
+    told += ["weights sharded over domains"] if several and "full" in rules.shardings else []
+    told += ["tensor parallelism that does not divide a node"] if odd else []
+    return f" It knows no {listed(told, 'or')}." if told else ""
 
 
 def joining(plan: Plan) -> str:

@@ -415,10 +415,14 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
             head, _, tail = key.partition(".")
             value = getattr(getattr(plan, head), tail) if tail else getattr(plan, head)
             beside = " beside a pipeline" if key == "sharding" and deep and value in rules.shardings else ""
-            label = "live limit" if tail == "live_limit" else head.replace("_", " ")
+            named = {
+                "schedule.live_limit": f"live limit {value!r}",
+                "overlap_exchange": "an exchange of experts beside another micro-batch",
+            }
+            what = named.get(key, f"{head.replace('_', ' ')} {value!r}")
             able = {"schedule.name": rules.schedules or (), "sharding": shardings, "recompute": rules.recompute}
             can = f", only {' or '.join(sorted(able[key]))}" if key in able else ""
-            yield Violation("runtime", key, f"{name} cannot express {label} {value!r}{beside}{can}")
+            yield Violation("runtime", key, f"{name} cannot express {what}{beside}{can}")
     if any(pipeline.warm_up for pipeline in plan.pipelines) and not rules.live_limit:
         yield Violation("runtime", "pipelines.warm_up", f"{name} runs no further ahead than 1F1B does")
     if plan.relays and not rules.relays:

@@ -89,7 +89,7 @@ def _headline(story: PlanStory) -> dict[str, object]:
 
 def _verdict(story: PlanStory) -> str:
     """How near the best the plan is, and whether the search came to its end."""
-    proven = gap_sentence(story.gap, story.lower_bound_s, story.prover and f"the planner {story.prover}")
+    proven = gap_sentence(story.problem, story.gap, story.lower_bound_s, story.prover, "the planner ")
     return " ".join(filter(None, (proven, story.cut_short, not_searched(story.problem))))
 
 

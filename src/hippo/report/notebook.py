@@ -55,7 +55,9 @@ def decision_html(decision: Decision) -> str:
         decision=decision,
         question=question_line(decision.problem),
         figures=headline_figures(decision.problem, plan, score)[:6] if plan and score else (),
-        verdict=gap_sentence(decision.gap, decision.lower_bound_s, decision.prover) if found else "No plan fits.",
+        verdict=gap_sentence(decision.problem, decision.gap, decision.lower_bound_s, decision.prover)
+        if found
+        else "No plan fits.",
         lines=pipeline_lines(plan) if plan else (),
         waterfall=waterfall(decision.reasons),
         reasons=reasons,

@@ -58,7 +58,7 @@ def plan_view(decision: Decision) -> RenderableType:
     parts: list[RenderableType] = [question_view(decision.problem), Text()]
     if decision.plan is None or decision.score is None:
         return Group(*parts, Text("No plan fits.", style="bold red"), rejected_view(decision.rejected))
-    certain = gap_sentence(decision.gap, decision.lower_bound_s, decision.prover)
+    certain = gap_sentence(decision.problem, decision.gap, decision.lower_bound_s, decision.prover)
     found = found_by(decision.planner, decision.rows, decision.planning_s)
     parts += [
         figures_view(decision.problem, decision.plan, decision.score),

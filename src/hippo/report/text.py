@@ -200,11 +200,19 @@ def gap_text(gap: float | None) -> str:
     return "0 %" if gap <= 0 else percent(gap) if gap >= LEAST_TOLD else f"< {percent(0.001)}"
 
 
-def gap_sentence(gap: float | None, lower_bound_s: float | None, prover: str = "") -> str:
-    """How far the optimum can be, in one sentence, and who proved it."""
+def gap_sentence(
+    problem: Problem, gap: float | None, lower_bound_s: float | None, prover: str = "", lead: str = ""
+) -> str:
+    """How far the optimum can be, who proved it (``lead``: a word before the name), and of
+    which plans that says nothing."""
     if gap is None:
         return "Nothing is proven about the distance to the optimum."
-    who = prover or "the planner"
+    return _proof(gap, lower_bound_s, lead + prover if prover else "the planner") + wording.unknown_plans(
+        problem, prover
+    )
+
+
+def _proof(gap: float, lower_bound_s: float | None, who: str) -> str:
     if gap <= 0:
         return f"Proven by {who}: no plan that it knows is quicker, by the cost model."
     if gap >= NOT_GOOD and lower_bound_s:

@@ -87,7 +87,7 @@ STAGES = ("optimizer", "gradients", "full")  # P_os, P_os+g, P_os+g+p: stages 1,
 NOTES = (
     "World = the GPUs of all domains, no tensor or pipeline parallelism; the best of stages 1, 2 and 3 that fits, with "
     "activation checkpointing where that helps.",
-    "Stages 1 and 2 share their state among the ranks of a domain (plans know no wider partition), stage 3 among all.",
+    "Stages 1 and 2 share their state among the ranks of a domain, stage 3 among all.",
     "Left out: offload to CPU or disk, partitioned activations (they need tensor parallelism), ZeRO++'s quantised and "
     "hierarchical partitions (hpZ).",
 )
