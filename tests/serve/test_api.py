@@ -76,6 +76,14 @@ def test_a_submission_that_is_sent_again_is_one_job(asked: Asked):
     assert len(asked.http.get("/v1/jobs").json()["jobs"]) == 1
 
 
+def test_a_job_without_batch_and_length_keeps_those_that_are_usual(asked: Asked):
+    spec = {"model": "llama-3-8b", "tokens": 1e10, "least": 8, "most": 32}
+    first, again = (
+        asked.http.post("/v1/jobs", json=spec, headers={"Idempotency-Key": "k"}).json()["job"] for _ in range(2)
+    )
+    assert first == again == {**spec, "batch": 384, "seq": 4096, "actuator": "paper"}
+
+
 def test_a_submission_that_is_sent_again_after_the_site_has_shrunk(asked: Asked, monkeypatch: pytest.MonkeyPatch):
     first = submit(asked)
     monkeypatch.setattr(type(asked.served.loop.site), "devices", 4)
@@ -212,6 +220,7 @@ def test_what_a_job_would_wait(asked: Asked):
     assert low <= found["expected_wait_s"] <= high
     assert len(asked.http.get("/v1/jobs").json()["jobs"]) == 12  # nothing was taken in
     assert asked.http.post("/v1/whatif", json={**JOB, "least": 4096, "most": 4096}).status_code == 400
+    assert asked.http.post("/v1/whatif", json={**JOB, "actuator": "nobody"}).json()["title"] == "no such actuator"
 
 
 def test_cancelled(asked: Asked):
@@ -299,6 +308,19 @@ def test_a_backup_is_restored_whole(asked: Asked, tmp_path: Path):
     (tmp_path / "torn.gz").write_bytes(gzip.compress(b"".join(lines[:-1])))
     with pytest.raises(InputError, match="is not whole"):
         restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "torn.gz")
+    head = json.loads(lines[0])
+    less = b"".join(line.replace(b'"key": "one", ', b"") for line in lines)
+    assert len(less) < len(first)
+    (tmp_path / "less.gz").write_bytes(gzip.compress(less))
+    with pytest.raises(InputError, match="holds rows that no store holds"):
+        restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "less.gz")
+    headless = json.dumps({key: value for key, value in head.items() if key != "form"}).encode() + b"\n"
+    (tmp_path / "headless.gz").write_bytes(gzip.compress(headless))
+    with pytest.raises(InputError, match="is no backup"):
+        restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "headless.gz")
+    with pytest.raises(InputError, match="holds no store of hippo"):
+        backup(f"sqlite:///{tmp_path / 'nobody.db'}", tmp_path / "nothing.gz")
+    assert not (tmp_path / "nobody.db").exists()
 
 
 def test_what_was_given_away_after_a_backup_is_not_given_again(asked: Asked, tmp_path: Path):
