@@ -12,6 +12,7 @@ from tests.planners.tiny import both, domain
 from hippo.planners.exact.ways import (
     DomainRoutes,
     closed_paths,
+    least_sums,
     paths,
     real_way,
     ring_pace,
@@ -136,6 +137,25 @@ def test_the_slowest_pair_is_a_bound_for_every_path(seed: int) -> None:
     bound = slowest_pair(pace)
     for path in (path for count in range(2, 6) for path in permutations(range(5), count)):
         assert bound[len(path)] <= max(pace[a, b] for a, b in zip(path, path[1:], strict=False))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_path_over_many_domains_is_below_their_least_sums(seed: int) -> None:
+    """Drawn paths, and those that go on to the nearest from each domain; with equal edges the sums are met."""
+    rng, size = np.random.default_rng(seed), 17
+    pace, (cost, _) = random_costs(seed, size)
+    cost = np.where(pace <= 8.0, cost, np.inf) if seed % 2 else cost**3
+    least = least_sums(cost)
+    found = [tuple(rng.permutation(size).tolist()) for _ in range(300)]
+    for first in range(size):
+        path = [first]
+        while left := set(range(size)) - set(path):
+            path.append(min(left, key=lambda each: cost[path[-1], each]))
+        found.append(tuple(path))
+    for path in found:
+        own = np.cumsum([0.0, 0.0, *(cost[a, b] for a, b in zip(path, path[1:], strict=False))])
+        assert (least <= own * (1 + 1e-12)).all()
+    assert least_sums(np.ones((size, size))) == pytest.approx(np.maximum(0.0, np.arange(size + 1) - 1.0))
 
 
 def test_a_slow_pair_goes_through_a_third_domain() -> None:

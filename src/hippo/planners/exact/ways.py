@@ -285,8 +285,8 @@ def ideal_ways(
     around, both = rings.seconds_per_byte[index], rings.pair_pace[index]
     either = np.minimum(around, around.T)
     size, away = len(among), ~np.eye(len(among), dtype=bool)
-    trip, pace = (_least_sums(matrix + matrix.T) for matrix in (delay, directed))
-    down, down_pace = (_least_sums(np.minimum(matrix, matrix.T)) for matrix in (delay, directed))
+    trip, pace = (least_sums(matrix + matrix.T) for matrix in (delay, directed))
+    down, down_pace = (least_sums(np.minimum(matrix, matrix.T)) for matrix in (delay, directed))
     hop = float(routes.least_latency_s[index][away].min()) if size > 1 else 0.0
     alike = _alike(around[away])
     found = []
@@ -348,14 +348,18 @@ def mergers(pace: Floats) -> tuple[Floats, Ints]:
     return np.array(values), np.array(sizes, np.int64).reshape(len(values), size)
 
 
-def _least_sums(cost: Floats) -> Floats:
-    """(K + 1,) at position k: least total cost of an open path over k domains (0 for one)."""
+def least_sums(cost: Floats) -> Floats:
+    """(K + 1,) at position k: least total cost of an open path over k domains (0 for one), or less beyond 16 domains.
+
+    There no path is searched: each domain of a path but the last is left by an edge no cheaper than its cheapest.
+    """
     sums = np.zeros(len(cost) + 1)
+    if len(cost) > 16:
+        cheapest = np.sort(np.where(np.eye(len(cost), dtype=bool), np.inf, cost).min(axis=1))
+        sums[2:] = np.cumsum(cheapest)[:-1]
+        return sums
     for count, path in enumerate(paths(cost, cost, np.inf), start=1):
         sums[count] = np.inf if path is None else sum(cost[a, b] for a, b in zip(path, path[1:], strict=False))
-    if len(cost) > 16:  # found greedily: only the sum of the least is sure
-        least = np.sort(np.where(np.eye(len(cost), dtype=bool), np.inf, cost).min(axis=1))
-        sums[2:] = np.minimum(sums[2:], np.cumsum(least)[: len(cost) - 1] / 2)
     return sums
 
 
