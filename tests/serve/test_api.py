@@ -22,7 +22,9 @@ from hippo.serve import tables as t
 from hippo.serve.access import AGENT, OPERATOR, VIEWER, Access, made
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
+from hippo.serve.demo import run_demo
 from hippo.serve.jobs import AnotherBodyError, take_in
+from hippo.serve.server import ServiceTerms, port_of
 from hippo.serve.store import Store, StoreError, written_beside
 
 from .actuators.sites import in_memory
@@ -393,6 +395,16 @@ def test_stores_that_cannot_be_served(tmp_path: Path):
     for wrong in ("mysql://somewhere/db", "store.db", "sqlite://", "sqlite:////no/such/folder/x.db"):
         with pytest.raises(InputError, match="To fix"):
             Store(wrong)
+
+
+def test_a_port_that_is_taken_and_an_address_of_nobody(tmp_path: Path):
+    with port_of(ServiceTerms(port=0)) as taken:
+        port = taken.getsockname()[1]
+        for begin in (lambda: port_of(ServiceTerms(port=port)), lambda: run_demo(tmp_path, port, print)):
+            with pytest.raises(InputError, match=f"--port: is taken .*{port}"):
+                begin()
+    with pytest.raises(InputError, match="--host: cannot be listened at"):
+        port_of(ServiceTerms(host="300.1.1.1", port=0))
 
 
 def test_an_alertmanager_tells_the_service(asked: Asked):
