@@ -22,7 +22,9 @@ from hippo.serve import tables as t
 from hippo.serve.access import AGENT, OPERATOR, VIEWER, Access, made
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
+from hippo.serve.demo import run_demo
 from hippo.serve.jobs import AnotherBodyError, take_in
+from hippo.serve.server import ServiceTerms, port_of
 from hippo.serve.store import Store, StoreError, written_beside
 
 from .actuators.sites import in_memory
@@ -74,6 +76,14 @@ def test_a_submission_that_is_sent_again_is_one_job(asked: Asked):
     assert other.headers["content-type"] == "application/problem+json"
     assert other.json()["remedy"]
     assert len(asked.http.get("/v1/jobs").json()["jobs"]) == 1
+
+
+def test_a_job_without_batch_and_length_keeps_those_that_are_usual(asked: Asked):
+    spec = {"model": "llama-3-8b", "tokens": 1e10, "least": 8, "most": 32}
+    first, again = (
+        asked.http.post("/v1/jobs", json=spec, headers={"Idempotency-Key": "k"}).json()["job"] for _ in range(2)
+    )
+    assert first == again == {**spec, "batch": 384, "seq": 4096, "actuator": "paper"}
 
 
 def test_a_submission_that_is_sent_again_after_the_site_has_shrunk(asked: Asked, monkeypatch: pytest.MonkeyPatch):
@@ -212,6 +222,7 @@ def test_what_a_job_would_wait(asked: Asked):
     assert low <= found["expected_wait_s"] <= high
     assert len(asked.http.get("/v1/jobs").json()["jobs"]) == 12  # nothing was taken in
     assert asked.http.post("/v1/whatif", json={**JOB, "least": 4096, "most": 4096}).status_code == 400
+    assert asked.http.post("/v1/whatif", json={**JOB, "actuator": "nobody"}).json()["title"] == "no such actuator"
 
 
 def test_cancelled(asked: Asked):
@@ -299,6 +310,19 @@ def test_a_backup_is_restored_whole(asked: Asked, tmp_path: Path):
     (tmp_path / "torn.gz").write_bytes(gzip.compress(b"".join(lines[:-1])))
     with pytest.raises(InputError, match="is not whole"):
         restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "torn.gz")
+    head = json.loads(lines[0])
+    less = b"".join(line.replace(b'"key": "one", ', b"") for line in lines)
+    assert len(less) < len(first)
+    (tmp_path / "less.gz").write_bytes(gzip.compress(less))
+    with pytest.raises(InputError, match="holds rows that no store holds"):
+        restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "less.gz")
+    headless = json.dumps({key: value for key, value in head.items() if key != "form"}).encode() + b"\n"
+    (tmp_path / "headless.gz").write_bytes(gzip.compress(headless))
+    with pytest.raises(InputError, match="is no backup"):
+        restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "headless.gz")
+    with pytest.raises(InputError, match="holds no store of hippo"):
+        backup(f"sqlite:///{tmp_path / 'nobody.db'}", tmp_path / "nothing.gz")
+    assert not (tmp_path / "nobody.db").exists()
 
 
 def test_what_was_given_away_after_a_backup_is_not_given_again(asked: Asked, tmp_path: Path):
@@ -371,6 +395,16 @@ def test_stores_that_cannot_be_served(tmp_path: Path):
     for wrong in ("mysql://somewhere/db", "store.db", "sqlite://", "sqlite:////no/such/folder/x.db"):
         with pytest.raises(InputError, match="To fix"):
             Store(wrong)
+
+
+def test_a_port_that_is_taken_and_an_address_of_nobody(tmp_path: Path):
+    with port_of(ServiceTerms(port=0)) as taken:
+        port = taken.getsockname()[1]
+        for begin in (lambda: port_of(ServiceTerms(port=port)), lambda: run_demo(tmp_path, port, print)):
+            with pytest.raises(InputError, match=f"--port: is taken .*{port}"):
+                begin()
+    with pytest.raises(InputError, match="--host: cannot be listened at"):
+        port_of(ServiceTerms(host="300.1.1.1", port=0))
 
 
 def test_an_alertmanager_tells_the_service(asked: Asked):

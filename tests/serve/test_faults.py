@@ -213,6 +213,30 @@ def test_an_actuator_that_denies_what_it_was_told_is_told_anew_and_given_up_at_l
     served.close()
 
 
+def test_an_order_that_breaks_its_actuator_is_told_while_it_does(tmp_path: Path):
+    class Breaks(Told):
+        broken = True
+
+        def carry_out(self, order: JobOrder) -> Receipt:
+            if self.broken:
+                raise KeyError("batch")
+            return super().carry_out(order)
+
+    breaks = Breaks()
+    served = Served.of(url(tmp_path), Clock(), breaks)
+    name, worker = served.submit(), served.loop.workers["paper"]
+    served.turn()
+    until(served, lambda: worker.trouble)
+    looked_s = worker.seen_s
+    until(served, lambda: worker.seen_s > looked_s)  # which it answers
+    assert worker.trouble == f"begin {name}: KeyError: 'batch'"
+    assert 'hippo_actuator_up{actuator="paper"} 0.0' in metrics_text(served.store, served.loop)
+    breaks.broken = False
+    until(served, lambda: served.decisions()[0].state == "carried out")
+    assert not worker.trouble
+    served.close()
+
+
 def test_an_order_that_hangs_holds_up_no_other_job(tmp_path: Path):
     hangs, done = Event(), list[str]()
 
@@ -362,7 +386,9 @@ def test_jobs_of_an_actuator_that_is_not_served_now_are_left_as_they_are(tmp_pat
 
     real = Real()
     served = Served.of(url(tmp_path), Clock(), real, actuator="real")
-    taken = served.store.write(take_in({"devices": 8, "duration_s": 60.0}, "k", "me", served.clock(), "real")).result()
+    taken = served.store.write(
+        take_in({"devices": 8, "duration_s": 60.0}, "k", "me", served.clock(), {"actuator": "real"})
+    ).result()
     served.loop.come(*taken)
     served.turn()
     until(served, lambda: real.orders)

@@ -275,6 +275,25 @@ def test_a_link_that_collapses_moves_a_job(served: Served):
         assert job.place != place or job.predicted_step_s is not None
 
 
+@pytest.mark.parametrize("name", ["srpt", "hi_ppo"])
+def test_links_are_followed_when_the_last_job_has_gone(tmp_path: Path, clock: Clock, name: str):
+    served = Served.of(url(tmp_path), clock, scheduler=name)
+    job = served.submit()
+    served.turn()
+    served.store.write(let_go(job, "somebody", clock())).result()
+    served.loop.cancel(job)
+    served.turn(1.0)
+    assert served.jobs()[job].state == "cancelled"
+    ends = served.loop.site.live.site.domains[:2]
+    for rate in (3e6, 2e6, 1e6):
+        served.loop.points([LinkPoint(clock(), *ends, rate, 0.02)])
+        served.turn(1.0)
+        assert served.loop.carried()[0][0, 1] == rate
+    assert not served.loop.degraded
+    assert not served.loop.state.counts["turns broken"]
+    served.close()
+
+
 def test_without_telemetry_it_holds_and_says_so(tmp_path: Path, clock: Clock):
     served = Served.of(url(tmp_path), clock, stale_s=0.0)
     served.loop.points([LinkPoint(clock(), *served.loop.site.live.site.domains[:2], 1e9)])

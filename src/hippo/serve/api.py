@@ -199,7 +199,8 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     ) -> Response:
         """Take a job in; it is on the disk when this is answered."""
         spec, now_s = job.told(), loop.now_s()
-        least = asked.devices if (asked := job_of(spec, "job", caller.name, 0.0)).least == 0 else asked.least
+        asked = job_of(spec, "job", caller.name, 0.0)
+        least = asked.least or asked.devices
         try:
             json.dumps(spec, allow_nan=False, ensure_ascii=False).encode()
         except ValueError:
@@ -210,7 +211,8 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             raise refused  # else it was taken in when it fitted, and is answered as before
         if dry_run:
             return AsciiAnswer({"dry_run": True, "job": spec})
-        write = take_in(spec, idempotency_key, caller.name, now_s, loop.terms.actuator)
+        rest = {"actuator": loop.terms.actuator} | ({"batch": asked.batch, "seq": asked.seq} if asked.least else {})
+        write = take_in(spec, idempotency_key, caller.name, now_s, rest)
         taken, new = await written(write, lambda told: loop.come(*told))
         found = job_document(taken)
         return AsciiAnswer(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
@@ -404,6 +406,8 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         """How long a job would wait if it came now, with an interval; nothing is taken in."""
         spec = job.told()
         checked_job = job_of(spec, "whatif", caller.name, 0.0)
+        if (refused := _unfit(spec, checked_job.least or checked_job.devices)) is not None:
+            raise refused
         found = await asyncio.to_thread(expected_wait, loop, checked_job)
         return AsciiAnswer(found)
 
@@ -658,7 +662,7 @@ def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, A
         for name in site.domains
     ]
     actuators = [
-        {"name": each.actuator.name, "tells": each.actuator.tells, "fault": each.fault}
+        {"name": each.actuator.name, "tells": each.actuator.tells, "fault": each.trouble}
         for each in loop.workers.values()
     ]
     return {

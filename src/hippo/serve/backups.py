@@ -35,12 +35,15 @@ def backup(url: str, path: Path) -> dict[str, int]:
         No store is there, or the file cannot be written.
     """
     engine = engine_of(url)
+    told, remedy = "holds no store of hippo", "name the store of 'hippo serve'"
+    if engine.dialect.name == "sqlite" and not Path(str(engine.url.database)).exists():  # else it would be made
+        raise InputError(told, source="--store", value=url, remedy=remedy)
     try:
         with engine.connect() as at:
             if engine.dialect.name == "postgresql":
                 at.execute(sql.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             if not sql.inspect(at).has_table("jobs"):
-                raise InputError("holds no store of hippo", source="--store", remedy="name the store of 'hippo serve'")
+                raise InputError(told, source="--store", remedy=remedy)
             lines, counts = list(_lines(at)), dict[str, int]()
             for name, _ in lines:
                 counts[name] = counts.get(name, 0) + 1
@@ -110,7 +113,11 @@ def restore(url: str, path: Path) -> dict[str, int]:
                         {"most": max(row["number"] for row in rows)},
                     )
 
-        store.write(write).result()
+        try:
+            store.write(write).result()
+        except SQLAlchemyError:
+            remedy = "name another backup"
+            raise InputError("holds rows that no store holds", source=str(path), remedy=remedy) from None
         store.write(_beyond).result()
     finally:
         store.close()
@@ -141,7 +148,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
         head = lines[0]
         rows = [(str(name), dict(row)) for name, row in lines[1:]]
-        if head[MARK] != 1:
+        if head[MARK] != 1 or not {"form", "rows"} <= head.keys():
             raise KeyError(MARK)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", source=str(path), remedy=remedy) from None

@@ -71,10 +71,12 @@ def files() -> dict[str, str]:
 
 def run_demo(folder: Path, port: int, say: Callable[[str], None]) -> None:
     """From the outside: the emulation with everything in it, and the page's port; until Ctrl-C."""
+    from hippo.serve.server import ServiceTerms, port_of
+
     folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, files())
     inside = folder / "http"
-    with socket.create_server(("127.0.0.1", port)) as outside:
+    with port_of(ServiceTerms(port=port)) as outside:
         threading.Thread(target=_pass_on, args=(outside, inside), daemon=True).start()
         address = f"http://127.0.0.1:{outside.getsockname()[1]}"
 

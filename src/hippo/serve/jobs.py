@@ -32,14 +32,14 @@ class NotThereError(InputError):
 
 
 def take_in(
-    spec: Mapping[str, Any], key: str, owner: str, now_s: float, actuator: str = ""
+    spec: Mapping[str, Any], key: str, owner: str, now_s: float, rest: Mapping[str, Any] | None = None
 ) -> Callable[[Connection], tuple[StoredJob, bool]]:
     """Writes a job down; as it stands, and whether it is new. ``AnotherBodyError`` for a key that means another job.
 
-    ``actuator``: of jobs that name none, which stays with them whatever is served later.
+    ``rest``: what it leaves out, which stays with it whatever is served later.
     """
     digest = sha256(json.dumps(dict(spec), sort_keys=True).encode()).hexdigest()
-    body = json.dumps(({"actuator": actuator} if actuator else {}) | dict(spec), sort_keys=True)
+    body = json.dumps({**(rest or {}), **spec}, sort_keys=True)
 
     def write(at: Connection) -> tuple[StoredJob, bool]:
         known = at.execute(KNOWN, {"of": key}).first()

@@ -149,7 +149,7 @@ class Service:
             A store that cannot be opened, a port that is taken, no token where others may come, a folder of agents that
             another service uses or that is of another site or store.
         """
-        listening = _listening(terms) if listening is None else listening
+        listening = port_of(terms) if listening is None else listening
         ends: list[Callable[[], None]] = []
         try:
             store = Store(terms.store)
@@ -231,7 +231,9 @@ class Service:
         self.listening.close()
 
 
-def _listening(terms: ServiceTerms) -> socket.socket:
+def port_of(terms: ServiceTerms) -> socket.socket:
+    """The port that is listened at; ``InputError``: it is taken, the address is none of this machine's, or a
+    certificate cannot be used."""
     if terms.certificate:
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(terms.certificate, terms.key)
@@ -246,10 +248,13 @@ def _listening(terms: ServiceTerms) -> socket.socket:
         found.listen(2048)
     except (OSError, OverflowError) as error:
         found.close()
-        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        told = "is taken" if taken else f"cannot be listened at: {getattr(error, 'strerror', None) or error}"
-        value = f"{terms.host}:{terms.port}"
-        raise InputError(told, source="--port", value=value, remedy="name another one, or 0 for any") from None
+        number = getattr(error, "errno", None)
+        told = f"cannot be listened at: {getattr(error, 'strerror', None) or error}"
+        told = "is taken" if number == errno.EADDRINUSE else told
+        value, remedy = f"{terms.host}:{terms.port}", "name another one, or 0 for any"
+        if number not in (errno.EADDRINUSE, errno.EACCES):
+            raise InputError(told, source="--host", value=value, remedy="name an address of this machine") from None
+        raise InputError(told, source="--port", value=value, remedy=remedy) from None
     return found
 
 

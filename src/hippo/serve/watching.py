@@ -61,7 +61,7 @@ class _Now:
             pace.add_metric([name], ratio)
         faults = GaugeMetricFamily("hippo_actuator_up", "Whether an actuator answers.", labels=["actuator"])
         for worker in loop.workers.values():
-            faults.add_metric([worker.actuator.name], float(not worker.fault))
+            faults.add_metric([worker.actuator.name], float(not worker.trouble))
         heard = GaugeMetricFamily("hippo_telemetry_up", "Whether the Prometheus that is asked for links answers.")
         if self.puller is not None:
             heard.add_metric([], float(not self.puller.fault))

@@ -37,11 +37,17 @@ class ActuatorWorker:
         self.seen: Sequence[SeenJob] | None = None  # None: it has not said yet
         self.seen_s = monotonic()  # when it last said
         self.fault = ""  # why it does not say, where it does not
+        self._unanswered: dict[str, str] = {}  # by key, what broke an order the last time that it was told
         self._ends, self._over = False, Event()
         self._due = Event()  # to look before it is time
         name = f"actuator {actuator.name}"
         self._looker = Thread(target=self._look_on, name=name, daemon=True)
         self._looker.start()
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not say what it has, or does not answer an order; empty: it does."""
+        return self.fault or next(iter(tuple(self._unanswered.values())), "")
 
     def order(self, order: JobOrder) -> None:
         """Carry it out when those before of its job are; what gives one of them up does not wait for it."""
@@ -103,10 +109,11 @@ class ActuatorWorker:
             try:
                 receipt = self.actuator.carry_out(order)
             except Exception as error:  # the same key again
-                self.fault = f"{order.act} {order.job}: {type(error).__name__}: {error}"[:200]
+                self._unanswered[order.key] = f"{order.act} {order.job}: {type(error).__name__}: {error}"[:200]
                 self._over.wait(pause_s)
                 pause_s = min(2.0 * pause_s, LONGEST_PAUSE_S)
             else:
+                self._unanswered.pop(order.key, None)
                 if order.act == CANCEL and not receipt.ok and self._moves(order.job):
                     self._over.wait(pause_s)
                     continue

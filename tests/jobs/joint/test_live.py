@@ -119,6 +119,27 @@ def test_so_do_decisions_by_chance_about_gangs_moves_and_weights(seed: int):
     assert alike(replace(world, rules=replace(world.rules, failures=None)), lambda: Restless(seed)) > 10
 
 
+@pytest.mark.parametrize("come", [False, True])
+def test_links_move_where_nobody_is_and_what_they_carried_is_forgotten(come: bool):
+    live = LiveWorld(TWO, load(JOB_SCHEDULERS, "policy", "srpt"), timed(offers(), 1.0))
+    if come:  # and has ended
+        live.submit([train("one", 1.0)])
+        list(live.until(50.0))
+    bought, late = np.array(TWO.bandwidth_bytes_per_s), np.array(TWO.latency_s)
+    for at in range(100, 200):
+        live.tell(links=[LinksNow(float(at), bought / at, late)])
+        list(live.until(float(at)))
+    assert live.told_links is not None
+    assert np.array_equal(live.told_links.bandwidth_bytes_per_s, bought / 199)
+    if live.moment is not None:
+        assert np.array_equal(live.moment.world.links.capacity, bought / 199)
+    assert len(live._links) <= 3  # what held before, what holds, and some day
+    live.submit([train("two", 100.0, arrival_s=200.0)])
+    list(live.until(200.0))
+    assert live.moment is not None
+    assert np.array_equal(live.moment.world.links.capacity, bought / 199)
+
+
 @pytest.mark.parametrize("name", ["srpt", "hi_ppo", "goodput"])
 def test_a_world_that_was_packed_goes_on_as_if_it_had_not_been(name: str):
     world = drawn(11, 3, 12)

@@ -67,7 +67,7 @@ def advisor(
     much as a job takes by what was told of it at its quickest, in the mean of all jobs, times the weight of egress over
     that of time."""
     seen = sight(workload, site, offers, jobs=1, places=MOST_PLACES, stops=stops)
-    job_s = float(np.mean(workload.told_s / seen.quickest))
+    job_s = float(np.mean(workload.told_s / seen.quickest)) if len(workload) else 0.0
     egress = egress_weight / max(1e-9, 1.0 - egress_weight) * job_s / USD_PER_JOB
     terms = SRPT.at(stops).terms._replace(**charges._asdict())
     terms = terms._replace(egress=charges.egress + egress)

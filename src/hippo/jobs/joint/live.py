@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hippo.errors import InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.carry import carry
-from hippo.jobs.engine.flows import share
+from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.learned_keys import refresh
 from hippo.jobs.engine.play import pass_time
 from hippo.jobs.engine.running import progressed, stop, withdraw
@@ -124,9 +124,31 @@ class LiveWorld:
 
     def until(self, now_s: float) -> Iterator[Moment]:
         """Let time pass until now: each moment in which something happens, as the scheduler has decided it."""
-        while self.moment is not None and self.next_s <= now_s and step(self.moment.world):
+        if self.moment is None:
+            self._forget_before(now_s)
+        while self.moment is not None and (
+            self._links_move(now_s) or (self.next_s <= now_s and step(self.moment.world))
+        ):
             self.scheduler.decide(self.moment)
             yield self.moment
+
+    def _links_move(self, now_s: float) -> bool:
+        """Whether links go over to their next state though all are done: a replay is over then, what lives is not."""
+        assert self.moment is not None
+        world = self.moment.world
+        coming = world.links.time_s[world.links.tally[c.STATE_NOW] + 1 :]
+        if world.tally[c.N_DONE] < len(world.job) or not len(coming) or coming[0] > now_s:
+            return False
+        at_s = max(float(coming[0]), self.moment.now_s)
+        pass_time(world, at_s)
+        network_moves(world, at_s)
+        refresh(world, at_s)
+        return True
+
+    def _forget_before(self, time_s: float) -> None:
+        """What links carried before the state that holds then tells nothing, where nobody has come."""
+        past = sum(each.time_s <= time_s for each in self._links)
+        self._links = self._links[max(0, past - 1) :]
 
     # what is reported of the site
     def place_of(self, name: str) -> JobPlace | None:
@@ -275,9 +297,8 @@ class LiveWorld:
             self._tenants = self._tenants[int(before.world.tally[c.TENANT]) :]
         if not jobs and before is None:
             return
-        if before is None:  # what links carried before anybody came tells nothing
-            past = sum(each.time_s <= jobs[0].arrival_s for each in self._links)
-            self._links = self._links[max(0, past - 1) :]
+        if before is None:
+            self._forget_before(jobs[0].arrival_s)
         moment = self._opened(jobs)
         if before is not None:
             of = np.full(len(jobs), -1, np.int64)
