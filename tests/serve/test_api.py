@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from starlette.testclient import TestClient
 
 from hippo.errors import InputError
 from hippo.report.service_terminal import service_view
+from hippo.serve import access
 from hippo.serve import tables as t
-from hippo.serve.access import AGENT, OPERATOR, VIEWER, Access, made
+from hippo.serve.access import AGENT, OPERATOR, VIEWER, Access, made, taken_back
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
 from hippo.serve.demo import run_demo
@@ -245,6 +247,26 @@ def test_a_token_that_is_made_beside_the_service_is_known_at_once(asked: Asked):
     assert asked.http.delete("/v1/jobs/j1").status_code == 403
     with pytest.raises(InputError, match="has a token already"):
         written_beside(store.url, made("late", "viewer", asked.served.clock()))
+
+
+def test_a_token_that_is_taken_back_beside_the_service_is_good_for_nothing(asked: Asked, monkeypatch):
+    monkeypatch.setattr(access, "AGAIN_S", 0.0)
+    store, now_s = asked.served.store, asked.served.clock()
+    mine = asked.http.headers["Authorization"]
+    asked.http.headers["Authorization"] = f"Bearer {written_beside(store.url, made('late', 'viewer', now_s))}"
+    assert asked.http.get("/v1/jobs").status_code == 200
+    written_beside(store.url, taken_back("late", now_s))
+    for _ in range(200):  # who is known waits for no store, so one more answer may go out
+        if (answer := asked.http.get("/v1/jobs")).status_code == 401:
+            break
+        sleep(0.01)
+    assert answer.status_code == 401
+    asked.http.headers["Authorization"] = mine
+    assert asked.http.get("/v1/jobs").status_code == 200
+    with pytest.raises(InputError, match="late"):
+        written_beside(store.url, taken_back("late", now_s))
+    with pytest.raises(InputError, match="the only operator's"):
+        written_beside(store.url, taken_back("operator", now_s))
 
 
 def test_where_the_store_is_full_it_says_what_to_do(asked: Asked):

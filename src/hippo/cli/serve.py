@@ -66,6 +66,7 @@ class Choice:
         str | None, typer.Option(metavar="NAME", help="Make a token for somebody, print it, and end.")
     ] = None
     role: Annotated[str, typer.Option(metavar="viewer|agent|operator", help="Of the new token.")] = "viewer"
+    drop_token: Annotated[str | None, typer.Option(metavar="NAME", help="Take somebody's token back, and end.")] = None
     json: Json = False
 
 
@@ -77,7 +78,7 @@ def serve(choice: Choice) -> None:
     where it was, however it ended; jobs run on while it is away. Ctrl-C or SIGTERM ends it.
     """
     try:
-        from hippo.serve.access import made
+        from hippo.serve.access import made, taken_back
         from hippo.serve.pull import pulled
         from hippo.serve.server import Service, ServiceTerms
         from hippo.serve.store import written_beside
@@ -95,6 +96,13 @@ def serve(choice: Choice) -> None:
             print_document({"name": choice.new_token, "role": choice.role, "token": token})
         else:
             print(token)
+        return
+    if choice.drop_token is not None:
+        written_beside(choice.store, taken_back(choice.drop_token, time.time()))
+        if choice.json:
+            print_document({"dropped": choice.drop_token})
+        else:
+            say(f"the token of {choice.drop_token} is good for nothing any more")
         return
     if choice.demo is not None:
         from hippo.serve.demo import run_demo

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import inf
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from time import monotonic
 
 import sqlalchemy as sql
@@ -32,7 +32,7 @@ ROLES: Mapping[str, frozenset[str]] = {
 """What each role may do: look, push telemetry, submit and cancel jobs, approve and deny."""
 FIRST = "first"
 AGAIN_S = 1.0
-"""Between two looks for tokens that nobody knew."""
+"""Between two looks for tokens that were made or taken back since."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,18 @@ class Access:
         """Whose token it is; None: nobody's."""
         if not token:
             return None
-        found = self._known.get(_hashed(token))
-        if found is None and monotonic() > self._read_s + AGAIN_S:  # one that was made since
+        hashed = _hashed(token)
+        if monotonic() > self._read_s + AGAIN_S:
             self._read_s = monotonic()
-            with suppress(StoreError):
-                self.reload()
-            found = self._known.get(_hashed(token))
-        return found
+            looks = Thread(target=self._look_again, daemon=True)
+            looks.start()
+            if hashed not in self._known:  # it may have been made since; who is known waits for no store
+                looks.join()
+        return self._known.get(hashed)
+
+    def _look_again(self) -> None:
+        with suppress(StoreError):
+            self.reload()
 
     def allows(self, caller: Caller) -> bool:
         """Whether one more request is within the caller's rate."""
@@ -111,6 +116,23 @@ def made(name: str, role: str, now_s: float, token: str | None = None) -> Callab
         at.execute(sql.insert(t.TOKENS).values(sha256=_hashed(token), name=name, role=role, made_s=now_s))
         note(at, now_s, "token", name, event="token made", role=role)
         return token
+
+    return write
+
+
+def taken_back(name: str, now_s: float) -> Callable[[Connection], None]:
+    """Forgets the token of that name. ``InputError``: there is none, or it is the only operator's, without whom nobody
+    could submit or answer."""
+
+    def write(at: Connection) -> None:
+        roles = {row.name: row.role for row in at.execute(sql.select(t.TOKENS.c.name, t.TOKENS.c.role))}
+        if name not in roles:
+            raise UnknownNameError("token", name[:40], roles, source="--drop-token")
+        if roles[name] == OPERATOR and list(roles.values()).count(OPERATOR) == 1:
+            remedy = "make another one first: hippo serve --new-token NAME --role operator"
+            raise InputError("is the only operator's", source="--drop-token", value=name[:40], remedy=remedy)
+        at.execute(sql.delete(t.TOKENS).where(t.TOKENS.c.name == name))
+        note(at, now_s, "token", name, event="token taken back", role=roles[name])
 
     return write
 
