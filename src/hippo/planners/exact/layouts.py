@@ -471,11 +471,13 @@ def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> lis
 
 
 def _beaten(tables: LayerTables, layout: DomainLayout) -> bool:
-    """Whether a sharded optimizer is better in everything than a replicated one here."""
-    if layout.mode.sharding != "none" or "optimizer" not in shardings(tables.problem, layout.dp):
+    """Whether a sharded optimizer, or what stands for one, is better in everything than a replicated one here."""
+    problem, where = tables.problem, (layout.kind, layout.tp, layout.dp)
+    known = shardings(problem, layout.dp)
+    able = [name for name in ("optimizer", "gradients") if name in known and not lone(problem, name)]
+    if layout.mode.sharding != "none" or not able:
         return False
-    where = layout.kind, layout.tp, layout.dp
-    mine, its = tables.once(*where, "none"), tables.once(*where, "optimizer")
+    mine, its = tables.once(*where, "none"), tables.once(*where, able[0])
     once = np.diff(its[0]) <= np.diff(mine[0]) + 1e-15
-    kept = np.diff(tables.kept(*where[1:], "optimizer")) <= np.diff(tables.kept(*where[1:], "none")) + 1e-6
+    kept = np.diff(tables.kept(*where[1:], able[0])) <= np.diff(tables.kept(*where[1:], "none")) + 1e-6
     return bool(once.all() and kept.all() and its[1] <= mine[1] + 1e-12)
