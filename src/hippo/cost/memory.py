@@ -36,7 +36,10 @@ def rank_parameters(layer: Layer, layout: Layout) -> float:
 
 
 def state_shards(layout: Layout) -> tuple[float, float, float]:
-    """Ranks over which (weights, gradients, optimizer state) are sharded."""
+    """Ranks over which (weights, gradients, optimizer state) are sharded.
+
+    Sharded gradients of a pipeline are whole until the last micro-batch, which alone is followed by their reduction.
+    """
     inside, world = layout.dp * layout.cp, max(layout.replicas, layout.dp) * layout.cp
     if layout.sharding == "none":
         return 1.0, 1.0, 1.0
@@ -45,7 +48,7 @@ def state_shards(layout: Layout) -> tuple[float, float, float]:
     if layout.sharding == ACROSS:
         return 1.0, 1.0, float(world)
     if layout.sharding == "gradients":
-        return 1.0, float(inside), float(inside)
+        return 1.0, 1.0 if layout.num_stages > 1 else float(inside), float(inside)
     ranks = float(world if layout.sharding == "full" else inside)
     return ranks, ranks, ranks
 
@@ -53,12 +56,11 @@ def state_shards(layout: Layout) -> tuple[float, float, float]:
 def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -> tuple[float, float, float]:
     """Bytes of (weights, gradients, optimizer state) on one rank.
 
-    In a pipeline a tied head has a copy of the embedding's matrix (Megatron-LM, DeepSpeed), sharded gradients are whole
-    until the last micro-batch, and full sharding leaves 16-bit weights whole from the first micro-batch to the last,
-    with fp32 sums of gradients, as torchtitan does not gather and reduce for each (``reshard_after_forward``,
-    ``unsharded_accumulated_grad``). Gradients summed in fp32 are all there is in Megatron-LM, which drops each 16-bit
-    gradient as soon as it is added; DeepSpeed keeps them until the backward pass has ended. An fp16 optimizer holds an
-    fp32 copy of the gradients.
+    In a pipeline a tied head has a copy of the embedding's matrix (Megatron-LM, DeepSpeed), and full sharding leaves
+    16-bit weights whole from the first micro-batch to the last, with fp32 sums of gradients, as torchtitan does not
+    gather and reduce for each (``reshard_after_forward``, ``unsharded_accumulated_grad``). Gradients summed in fp32 are
+    all there is in Megatron-LM, which drops each 16-bit gradient as soon as it is added; DeepSpeed keeps them until the
+    backward pass has ended. An fp16 optimizer holds an fp32 copy of the gradients.
     """
     experts = sum(layer.expert_parameters for layer in layers) / (layout.expert_tp * layout.ep)
     parameters = held_parameters(layers, layout) - experts
@@ -73,11 +75,8 @@ def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -
         + experts / (max(1.0, shards * layout.tp / (layout.expert_tp * layout.ep)) if shards > 1 else 1)
         for shards in state_shards(layout)
     )
-    whole = parameters + experts
-    if piped and layout.sharding == "gradients":
-        g = whole
-    again = whole if piped and layout.sharding in ("full", "hybrid") else 0.0
-    return w * weight + again * weight, g * gradient + again * 4.0, o * optimizer
+    whole = parameters + experts if piped and layout.sharding in ("full", "hybrid") else 0.0
+    return w * weight + whole * weight, g * gradient + whole * 4.0, o * optimizer
 
 
 def held_parameters(layers: tuple[Layer, ...], layout: Layout) -> float:
