@@ -138,8 +138,8 @@ class Client:
         return self._ask("GET", "/v1/state")
 
     def push(self, links: Sequence[Mapping[str, Any]] = (), domains: Sequence[Mapping[str, Any]] = ()) -> int:
-        """Hand in what links were measured to carry (``from``, ``to``, ``gbps``, perhaps ``latency_ms``) and how many GPUs
-        of domains can be used (``domain``, ``gpus``); how many were taken."""
+        """Hand in what links were measured to carry (``from``, ``to``, ``gbps``, perhaps ``latency_ms``), and how many
+        GPUs of domains can be used (``domain``, ``gpus``); how many were taken."""
         told = {"links": [dict(each) for each in links], "domains": [dict(each) for each in domains]}
         return int(self._ask("POST", "/v1/telemetry", json=told)["taken"])
 

@@ -773,8 +773,8 @@ class ServeLoop:
         return False
 
     def _take_domains(self, now_s: float) -> None:
-        """The queue goes by the GPUs that can be used. Where nobody may be stopped now, what is held is taken as it comes
-        free."""
+        """The queue goes by the GPUs that can be used. Where nobody may be stopped now, what is held is taken as it
+        comes free."""
         told = _all(self._domains_told)
         for name, worker in self.workers.items():
             before, self._counted[name] = self._counted.get(name, {}), dict(worker.usable)

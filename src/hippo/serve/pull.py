@@ -1,4 +1,4 @@
-"""What a Prometheus knows of links and GPUs, asked again and again: telemetry for a site where others measure already."""
+"""What a Prometheus knows of links and GPUs, asked again and again: telemetry where others measure already."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ class ServedSite:
         self.live.tell(links=list(states))
 
     def heed(self, now_s: float, *, stops: bool, trial: LiveWorld | None = None) -> None:
-        """Let the queue (or one in which something is tried) go by what is ``usable``; not ``stops``: as far as nobody has
-        to be stopped for it."""
+        """Let the queue (or one in which something is tried) go by what is ``usable``; not ``stops``: as far as nobody
+        has to be stopped for it."""
         at_s, live = now_s - self.epoch_s, trial or self.live
         for row, pool in enumerate(live.site.pools):
             told = self.usable.get(pool.domain)

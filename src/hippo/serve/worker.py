@@ -94,28 +94,30 @@ class ActuatorWorker:
             self._due.wait(self._every_s)
 
     def _look(self) -> None:
-        changed = self._look_at_nodes()  # first: whose node is seen to be down is then seen to have failed, too
+        usable = self._counted()  # first: whose node is seen to be down is then seen to have failed, too
         began_s = monotonic()  # what comes about while it looks may be missing from what it says
         try:
             found = tuple(_sane(each) for each in self.actuator.seen())
         except Exception as error:  # whatever breaks there must not end the service
             self.fault = f"{type(error).__name__}: {error}"[:200]
             return
-        changed |= found != self.seen
+        changed = found != self.seen or usable != self.usable
         self.seen, self.seen_s, self.fault = found, began_s, ""
+        self.usable = usable
         if changed:
             self._news()
 
-    def _look_at_nodes(self) -> bool:
-        """Whether other GPUs can be used than before."""
-        if not hasattr(self.actuator, "usable") or monotonic() < self._usable_s + NODES_EVERY_S:
-            return False
-        before, self._usable_s = self.usable, monotonic()
-        try:
-            self.usable, self._blind = dict(self.actuator.usable()), ""
-        except Exception as error:  # what was told last holds
-            self._blind = f"nodes: {type(error).__name__}: {error}"[:200]
-        return self.usable != before
+    def _counted(self) -> Mapping[str, int]:
+        """GPUs that can be used, asked for now and then; where nobody says, as they were told last."""
+        if hasattr(self.actuator, "usable") and monotonic() >= self._usable_s + NODES_EVERY_S:
+            self._usable_s = monotonic()
+            try:
+                found = dict(self.actuator.usable())
+                self._blind = ""
+                return dict.fromkeys(self.usable, 0) | found  # what it names no more is gone
+            except Exception as error:
+                self._blind = f"nodes: {type(error).__name__}: {error}"[:200]
+        return self.usable
 
     def _carry_out(self, order: JobOrder) -> None:
         """Tell it until it is answered: it may have been carried out, so nobody may decide otherwise meanwhile. What

@@ -105,7 +105,7 @@ def test_where_all_have_ended_nothing_is_due_and_who_comes_finds_what_was_told()
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_jobs_do_no_more_is_taken_or_left_than_was_told(seed: int):
-    """Queues by chance: gangs, training, moves; numbers by chance; in half of them a queue that is packed and restored."""
+    """Queues by chance: gangs, training, moves; numbers by chance; half of them packed and restored on the way."""
     world = drawn(seed, 3, 12)
     rules: ReplayRules = replace(world.rules, failures=None)
     still = replace(world.site, history=None)

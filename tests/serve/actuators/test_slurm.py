@@ -23,6 +23,7 @@ from hippo.serve import tables as t
 from hippo.serve.actuators import batch
 from hippo.serve.actuators.batch import PENDING
 from hippo.serve.actuators.slurm import PARTITIONS, SCRIPT, gpus_of, jobs_of, slurm
+from hippo.serve.domains import DomainNow
 from hippo.serve.loop import LoopTerms, ServeLoop
 from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING
 from hippo.serve.site import ServedSite
@@ -53,19 +54,20 @@ def test_what_squeue_says():
 
 # sinfo 22.05, and states that nobody brought about here.
 NODES = """\
-oslo|idle|gpu:2|gpu:0|
-oslo|draining|gpu:2|gpu:1(IDX:1)|
-lyon|down*|gpu:2|gpu:0|
-wide|mixed|gpu:h100:8(S:0-1),shard:h100:64(S:0-1)|gpu:h100:3(IDX:0,2-3),shard:h100:0|
-wide|idle~|gpu:h100:8(S:0-1)|gpu:h100:0(IDX:N/A)|
-wide|idle*|gpu:h100:8(S:0-1)|gpu:h100:0(IDX:N/A)|
-wide|allocated@|gpu:h100:8(S:0-1)|gpu:h100:8(IDX:0-7)|
-none|idle|(null)|gpu:0|
+oslo|up|idle|gpu:2|gpu:0|
+oslo|up|draining|gpu:2|gpu:1(IDX:1)|
+lyon|up|down*|gpu:2|gpu:0|
+wide|up|mixed|gpu:h100:8(S:0-1),shard:h100:64(S:0-1)|gpu:h100:3(IDX:0,2-3),shard:h100:0|
+wide|up|idle~|gpu:h100:8(S:0-1)|gpu:h100:0(IDX:N/A)|
+wide|up|idle*|gpu:h100:8(S:0-1)|gpu:h100:0(IDX:N/A)|
+wide|up|allocated@|gpu:h100:8(S:0-1)|gpu:h100:8(IDX:0-7)|
+none|up|idle|(null)|gpu:0|
+shut|down|idle|gpu:2|gpu:1|
 """
 
 
 def test_gpus_of_nodes_that_sinfo_lists():
-    assert gpus_of(NODES) == {"oslo": 3, "lyon": 0, "wide": 24, "none": 0}
+    assert gpus_of(NODES) == {"oslo": 3, "lyon": 0, "wide": 24, "none": 0, "shut": 1}
 
 
 def test_without_slurm_or_with_a_wrong_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -286,6 +288,10 @@ def test_a_service_begins_nothing_on_nodes_that_are_down_or_drained_until_they_a
 
     try:
         until(lambda: usable() == {"oslo": 4, "lyon": 2})
+        slurm_site.ask("scontrol", "update", "partitionname=lyon", "state=down")
+        until(lambda: usable() == {"oslo": 4, "lyon": 0})
+        slurm_site.ask("scontrol", "update", "partitionname=lyon", "state=up")
+        until(lambda: usable() == {"oslo": 4, "lyon": 2})
         told("lyon1", "down")
         told("oslo2", "drain")
         until(lambda: usable() == {"oslo": 2, "lyon": 0})
@@ -305,7 +311,7 @@ def test_a_service_begins_nothing_on_nodes_that_are_down_or_drained_until_they_a
         told("oslo2", "resume")
         until(lambda: states() == ["running"] * 3)
         until(lambda: len(slurm_site.ask("squeue", "-h", "-t", "R").splitlines()) == 3)
-        told("lyon1", "down")  # with a job: Slurm ends it, it waits again, and nobody else is stopped for it
+        slurm_site.lose("lyon1")  # with a job: Slurm ends it, it waits again, and nobody else is stopped for it
         until(lambda: usable()["lyon"] == 0)
         until(lambda: states() == ["running", "waiting", "running"])
         assert [(each.job, each.act) for each in served.decisions()] == [(f"j{at}", "begin") for at in (1, 2, 3)]
@@ -313,5 +319,9 @@ def test_a_service_begins_nothing_on_nodes_that_are_down_or_drained_until_they_a
             lambda at: at.execute(sql.select(t.EVENTS.c.told).where(t.EVENTS.c.subject == "oslo")).all()
         )
         assert ["2 of 4" in row.told for row in events] == [True, False]
+        loop.tell_domains([DomainNow(clock() + 3600.0, "oslo", 2, "me")])  # others take them: one of the two stops
+        until(lambda: sorted(states()) == ["running", "waiting", "waiting"])
+        until(lambda: len(slurm_site.ask("squeue", "-h").splitlines()) == 1)
+        assert [each.act for each in served.decisions()][3:] == ["stop"]
     finally:
         served.close()

@@ -100,8 +100,12 @@ def jobs_of(rows: Any) -> list[BatchJob]:
 def resources_of(answer: Any, domains: Sequence[str]) -> dict[str, int]:
     """GPUs of domains, of the nodes that the address lists as alive."""
     rows = answer["data"]["result"]["result"]
-    lives = [row.get("resources_total") or {} for row in rows if row["state"] == "ALIVE"]
-    return {each: int(sum(row.get(each, 0.0) for row in lives)) for each in domains}
+    has = [(row["state"] == "ALIVE", row.get("resources_total") or {}) for row in rows]
+    return {
+        each: sum(int(row.get(each, 0)) for lives, row in has if lives)
+        for each in domains
+        if any(each in row for _, row in has)
+    }
 
 
 def ray(folder: Path | None = None, cluster: str | Path | None = None) -> BatchActuator:

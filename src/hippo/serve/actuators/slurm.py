@@ -23,10 +23,10 @@ from hippo.serve.records import DONE, FAILED, RUNNING
 PARTITIONS = "HIPPO_SLURM_PARTITIONS"
 WITHIN_S = 30.0  # that a command of Slurm may take
 COLUMNS = "%i|%j|%T|%r|%N"
-NODE_COLUMNS = "Partition:.200|,StateLong:.200|,Gres:.500|,GresUsed:.500|"
+NODE_COLUMNS = "Partition:200|,Available:20|,StateLong:50|,Gres:500|,GresUsed:500|"
 SOUND = ("idle", "mixed", "allocated", "completing", "planned")
-"""Of nodes that may get jobs; of one in another state, or marked (but ``~``, ``#``: power saved), those GPUs alone count
-that jobs have: one that is drained lets them end."""
+"""Of nodes that may get jobs. Of one in another state, or marked (but ``~``, ``#``: power saved), or of a partition that
+is not up, those GPUs alone count that jobs have: one that is drained lets them end."""
 STATES = {
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED"), PENDING),
     **dict.fromkeys(("RUNNING", "COMPLETING", "STAGE_OUT"), RUNNING),
@@ -79,9 +79,10 @@ class SlurmEngine:
         return jobs_of(_told(["squeue", "--states=all", "--noheader", "-o", COLUMNS]))
 
     def usable(self, domains: Sequence[str]) -> dict[str, int]:
-        """GPUs of the nodes of their partitions that can be used."""
+        """GPUs of the nodes of their partitions that can be used, of those that there are."""
         counted = gpus_of(_told(["sinfo", "--noheader", "--Node", "--all", "-O", NODE_COLUMNS]))
-        return {each: counted.get(self.partitions.get(each, each), 0) for each in domains}
+        found = {each: counted.get(self.partitions.get(each, each)) for each in domains}
+        return {each: count for each, count in found.items() if count is not None}
 
     def end(self, job: BatchJob) -> None:
         """Signals, then kills."""
@@ -112,8 +113,8 @@ def gpus_of(text: str) -> dict[str, int]:
     """GPUs of each partition that can be used, as ``sinfo`` lists its nodes."""
     found: dict[str, int] = {}
     for line in text.splitlines():
-        partition, state, has, used = (each.strip() for each in line.split("|")[:4])
-        sound = state.rstrip("~#") in SOUND
+        partition, up, state, has, used = (each.strip() for each in line.split("|")[:5])
+        sound = up == "up" and state.rstrip("~#") in SOUND
         count = sum(int(each) for each in GPUS.findall(has if sound else used))
         found[partition] = found.get(partition, 0) + count
     return found
