@@ -36,7 +36,7 @@ def gpus_of(site: JobSite) -> dict[str, int]:
 
 
 def checked_domain(site: JobSite, told: DomainNow, key: str, now_s: float, device: str = "") -> DomainNow:
-    """What can be told. ``InputError``: no such domain, none of that kind, more than it has, a time that has not come."""
+    """What can be. ``InputError``: no such domain, none of that kind, more than it has, a time that has not come."""
     where, pools = {"source": "telemetry", "key": key}, {pool.domain: pool for pool in site.pools}
     if told.domain not in pools:
         remedy = f"name {', '.join(list(pools)[:20])}"
