@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def held(served: Served) -> dict[str, int]:
 
 def events(served: Served) -> list[tuple[str, str]]:
     rows = served.store.read(lambda at: at.execute(sql.select(t.EVENTS).where(t.EVENTS.c.kind == "domain")).all())
-    return [(row.subject, row.told) for row in rows]
+    return [(row.subject, json.loads(row.told)["told"]) for row in rows]
 
 
 def test_a_domain_whose_nodes_are_down_is_not_begun_in_until_they_are_up(served: Served):
@@ -224,7 +225,7 @@ def test_a_push_is_checked_kept_and_shown(served: Served):
 
 def test_who_asks_how_long_a_job_would_wait_is_told_of_what_is_up(served: Served):
     job = job_of({**JOB, "least": 16}, "whatif", "me", 0.0)
-    assert expected_wait(served.loop, job)["expected_wait_s"] == 0.0
+    assert expected_wait(served.loop, job, served.loop.site.offers)["expected_wait_s"] == 0.0
     tell(served, dict.fromkeys(NAMES[:3], 0) | {NAMES[3]: 8})
     served.turn()
-    assert expected_wait(served.loop, job)["expected_wait_s"] > 1e5
+    assert expected_wait(served.loop, job, served.loop.site.offers)["expected_wait_s"] > 1e5

@@ -446,7 +446,8 @@ class ServeLoop:
             at.execute(
                 sql.update(t.DECISIONS).where(t.DECISIONS.c.number == decision).values(state=became, told=receipt.told)
             )
-            note(at, now_s, "answer", order.job, act=order.act, ok=receipt.ok, told=receipt.told, decision=decision)
+            told: dict[str, Any] = {"act": order.act, "ok": receipt.ok, "told": receipt.told, "decision": decision}
+            note(at, now_s, "answer", order.job, trace=str(order.spec.get("trace", "")), **told)
 
         self._unwritten.append(write)
         if receipt.ok and receipt.plan is not None:
@@ -543,14 +544,16 @@ class ServeLoop:
 
     def _set(self, name: str, now_s: float, event: str = "", **values: Any) -> None:
         """Remember columns of a job, and write them with this turn."""
+        trace = ""
         if name in self._jobs:
             self._jobs[name] = replace(self._jobs[name], **values)
+            trace = self._jobs[name].trace
 
         def write(at: Connection) -> None:
             set_job(at, name, **values)
             if event:
                 told = {key: values[key] for key in ("state", "why", "place") if key in values}
-                note(at, now_s, "job", name, event=event, **told)
+                note(at, now_s, "job", name, trace=trace, event=event, **told)
 
         self._unwritten.append(write)
 
@@ -843,16 +846,8 @@ class ServeLoop:
         def write(at: Connection) -> None:
             at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
             at.execute(sql.insert(t.ORDERS).values(**body))
-            note(
-                at,
-                now_s,
-                "decision",
-                f"d{number}",
-                job=change.job,
-                act=change.act,
-                cause=why.get("cause", ""),
-                after=change.after,
-            )
+            told = {"job": change.job, "act": change.act, "cause": why.get("cause", ""), "after": change.after}
+            note(at, now_s, "decision", f"d{number}", trace=job.trace, **told)
 
         self._unwritten.append(write)
         self.state.decisions += 1
@@ -955,7 +950,8 @@ class ServeLoop:
 
         def write(at: Connection) -> None:
             at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
-            note(at, now_s, "proposal", f"d{number}", job=change.job, act=change.act, after=change.after)
+            told: dict[str, Any] = {"job": change.job, "act": change.act, "after": change.after}
+            note(at, now_s, "proposal", f"d{number}", trace=job.trace, **told)
 
         self._unwritten.append(write)
 
@@ -1002,9 +998,11 @@ class ServeLoop:
             expected_s = self._expected(job, change)
             row = _decision_row(change, now_s, why, policy, self.mode, r.PROPOSED, job.step_s, expected_s)
 
-            def write(at: Connection, number: int = number, row: Any = row, change: JobChange = change) -> None:
+            told = {"job": change.job, "act": change.act, "after": change.after}
+
+            def write(at: Connection, number: int = number, row: Any = row, told: Any = told, job: Any = job) -> None:
                 at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
-                note(at, now_s, "proposal", f"d{number}", job=change.job, act=change.act, after=change.after)
+                note(at, now_s, "proposal", f"d{number}", trace=job.trace, **told)
 
             self._unwritten.append(write)
 

@@ -190,7 +190,7 @@ class BatchActuator:
         told |= {"HIPPO_PLAN": str(home / "plan.json")} if document else {}
         told |= {"HIPPO_PLAN_BEFORE": str(home / "before.json")} if before else {}
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        given = {**kept, **more, **told}
+        given = {**kept, **order.environment, **more, **told}
         return BatchLaunch(order.key, tuple(words), given, home, shares, run.get("image", ""))
 
     def _began(self, order: JobOrder, document: dict[str, Any] | None) -> Receipt:
