@@ -227,7 +227,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
                 raise refused  # else it was taken in when it fitted, and is answered as before
             if dry_run:
                 return AsciiAnswer({"dry_run": True, "job": spec, "known_as": None if known is None else known.name})
-        rest = {"actuator": loop.terms.actuator, "trace": TRACE.get()}
+        rest: dict[str, Any] = {"actuator": loop.terms.actuator, "trace": TRACE.get()}
         rest |= {"batch": asked.batch, "seq": asked.seq} if asked.least else {}
         write = take_in(spec, idempotency_key, caller.name, now_s, rest)
         taken, new = await written(write, lambda told: loop.come(*told))
