@@ -110,6 +110,9 @@ class Choice:
     latency_query: Annotated[
         str, typer.Option(metavar="PROMQL", help="Seconds of round trips.", show_default="see docs/measuring.md")
     ] = ""
+    gpus_query: Annotated[
+        str, typer.Option(metavar="PROMQL", help="GPUs of domains that are up.", show_default="GPUs are not asked for")
+    ] = ""
     log: Annotated[
         str, typer.Option(metavar="FILE|-", help="JSON lines of what changes or fails; -: stderr.", show_default="none")
     ] = ""
@@ -183,7 +186,7 @@ def serve(choice: Choice) -> None:
         steering=choice.steering,
         epoch_s=choice.epoch,
         log=choice.log,
-        pull=pulled(choice.prometheus, choice.every, choice.rate_query, choice.latency_query),
+        pull=pulled(choice.prometheus, choice.every, choice.rate_query, choice.latency_query, choice.gpus_query),
     )
     service = Service.of(load_cluster(_file_or_name(choice.cluster)), terms, tell=mention)
     with Watch("making ready") as watch:  # nothing is left to compile when a link collapses

@@ -140,9 +140,11 @@ class Client:
         """The service itself."""
         return self._ask("GET", "/v1/state")
 
-    def push(self, links: Sequence[Mapping[str, Any]]) -> int:
-        """Hand measurements in (``from``, ``to``, ``gbps``, perhaps ``latency_ms``); how many were taken."""
-        return int(self._ask("POST", "/v1/telemetry", json={"links": [dict(each) for each in links]})["taken"])
+    def push(self, links: Sequence[Mapping[str, Any]] = (), domains: Sequence[Mapping[str, Any]] = ()) -> int:
+        """Hand in what links were measured to carry (``from``, ``to``, ``gbps``, perhaps ``latency_ms``), and how many
+        GPUs of domains can be used (``domain``, ``gpus``); how many were taken."""
+        told = {"links": [dict(each) for each in links], "domains": [dict(each) for each in domains]}
+        return int(self._ask("POST", "/v1/telemetry", json=told)["taken"])
 
     def whatif(self, job: Mapping[str, Any], *, patience_s: float = 600.0) -> dict[str, Any]:
         """How long a job would wait, with an interval; what nobody trained there before is planned first, which is

@@ -125,6 +125,7 @@ def _wait_s(
             trial.progress(trial.moment.workload.name(each), share, job.arrival_s)
     trial.offers = offers[1]
     trial.submit([job])
+    site.heed(job.arrival_s + site.epoch_s, stops=False, trial=trial)
     for moment in trial.until(job.arrival_s + LONGEST_S):
         row = next((at for at, each in enumerate(trial.jobs) if each.name == job.name), None)
         if row is not None and np.isfinite(moment.world.job[row, c.FIRST]):

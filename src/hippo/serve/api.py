@@ -33,6 +33,7 @@ from hippo.problem.catalogue.models import ALIASES, MODELS
 from hippo.serve import tables as t
 from hippo.serve.access import Access, Caller
 from hippo.serve.ahead import WhatIfs, expected_wait
+from hippo.serve.domains import DomainNow, checked_domain, domains_written, gpus_of
 from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in, taken_before
 from hippo.serve.logs import log_request, trace_of
 from hippo.serve.loop import ServeLoop
@@ -117,12 +118,30 @@ class Point(BaseModel):
         return LinkPoint(time_s, self.source, self.destination, bytes_per_s_from_gbps(self.gbps), late, by)
 
 
-class Push(BaseModel):
-    """Measurements of links."""
+class DomainState(BaseModel):
+    """How many GPUs of a domain jobs can use: those of nodes that are down, or that others have, are not among them."""
 
     model_config = ConfigDict(extra="forbid")
 
-    links: Annotated[list[Point], Field(max_length=MOST_POINTS)]
+    domain: Word
+    gpus: Whole
+    device: Word = Field(default="", description="Their kind, as the cluster file names it; none: the domain's.")
+    time_s: Annotated[Number, Field(ge=0, le=1e11)] | None = Field(default=None, description="Since 1970; none: now.")
+
+    def told(self, loop: ServeLoop, by: str, key: str, now_s: float) -> DomainNow:
+        """As the service keeps it; ``InputError``: it cannot be."""
+        time_s = now_s if self.time_s is None else loop.of_wall_s(self.time_s)
+        told = DomainNow(time_s, self.domain, self.gpus, by)
+        return checked_domain(loop.site.live.site, told, key, now_s, self.device)
+
+
+class Push(BaseModel):
+    """Measurements of links, and GPUs of domains."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    links: Annotated[list[Point], Field(max_length=MOST_POINTS)] = []
+    domains: Annotated[list[DomainState], Field(max_length=MOST_POINTS)] = []
 
 
 class Alert(BaseModel):
@@ -373,15 +392,20 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
 
     @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413, 422))
     async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
-        """Measurements of links; nonsense is refused, and nothing of the push is taken."""
+        """Measurements of links, and how many GPUs of domains can be used; nonsense is refused, and nothing of the push
+        is taken."""
         now_s = loop.now_s()
+        domains = [each.told(loop, caller.name, f"domains.{at}", now_s) for at, each in enumerate(push.domains)]
         points = [
             checked(loop.site.live.site, each.measured(loop, caller.name), f"links.{at}", now_s)
             for at, each in enumerate(push.links)
         ]
         if points and not dry_run:
             await written(store_points(points), lambda _: loop.points(points))
-        return AsciiAnswer({"taken": 0 if dry_run else len(points)}, 202)
+        if domains and not dry_run:
+            write = domains_written(loop.site.live.site, domains, now_s)
+            await written(write, lambda _: loop.tell_domains(domains))
+        return AsciiAnswer({"taken": 0 if dry_run else len(points) + len(domains)}, 202)
 
     @app.post("/otlp/v1/metrics", responses=_told(400, 401, 403, 413))
     async def otlp(request: Request, caller: Teller, dry_run: bool = False) -> Response:
@@ -707,8 +731,16 @@ def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, A
     for place in list(loop.site.places().values()):
         for domain, gpus in zip((place or {}).get("domains", ()), (place or {}).get("gpus", ()), strict=True):
             held[domain] += gpus
+    told, size = loop.domains, gpus_of(site)
     domains = [
-        {"name": name, "gpus": sum(pool.devices for pool in site.pools if pool.domain == name), "used": held[name]}
+        {
+            "name": name,
+            "gpus": size[name],
+            "up": loop.site.usable.get(name, size[name]),
+            "used": held[name],
+            "told_by": told[name].by if name in told else None,
+            "told_s": told[name].time_s if name in told else None,
+        }
         for name in site.domains
     ]
     actuators = [

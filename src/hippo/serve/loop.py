@@ -33,6 +33,7 @@ from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.serve import records as r
 from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
+from hippo.serve.domains import DomainNow, domains_written, gpus_of, kept_domains, younger
 from hippo.serve.expected import LinkMinutes
 from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob, StoredDecision, StoredJob
@@ -144,6 +145,9 @@ class ServeLoop:
         self._answers: SimpleQueue[tuple[JobOrder, Receipt]] = SimpleQueue()
         self._come: SimpleQueue[StoredJob] = SimpleQueue()  # taken in since the last turn
         self._cancels: SimpleQueue[str] = SimpleQueue()  # names of jobs that are to go
+        self._domains_told: SimpleQueue[DomainNow] = SimpleQueue()  # since the last turn
+        self.domains: dict[str, DomainNow] = {}  # as they were told last
+        self._counted: dict[str, dict[str, int]] = {}  # by each actuator
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._planning: dict[TrainingKind, Future[Any]] = {}
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
@@ -211,6 +215,12 @@ class ServeLoop:
         self._heard_s, self._moved = monotonic(), True
         self.wake()
 
+    def tell_domains(self, told: Iterable[DomainNow]) -> None:
+        """How many GPUs of domains can be used; already checked, and on the disk."""
+        for each in told:
+            self._domains_told.put(each)
+        self.wake()
+
     def come(self, job: StoredJob, new: bool = True) -> None:
         """A job has been taken in, and is on the disk."""
         if new:
@@ -271,6 +281,7 @@ class ServeLoop:
             self.measured.add(known_of)
             if self.steering is not None:
                 self.steering.links.add(known_of)
+            self._domains_hold(self.store.read(kept_domains).values())
             content = self.store.read(lambda at: kept(at, QUEUE))
             if content is not None:
                 self._restore(content)
@@ -370,6 +381,7 @@ class ServeLoop:
             self._take_cancels(gone, now_s)
             looks = self._take_truth(now_s)
             looks |= self._take_links(now_s)
+            self._take_domains(now_s)
             looks |= self._looks
             self._pass(now_s)
             self._take_approved(now_s)  # of before too, whatever the mode is now
@@ -762,6 +774,27 @@ class ServeLoop:
         told = [f"{names[a]} to {names[b]}: {8e-9 * rate[a, b]:.3g} Gbit/s" for a, b in moved]
         self._unwritten.append(partial(note, time_s=now_s, kind="links", subject="links", moved=told))
         return False
+
+    def _take_domains(self, now_s: float) -> None:
+        """The queue goes by the GPUs that can be used. Where nobody may be stopped now, what is held is taken as it
+        comes free."""
+        told = _all(self._domains_told)
+        for name, worker in self.workers.items():
+            before, self._counted[name] = self._counted.get(name, {}), dict(worker.usable)
+            size = gpus_of(self.site.live.site)
+            news = [each for each in worker.usable.items() if each[0] in size and each[1] != before.get(each[0])]
+            counted = [DomainNow(now_s, domain, max(0, min(gpus, size[domain])), name) for domain, gpus in news]
+            if counted:
+                self._unwritten.append(domains_written(self.site.live.site, counted, now_s))
+            told += counted
+        self._domains_hold(told)
+        runs = [each for each in self._jobs.values() if each.state == r.RUNNING]
+        self.site.heed(now_s, stops=not self._held.holds and not any(map(self._unserved, runs)))
+
+    def _domains_hold(self, told: Iterable[DomainNow]) -> None:
+        size = gpus_of(self.site.live.site)
+        self.domains = younger(self.domains, [each for each in told if each.domain in size])
+        self.site.usable = {name: min(each.gpus, size[name]) for name, each in self.domains.items()}
 
     def carried(self) -> tuple[Any, Any]:
         """(K, K) bytes/s and seconds that links are thought to have now."""

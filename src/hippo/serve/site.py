@@ -66,6 +66,8 @@ class ServedSite:
     rules: ReplayRules
     offers: OfferTable
     live: LiveWorld
+    usable: dict[str, int] = field(default_factory=dict)  # GPUs of domains, where somebody has told
+    _heeded: dict[str, float] = field(default_factory=dict)  # when the queue last heard of each of them
     _never: dict[tuple[Job, int], str] = field(default_factory=dict)  # what ``why_never`` found last
 
     @classmethod
@@ -134,6 +136,23 @@ class ServedSite:
     def links(self, states: Iterable[LinksNow]) -> None:
         """Links move."""
         self.live.tell(links=list(states))
+
+    def heed(self, now_s: float, *, stops: bool, trial: LiveWorld | None = None) -> None:
+        """Let the queue (or one in which something is tried) go by what is ``usable``; not ``stops``: as far as nobody
+        has to be stopped for it."""
+        at_s, live = now_s - self.epoch_s, trial or self.live
+        for row, pool in enumerate(live.site.pools):
+            told = self.usable.get(pool.domain)
+            if told is not None and live.let_use(row, told, at_s, stops=stops) and live is self.live:
+                self._heeded[pool.domain] = at_s
+
+    def lost(self, domains: Iterable[str], moment: Moment) -> str:
+        """Which of these has lost devices at this moment, in words; empty: none."""
+        size = {pool.domain: pool.devices for pool in self.live.site.pools}
+        for name in domains:
+            if self._heeded.get(name) == moment.now_s and self.usable[name] < size[name]:
+                return f"{self.usable[name]} of {size[name]} GPUs of {name} can be used"
+        return ""
 
     # ------------------------------------------------------------------------------------------------ how all stand
     def standing(self) -> Standing:

@@ -38,9 +38,10 @@ def _cause(site: ServedSite, moment: Moment, change: JobChange, pace: float) -> 
     if change.act == BEGIN:
         domains = " and ".join((change.after or {}).get("domains", []))
         return f"there is room in {domains}"
-    if change.act == STOP:
-        return "others go first"
     before, after = change.before or {}, change.after or {}
+    gone = site.lost(before.get("domains", []), moment)
+    if change.act == STOP or gone:
+        return gone or "others go first"
     narrow = _narrowest(site, moment, before.get("domains", []))
     then, now = site.step_s(moment, change.job, before), after.get("step_s")
     quicker = f": a step would take {pace * then:.3g} s, and takes {pace * now:.3g} s there" if then and now else ""

@@ -79,7 +79,7 @@ class BatchJob:
 
 
 class Engine(Protocol):
-    """What begins and ends batch jobs."""
+    """What begins and ends batch jobs. One that knows nodes has ``usable(domains) -> dict[str, int]``, too."""
 
     name: str
 
@@ -220,6 +220,11 @@ class BatchActuator:
             raise ActuatorError(f"{key}: {', '.join(sorted(ids))} of {self.name} does not end")
 
     # --------------------------------------------------------------------------------------------------- what there is
+    def usable(self) -> Mapping[str, int]:
+        """GPUs of each domain whose nodes can be used, as far as its engine knows nodes."""
+        counts = getattr(self.engine, "usable", None)
+        return {} if counts is None else counts([each.name for each in self.cluster.domains])
+
     def seen(self) -> Sequence[SeenJob]:
         """All jobs, by their folders, their engine and their own words."""
         keys = {home: key for home in sorted(self.folder.iterdir()) if home.is_dir() and (key := _last(home))}
