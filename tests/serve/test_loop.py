@@ -183,6 +183,31 @@ def test_an_order_that_was_not_answered_is_told_again_with_its_key(tmp_path: Pat
     again.close()
 
 
+def test_an_order_that_breaks_for_ever_gives_way_to_the_stop_of_its_job(tmp_path: Path, clock: Clock):
+    class Breaks(Scripted):
+        def carry_out(self, order: JobOrder) -> Receipt:
+            self.orders.append(order)
+            if order.act == "begin":
+                raise OSError("its engine does not answer")
+            return Receipt(True)
+
+    breaks = Breaks()
+    served = Served.of(url(tmp_path), clock, breaks, actuator="scripted")
+    name = served.submit()
+    until(served, lambda: len(breaks.orders) > 1)  # it is told again
+    served.store.write(let_go(name, "somebody", clock())).result()
+    served.loop.cancel(name)
+    until(served, lambda: [each.state for each in served.decisions()] == ["given up", "carried out"])
+    assert breaks.orders[-1].act == "stop"
+    assert "gave way to a stop" in served.decisions()[0].told
+    assert served.jobs()[name].state == "cancelled"
+    assert not served.loop.workers["scripted"].trouble
+    told = len(breaks.orders)
+    served.turn(60.0)
+    assert len(breaks.orders) == told
+    served.close()
+
+
 def test_an_order_whose_answers_are_lost_is_never_given_up_for_another(tmp_path: Path, clock: Clock):
     class Forgets(Scripted):
         def carry_out(self, order: JobOrder) -> Receipt:
