@@ -24,7 +24,7 @@ from hippo.jobs.placement.offers import OfferTable
 from hippo.report.service_terminal import service_view
 from hippo.serve import access, ahead
 from hippo.serve import tables as t
-from hippo.serve.access import AGENT, OPERATOR, VIEWER, Access, made, taken_back
+from hippo.serve.access import AGENT, OPERATOR, PROXY, VIEWER, Access, made, taken_back
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
 from hippo.serve.demo import run_demo
@@ -167,6 +167,35 @@ def test_addresses_that_no_store_can_look_up(asked: Asked, path: str):
     answer = asked.http.get(path)
     assert answer.status_code in (400, 422)
     assert answer.json()["remedy"]
+
+
+def test_a_proxy_speaks_for_who_signed_on_with_it(asked: Asked):
+    token = asked.served.store.write(made("front", PROXY, asked.served.clock())).result()
+    asked.http.headers["Authorization"] = f"Bearer {token}"
+    anna = {"X-Forwarded-Email": "anna@example.org", "X-Forwarded-User": "1234"}
+
+    def submit(key: str, **headers: str) -> Any:
+        return asked.http.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": key, **headers})
+
+    for headers, said in (
+        ({}, "names no user"),
+        ({"X-Forwarded-Groups": "hippo-operator"}, "names no user"),
+        (anna, "anna@example.org is in none of the groups"),
+        ({**anna, "X-Forwarded-Groups": "admins, hippo-viewers"}, "is in none of the groups"),
+        ({**anna, "X-Forwarded-Groups": "hippo-viewer"}, "the role viewer may not submit"),
+    ):
+        answer = submit("one", **headers)
+        assert (answer.status_code, said in answer.json()["detail"]) == (403, True), headers
+    twice = [("X-Forwarded-Email", "a"), ("X-Forwarded-Email", "b"), ("X-Forwarded-Groups", "hippo-operator")]
+    assert "twice" in asked.http.get("/v1/state", headers=twice).json()["detail"]
+    both = {**anna, "X-Forwarded-Groups": "hippo-viewer,hippo-operator"}
+    assert submit("one", **both).json()["owner"] == "anna@example.org"
+    one, two = asked.served.loop.site.live.site.domains[:2]
+    push = {"links": [{"from": one, "to": two, "gbps": 1.0}]}
+    agent = {"X-Forwarded-User": "probe", "X-Forwarded-Groups": "hippo-agent"}
+    assert asked.http.post("/v1/telemetry", json=push, headers=agent).status_code == 202
+    asked.http.headers["Authorization"] = f"Bearer {asked.tokens['viewer']}"  # nobody else's headers count
+    assert submit("two", **both).status_code == 403
 
 
 @pytest.mark.parametrize("role", [VIEWER, AGENT])

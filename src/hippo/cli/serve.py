@@ -123,7 +123,7 @@ class Choice:
     new_token: Annotated[
         str | None, typer.Option(metavar="NAME", help="Make a token for somebody, print it, and end.")
     ] = None
-    role: Annotated[str, typer.Option(metavar="viewer|agent|operator", help="Of the new token.")] = "viewer"
+    role: Annotated[str, typer.Option(metavar="viewer|agent|operator|proxy", help="Of the new token.")] = "viewer"
     drop_token: Annotated[str | None, typer.Option(metavar="NAME", help="Take somebody's token back, and end.")] = None
     json: Json = False
 

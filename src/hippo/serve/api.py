@@ -31,7 +31,7 @@ from hippo.errors import HippoError, InputError, UnknownNameError
 from hippo.jobs.job import Job, TrainingKind
 from hippo.problem.catalogue.models import ALIASES, MODELS
 from hippo.serve import tables as t
-from hippo.serve.access import Access, Caller
+from hippo.serve.access import PROXY, Access, Caller, spoken_for
 from hippo.serve.ahead import WhatIfs, expected_wait
 from hippo.serve.domains import DomainNow, checked_domain, domains_written, gpus_of
 from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in, taken_before
@@ -591,6 +591,13 @@ class Admission:
             found = problem_response(401, {"type": "about:blank", **told, "status": 401, "remedy": remedy})
             found.headers["WWW-Authenticate"] = "Bearer"
             return found
+        if caller.role == PROXY:
+            behind = spoken_for(scope["headers"])
+            if isinstance(behind, str):
+                remedy = "let the proxy name its user, in one of these groups"
+                told = {"title": "not allowed", "detail": behind, "remedy": remedy}
+                return problem_response(403, {"type": "about:blank", **told, "status": 403})
+            caller = behind
         if not self.access.allows(caller):
             told = {"title": "too many requests", "remedy": "ask less often"}
             return problem_response(429, {"type": "about:blank", **told, "status": 429})

@@ -830,7 +830,7 @@ class ServeLoop:
             self._forget(name)
         for change in self.site.changes(before, places, moment):
             if change.job in self._jobs:
-                self._order(change, now_s, reasons(self.site, moment, change))
+                self._order(change, now_s, self._reasons(change, moment))
         return self.site.standing(), self.site.places()
 
     def _order(self, change: JobChange, now_s: float, why: Mapping[str, Any], job: StoredJob | None = None) -> None:
@@ -872,6 +872,9 @@ class ServeLoop:
         """What a step should take: as the table of offers says, times what this job's steps take of what it says."""
         step_s = (change.after or {}).get("step_s")
         return None if step_s is None else float(step_s) * self._times.get(job.name, 1.0)
+
+    def _reasons(self, change: JobChange, moment: Moment) -> dict[str, Any]:
+        return reasons(self.site, moment, change, self._times.get(change.job, 1.0))
 
     def _next_decision(self) -> int:
         self._last_decision += 1
@@ -998,7 +1001,7 @@ class ServeLoop:
         for key, change in said.items():
             if key in stands or no(key, change) or change.job not in self._jobs or moment is None:
                 continue
-            number, why = self._next_decision(), reasons(self.site, moment, change)
+            number, why = self._next_decision(), self._reasons(change, moment)
             job, policy = self._jobs[change.job], self._held.name
             expected_s = self._expected(job, change)
             row = _decision_row(change, now_s, why, policy, self.mode, r.PROPOSED, job.step_s, expected_s)

@@ -12,7 +12,7 @@ from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic
 
 from hippo.serve.actuators.base import Actuator
-from hippo.serve.records import CANCEL, DONE, FAILED, MOVE, RUNNING, JobOrder, Receipt, SeenJob
+from hippo.serve.records import CANCEL, DONE, FAILED, MOVE, RUNNING, STOP, JobOrder, Receipt, SeenJob
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Between two tries of an order that its actuator has not answered."""
@@ -121,27 +121,32 @@ class ActuatorWorker:
 
     def _carry_out(self, order: JobOrder) -> None:
         """Tell it until it is answered: it may have been carried out, so nobody may decide otherwise meanwhile. What
-        gives a move up is told again while the move is on its way there: it would be refused, and the move go on."""
+        breaks gives way to a stop of its job, which ends whatever came of it. What gives a move up is told again while
+        the move is on its way there: it would be refused, and the move go on."""
         pause_s = FIRST_PAUSE_S
         while not self._ends:  # at the end it is left open, and told again when the service comes back
             try:
                 receipt = self.actuator.carry_out(order)
             except Exception as error:  # the same key again
                 self._unanswered[order.key] = f"{order.act} {order.job}: {type(error).__name__}: {error}"[:200]
+                if order.act != STOP and self._waits(STOP, order.job):
+                    told = f"gave way to a stop; {self._unanswered.pop(order.key)}"
+                    self._answered(order, Receipt(False, told))
+                    return
                 self._over.wait(pause_s)
                 pause_s = min(2.0 * pause_s, LONGEST_PAUSE_S)
             else:
                 self._unanswered.pop(order.key, None)
-                if order.act == CANCEL and not receipt.ok and self._moves(order.job):
+                if order.act == CANCEL and not receipt.ok and self._waits(MOVE, order.job):
                     self._over.wait(pause_s)
                     continue
                 self._answered(order, receipt)
                 return
 
-    def _moves(self, job: str) -> bool:
-        """Whether a move of a job's layers is not answered yet."""
+    def _waits(self, act: str, job: str) -> bool:
+        """Whether an order of a kind for a job is not answered yet."""
         with self._lock:
-            return any(each.act == MOVE for each in self._orders.get(job, ()))
+            return any(each.act == act for each in self._orders.get(job, ()))
 
 
 def _sane(seen: SeenJob) -> SeenJob:
