@@ -141,10 +141,11 @@ class ServedSite:
         """Let the queue (or one in which something is tried) go by what is ``usable``; not ``stops``: as far as nobody
         has to be stopped for it."""
         at_s, live = now_s - self.epoch_s, trial or self.live
-        for row, pool in enumerate(live.site.pools):
-            told = self.usable.get(pool.domain)
-            if told is not None and live.let_use(row, told, at_s, stops=stops) and live is self.live:
-                self._heeded[pool.domain] = at_s
+        pools = live.site.pools
+        told = {row: self.usable[pool.domain] for row, pool in enumerate(pools) if pool.domain in self.usable}
+        for row in live.let_use(told, at_s, stops=stops):
+            if live is self.live:
+                self._heeded[pools[row].domain] = at_s
 
     def lost(self, domains: Iterable[str], moment: Moment) -> str:
         """Which of these has lost devices at this moment, in words; empty: none."""
