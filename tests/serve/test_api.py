@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -291,6 +291,45 @@ def test_what_training_that_nobody_submitted_would_wait(asked: Asked, monkeypatc
     with asked.served.loop.lock:
         site.learn(table)
     assert asked.http.post("/v1/whatif", json=unknown).json() == found
+
+
+def test_questions_at_once_that_have_no_answer_and_too_many(asked: Asked, monkeypatch: pytest.MonkeyPatch):
+    def planned(self: Any, kind: TrainingKind) -> OfferTable:
+        sleep(0.2)
+        raise InputError("no plan trains it here", source="job", remedy="ask for more")
+
+    def ask(number: int) -> Any:
+        return asked.http.post("/v1/whatif", json={**JOB, "batch": 1})
+
+    monkeypatch.setattr(type(asked.served.loop.site), "planned", planned)
+    with ThreadPoolExecutor(8) as several:
+        answers = list(several.map(ask, range(8)))
+    assert {each.status_code for each in answers} == {400}
+    monkeypatch.setattr(ahead, "MOST_ASKED", 0)
+    assert ask(0).status_code == 429
+    assert ask(0).json()["remedy"] == "ask again later"
+
+
+def test_what_was_taken_in_is_answered_though_it_could_not_be_any_more(asked: Asked, tmp_path: Path):
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            {"model_type": "gpt2", "n_embd": 96, "n_layer": 4, "n_head": 4, "vocab_size": 256, "n_positions": 64}
+        )
+    )
+    spec = {**JOB, "model": str(tmp_path / "config.json")}
+    first = asked.http.post("/v1/jobs", json=spec, headers={"Idempotency-Key": "one"})
+    assert first.status_code == 201
+    (tmp_path / "config.json").unlink()
+    again = asked.http.post("/v1/jobs", json=spec, headers={"Idempotency-Key": "one"})
+    assert (again.status_code, again.json()["id"]) == (200, "j1")
+    assert asked.http.post("/v1/jobs", json=spec, headers={"Idempotency-Key": "two"}).status_code == 400
+
+
+def test_a_gang_may_call_its_model_as_it_likes(asked: Asked):
+    gang = {"model": "my-net", "devices": 8, "duration_s": 1e6}
+    assert asked.http.post("/v1/jobs", json=gang, headers={"Idempotency-Key": "one"}).status_code == 201
+    asked.served.turn()
+    assert asked.served.jobs()["j1"].state == "running"
 
 
 def test_who_only_looks_names_no_file(asked: Asked, tmp_path: Path):

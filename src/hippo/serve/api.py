@@ -32,7 +32,7 @@ from hippo.jobs.job import Job, TrainingKind
 from hippo.problem.catalogue.models import ALIASES, MODELS
 from hippo.serve import tables as t
 from hippo.serve.access import PROXY, Access, Caller, spoken_for
-from hippo.serve.ahead import WhatIfs, expected_wait
+from hippo.serve.ahead import TooManyError, WhatIfs
 from hippo.serve.domains import DomainNow, checked_domain, domains_written, gpus_of
 from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in, taken_before
 from hippo.serve.logs import log_request, trace_of
@@ -41,7 +41,7 @@ from hippo.serve.otlp import answer as otlp_answer
 from hippo.serve.otlp import told_links
 from hippo.serve.pull import Puller
 from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, PLANNING, LinkPoint, StoredDecision, StoredJob
-from hippo.serve.site import job_of
+from hippo.serve.site import check_model, job_of
 from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, note, number_of
 from hippo.serve.telemetry import checked, history
 from hippo.serve.telemetry import written as store_points
@@ -233,19 +233,26 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     ) -> Response:
         """Take a job in; it is on the disk when this is answered."""
         spec, now_s = job.told(), loop.now_s()
-        asked = job_of(spec, "job", caller.name, 0.0)
         try:
             json.dumps(spec, allow_nan=False, ensure_ascii=False).encode()
         except ValueError:
             detail, remedy = "job: run: holds what is no text, or no number", "leave out lone surrogates and NaN"
             raise Refusal(400, "wrong", detail, remedy=remedy) from None
-        refused = _unfit(asked, spec)
+        refused: Exception | None = None
+        try:
+            check_model(spec)
+            asked = job_of(spec, "job", caller.name, 0.0)
+            refused = _unfit(asked, spec)
+        except InputError as error:
+            refused = error
         if refused is not None or dry_run:
             known = store.read(taken_before(spec, idempotency_key, caller.name))
             if refused is not None and known is None:
-                raise refused  # else it was taken in when it fitted, and is answered as before
+                raise refused
             if dry_run:
                 return AsciiAnswer({"dry_run": True, "job": spec, "known_as": None if known is None else known.name})
+            assert known is not None  # it was taken in when it fitted, and is answered as before
+            return AsciiAnswer(job_document(known), headers={"Location": f"/v1/jobs/{known.name}"})
         rest: dict[str, Any] = {"actuator": loop.terms.actuator, "trace": TRACE.get()}
         rest |= {"batch": asked.batch, "seq": asked.seq} if asked.least else {}
         write = take_in(spec, idempotency_key, caller.name, now_s, rest)
@@ -446,21 +453,22 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(write)
         return AsciiAnswer({"taken": 0 if dry_run else len(push.alerts)}, 202)
 
-    @app.post("/v1/whatif", responses=_told(202, 400, 401, 403, 409, 422))
+    @app.post("/v1/whatif", responses=_told(202, 400, 401, 403, 409, 422, 429))
     async def whatif(job: Submission, caller: Reader) -> Response:
         """How long a job would wait if it came now, with an interval; nothing is taken in. 202: what such training can
         run under is being found out, ask again."""
         spec = job.told()
         if job.model and not caller.may("submit") and job.model.lower() not in MODELS.keys() | ALIASES.keys():
             raise UnknownNameError("model", job.model[:60], MODELS, source="job", key="model")
+        check_model(spec)
         asked = job_of(spec, "whatif", caller.name, 0.0)
         if (refused := _unfit(asked, spec)) is not None:
             raise refused
-        offers = await whatifs.offers(asked)
-        if offers is None:
+        found = await whatifs.wait(asked)
+        if found is None:
             told = {"state": PLANNING, "detail": f"finding out what {asked.model} can run under here: ask again"}
             return AsciiAnswer(told, 202, headers={"Retry-After": "1"})
-        return AsciiAnswer(await asyncio.to_thread(expected_wait, loop, asked, offers))
+        return AsciiAnswer(found)
 
     # ------------------------------------------------------------------------------------------------------- watching
     @app.get("/v1/events", responses=_told(400, 401, 403))
@@ -527,7 +535,7 @@ def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
         403: "Not allowed",
     }
     words |= {404: "Not there", 409: "Not now", 413: "Too large", 422: "Not understood"}
-    words[503] = "Not ready"
+    words |= {429: "Too many", 503: "Not ready"}
     problem = {"content": {"application/problem+json": {"schema": {"type": "object", "required": ["title", "status"]}}}}
     return {each: {"description": words[each]} | (problem if each >= 400 else {}) for each in statuses}
 
@@ -619,6 +627,8 @@ def _problems(app: FastAPI) -> None:
             status, title = 404, "not there"
         elif isinstance(error, AnotherBodyError | AlreadyOverError):
             status, title = 409, "not now"
+        elif isinstance(error, TooManyError):
+            status, title = 429, "too many requests"
         elif isinstance(error, StoreError):
             status, title = (507, "the store is full") if "full" in str(error) else (503, "the store does not answer")
         document: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": str(error)}

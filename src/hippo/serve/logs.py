@@ -50,10 +50,19 @@ class JsonLines(logging.Formatter):
         return json.dumps(told | getattr(record, "told", {}), default=str)
 
 
+class LogFile(WatchedFileHandler):
+    """A file that may be moved away; while none can be made in its place lines are lost, as the store has them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        with suppress(OSError):
+            super().emit(record)
+
+
 def log_to(where: str) -> None:
     """Log into a file (``-``: stderr), which may be moved away meanwhile. ``InputError``: it cannot be written."""
     try:
-        handler = logging.StreamHandler(sys.stderr) if where == "-" else WatchedFileHandler(where, encoding="utf-8")
+        handler = logging.StreamHandler(sys.stderr) if where == "-" else LogFile(where, encoding="utf-8")
     except OSError as error:
         told, remedy = f"cannot be written: {error.strerror or error}", "name a file, or - for stderr"
         raise InputError(told, source="--log", value=where, remedy=remedy) from None
