@@ -150,11 +150,11 @@ class Client:
         """How long a job would wait, with an interval; what nobody trained there before is planned first, which is
         waited for for so long."""
         until_s = time.monotonic() + patience_s
-        while "expected_wait_s" not in (found := self._ask("POST", "/v1/whatif", json=dict(job))):
+        while "expected_wait_s" not in (found := self._ask("POST", "/v1/whatif", json=dict(job), later=True)):
             if time.monotonic() >= until_s:
                 told = f"still {found.get('detail', 'being planned')} after {patience_s:g} s"
                 raise InputError(told, source="service", value=self.url, remedy="ask again later")
-            time.sleep(0.2)  # each answer took its time already
+            time.sleep(1.0)
         return found
 
     def events(self, *, since: int | None = None) -> Iterator[dict[str, Any]]:
@@ -167,7 +167,8 @@ class Client:
                 elif line.startswith("data: "):
                     yield {"kind": kind, **json.loads(line[6:])}
 
-    def _ask(self, method: str, path: str, **how: Any) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, *, later: bool = False, **how: Any) -> dict[str, Any]:
+        """What is answered; ``later``: also that others are being answered, which is no refusal."""
         try:
             answer = self._http.request(method, path, **how)
         except self._error as error:
@@ -181,7 +182,7 @@ class Client:
         if not isinstance(found, dict):
             told, remedy = f"answers {answer.status_code}, and not as hippo does", "name the address of 'hippo serve'"
             raise InputError(told, source="service", value=self.url, remedy=remedy)
-        if answer.status_code >= 400:
+        if answer.status_code >= 400 and not (later and answer.status_code == 429):
             told = str(found.get("detail") or found.get("title") or answer.status_code)
             remedy = "" if "To fix:" in told else str(found.get("remedy") or "")
             raise InputError(told.removesuffix("."), remedy=remedy or None)

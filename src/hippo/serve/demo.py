@@ -210,4 +210,5 @@ def _token(folder: Path) -> str:
 
 if __name__ == "__main__":
     where, part = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "keep"
-    {"keep": keep, "serve": serve, "drive": drive}[part](where)
+    with suppress(KeyboardInterrupt):  # of a terminal, which all of them hear
+        {"keep": keep, "serve": serve, "drive": drive}[part](where)
