@@ -105,7 +105,10 @@ class Choice:
     ] = ""
     every: Annotated[float, typer.Option(metavar="S", help="--prometheus: how often.")] = 15.0
     rate_query: Annotated[
-        str, typer.Option(metavar="PROMQL", help="Bits/s of links.", show_default="see docs/measuring.md")
+        str,
+        typer.Option(
+            metavar="PROMQL", help="Bits/s of links; none: not asked for.", show_default="see docs/measuring.md"
+        ),
     ] = ""
     latency_query: Annotated[
         str, typer.Option(metavar="PROMQL", help="Seconds of round trips.", show_default="see docs/measuring.md")

@@ -23,7 +23,7 @@ from hippo.serve.loop import ServeLoop
 from hippo.serve.records import LinkPoint
 from hippo.serve.telemetry import checked, written
 
-BY = "prometheus"
+BY, NOT_ASKED = "prometheus", "none"
 LOOKS_BACK = 3
 """Steps that one question goes back: a scrape may be late."""
 
@@ -33,7 +33,7 @@ class PullTerms:
     """Whom, what and how often."""
 
     url: str
-    rate: str = RATE_QUERY
+    rate: str = RATE_QUERY  # or NOT_ASKED: links are told by others
     trip: str = TRIP_QUERY
     every_s: float = 15.0
     gpus: str = ""  # empty: GPUs are not asked for
@@ -79,8 +79,10 @@ class Puller:
         return len(told)
 
     def look(self) -> int:
-        """Ask once for links; how many points were new."""
+        """Ask once for links, if that is wanted; how many points were new."""
         site, terms, now_s = self.loop.site.live.site, self.terms, self.now_s()
+        if terms.rate == NOT_ASKED:
+            return 0
         span = TimeSpan(now_s - LOOKS_BACK * terms.every_s, now_s, terms.every_s)
         names = {each: each for each in site.domains}
         rate, trip = rate_query(terms.rate), trip_query(terms.trip)
