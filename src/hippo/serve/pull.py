@@ -79,7 +79,7 @@ class Puller:
         return len(told)
 
     def look(self) -> int:
-        """Ask once for links; how many points were new."""
+        """Ask once for links, if that is wanted; how many points were new."""
         site, terms, now_s = self.loop.site.live.site, self.terms, self.now_s()
         if terms.rate == NOTHING:
             return 0
