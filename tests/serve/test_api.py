@@ -19,6 +19,7 @@ from rich.console import Console
 from starlette.testclient import TestClient
 
 from hippo.errors import InputError
+from hippo.front_door.service import Client
 from hippo.jobs.job import TrainingKind
 from hippo.jobs.placement.offers import OfferTable
 from hippo.report.service_terminal import service_view
@@ -387,6 +388,14 @@ def test_dry_runs_say_what_would_be_and_leave_nothing(asked: Asked):
     assert asked.http.post("/otlp/v1/metrics", json=told).status_code == 200  # the same without is taken
     asked.served.turn()
     assert asked.http.get("/v1/links").json()["links"][0]["gbps"] == 0.5
+
+
+def test_authorities_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    for name in ("ca.pem", "nowhere.pem"):
+        monkeypatch.setenv("HIPPO_CA", str(tmp_path / name))
+        with pytest.raises(InputError, match="HIPPO_CA: holds no authorities: .* To fix: name a PEM file"):
+            Client("https://127.0.0.1:1")
 
 
 def test_words_that_an_address_does_not_know_stop_it(asked: Asked):

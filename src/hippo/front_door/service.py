@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +17,8 @@ from hippo.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     import httpx
 
-URL, TOKEN = "HIPPO_URL", "HIPPO_TOKEN"
-"""Environment variables: where the service is, and who asks."""
+URL, TOKEN, AUTHORITIES = "HIPPO_URL", "HIPPO_TOKEN", "HIPPO_CA"
+"""Environment variables: where the service is, who asks, and a file of authorities that vouch for it."""
 HERE = "http://127.0.0.1:8470"
 
 
@@ -29,7 +30,8 @@ class Client:
             print(service.why(job["id"]))
 
     ``url`` and ``token``: else of ``HIPPO_URL`` and ``HIPPO_TOKEN``; ``token_file`` is what ``hippo serve`` wrote
-    beside its store; ``uds``: through a socket of this machine. Every method raises ``InputError`` with the service's
+    beside its store; ``verify``: False, or a file of authorities (PEM; else of ``HIPPO_CA``, else those of the web);
+    ``uds``: through a socket of this machine. Every method raises ``InputError`` with the service's
     own words where it refuses, or does not answer.
     """
 
@@ -47,6 +49,13 @@ class Client:
             import httpx
         except ImportError:
             raise MissingExtraError("httpx", "service", source="Client") from None
+        vouched: bool | ssl.SSLContext = verify is not False
+        if file := verify if isinstance(verify, str) else os.environ.get(AUTHORITIES, "") if verify else "":
+            try:
+                vouched = ssl.create_default_context(cafile=file)
+            except OSError as error:
+                told, remedy = f"holds no authorities: {error.strerror or error}", "name a PEM file"
+                raise InputError(told, source=AUTHORITIES, value=file, remedy=remedy) from None
         self.url = (url or os.environ.get(URL) or HERE).rstrip("/")
         if token_file is not None:
             try:
@@ -61,7 +70,7 @@ class Client:
         try:
             through = None if uds is None else httpx.HTTPTransport(uds=str(uds))
             self._http: httpx.Client = httpx.Client(
-                base_url=self.url, headers=headers, timeout=timeout_s, verify=verify, trust_env=False, transport=through
+                base_url=self.url, headers=headers, timeout=timeout_s, verify=vouched, trust_env=False, transport=through
             )
         except (ValueError, OSError, httpx.InvalidURL) as error:
             remedy = "write http://HOST:PORT"
@@ -173,6 +182,8 @@ class Client:
             answer = self._http.request(method, path, **how)
         except self._error as error:
             remedy = f"start it with 'hippo serve', or say where it is: {URL}, --url"
+            if "CERTIFICATE" in str(error):
+                remedy = f"name the file of the authorities that vouch for it: {AUTHORITIES}"
             told = f"no service answers: {error}"
             raise InputError(told, source="service", value=self.url, remedy=remedy) from None
         try:

@@ -43,7 +43,7 @@ from hippo.serve.otlp import told_links
 from hippo.serve.pull import Puller
 from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, PLANNING, LinkPoint, StoredDecision, StoredJob
 from hippo.serve.site import check_model, job_of
-from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, note, number_of
+from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, last_event, note, number_of
 from hippo.serve.telemetry import checked, history
 from hippo.serve.telemetry import written as store_points
 from hippo.serve.watching import metrics_text
@@ -529,7 +529,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         """Server-sent events: what comes about, from now on or since a number."""
         begin = int(last_event_id) if last_event_id and last_event_id.isdecimal() else since
         if begin is None:
-            begin = store.read(lambda at: at.execute(sql.select(sql.func.max(t.EVENTS.c.number))).scalar()) or 0
+            begin = store.read(last_event)
         known = partial(access.caller, request.scope["token"])
         return StreamingResponse(_stream(store, request, begin, known), media_type="text/event-stream")
 
@@ -689,6 +689,11 @@ def _problems(app: FastAPI) -> None:
         found.headers.update({"Retry-After": "5"} if status == 429 else {})
         return found
 
+    @app.exception_handler(Exception)
+    async def of_its_own(request: Request, error: Exception) -> Response:
+        told = {"title": "a fault of its own", "status": 500, "remedy": "report it, with the log of this trace"}
+        return problem_response(500, {"type": "about:blank", **told, "trace_id": TRACE.get()})
+
     @app.exception_handler(RequestValidationError)
     async def of_body(request: Request, error: RequestValidationError) -> Response:
         found = error.errors()[:5]
@@ -829,4 +834,5 @@ def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, A
         "actuators": actuators,
         "telemetry": None if puller is None else {"from": puller.terms.url, "fault": puller.fault},
         "decisions": loop.state.decisions,
+        "last_event": loop.store.read(last_event),
     }

@@ -299,6 +299,11 @@ def note(
     connection.execute(NOTED, row)
 
 
+def last_event(connection: Connection) -> int:
+    """Number of the event that was written last; 0: none was."""
+    return connection.execute(sql.select(sql.func.max(t.EVENTS.c.number))).scalar() or 0
+
+
 def set_job(connection: Connection, name: str, **values: Any) -> None:
     """Write columns of a job."""
     if "place" in values and isinstance(values["place"], Mapping):
