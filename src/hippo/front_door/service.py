@@ -70,7 +70,12 @@ class Client:
         try:
             through = None if uds is None else httpx.HTTPTransport(uds=str(uds))
             self._http: httpx.Client = httpx.Client(
-                base_url=self.url, headers=headers, timeout=timeout_s, verify=vouched, trust_env=False, transport=through
+                base_url=self.url,
+                headers=headers,
+                timeout=timeout_s,
+                verify=vouched,
+                trust_env=False,
+                transport=through,
             )
         except (ValueError, OSError, httpx.InvalidURL) as error:
             remedy = "write http://HOST:PORT"

@@ -205,7 +205,7 @@ def _words_of(dependant: Any) -> set[str]:
 
 async def _known_words(request: Request) -> None:
     """Words of an address that it does not know are no wish that may be passed over: ``dry-run`` for ``dry_run``."""
-    if request.scope["query_string"]:
+    if request.scope["query_string"] and request.url.path not in OPEN_PATHS:  # who watches may say what it likes
         known = _words_of(request.scope["route"].dependant) | ({"token"} if request.url.path == EVENTS else set())
         if unknown := sorted(request.query_params.keys() - known):
             told = f"the address knows no {unknown[0][:60]!r}"
@@ -256,7 +256,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await asyncio.wrap_future(store.write(undone))
 
     # ---------------------------------------------------------------------------------------------------------- jobs
-    @app.post("/v1/jobs", status_code=201, responses=_told(200, 400, 401, 403, 409, 422))
+    @app.post("/v1/jobs", status_code=201, responses=_told(200, 400, 401, 403, 409))
     async def submit(
         job: Submission,
         caller: Submitter,
@@ -311,7 +311,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             return Refusal(400, "not for its actuator", detail, remedy=remedy)
         return None
 
-    @app.get("/v1/jobs", responses=_told(400, 401, 403, 422))
+    @app.get("/v1/jobs", responses=_told(400, 401, 403))
     async def jobs(
         caller: Reader,
         after: JobName | None = None,
@@ -350,7 +350,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             raise Refusal(404, "no such job", f"jobs: no job (got {name[:40]!r})", remedy="see GET /v1/jobs")
         return job_of_row(row)
 
-    @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(400, 401, 403, 404, 409, 422))
+    @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(400, 401, 403, 404, 409))
     async def cancel(name: str, caller: Submitter, dry_run: bool = False) -> Response:
         """Cancel a job."""
         _job(name)
@@ -362,7 +362,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         return AsciiAnswer({**job_document(found), "dry_run": dry_run}, 202)
 
     # ----------------------------------------------------------------------------------------------------- decisions
-    @app.get("/v1/decisions", responses=_told(400, 401, 403, 422))
+    @app.get("/v1/decisions", responses=_told(400, 401, 403))
     async def decisions(
         caller: Reader,
         since: Annotated[str, Query(pattern=r"^d\d{1,16}$")] | None = None,
@@ -382,7 +382,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         cursor = rows[-1]["id"] if since is not None and len(rows) == limit else None
         return AsciiAnswer({"decisions": rows, "next": cursor})
 
-    @app.post("/v1/decisions/{name}/{verdict}", responses=_told(400, 401, 403, 404, 409, 422))
+    @app.post("/v1/decisions/{name}/{verdict}", responses=_told(400, 401, 403, 404, 409))
     async def decide(
         name: str, verdict: Literal["approve", "deny"], caller: Decider, dry_run: bool = False
     ) -> Response:
@@ -417,7 +417,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         found = await asyncio.to_thread(links_document, loop)
         return AsciiAnswer({"links": found, "holds": loop.state.holds})
 
-    @app.get("/v1/links/history", responses=_told(400, 401, 403, 404, 422))
+    @app.get("/v1/links/history", responses=_told(400, 401, 403, 404))
     async def link_history(
         caller: Reader,
         source: Annotated[str, Query(alias="from", max_length=200)],
@@ -433,7 +433,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         found = [dict(zip(names, (each[0], *map(gbps_from_bytes_per_s, each[1:])), strict=True)) for each in rows]
         return AsciiAnswer({"from": source, "to": destination, "minutes": found})
 
-    @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413, 422))
+    @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413))
     async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
         """Measurements of links, and how many GPUs of domains can be used; nonsense is refused, and nothing of the push
         is taken."""
@@ -483,7 +483,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(store_points(points), lambda _: loop.points(points))
         return Response(otlp_answer(kind, len(refused), refused[0] if refused else ""), media_type=kind)
 
-    @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413, 422))
+    @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413))
     async def alerts(push: Alerts, caller: Teller, dry_run: bool = False) -> Response:
         """An Alertmanager's webhook: alerts stand among the events, and on the page."""
         now_s = loop.now_s()
@@ -498,7 +498,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(write)
         return AsciiAnswer({"taken": 0 if dry_run else len(push.alerts)}, 202)
 
-    @app.post("/v1/whatif", responses=_told(202, 400, 401, 403, 409, 422, 429))
+    @app.post("/v1/whatif", responses=_told(202, 400, 401, 403, 409, 429))
     async def whatif(job: Submission, caller: Reader) -> Response:
         """How long a job would wait if it came now, with an interval; nothing is taken in. 202: what such training can
         run under is being found out, ask again."""
@@ -586,7 +586,7 @@ def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
     words |= {404: "Not there", 409: "Not now", 413: "Too large", 422: "Not understood"}
     words |= {429: "Too many", 503: "Not ready"}
     problem = {"content": {"application/problem+json": {"schema": {"type": "object", "required": ["title", "status"]}}}}
-    return {each: {"description": words[each]} | (problem if each >= 400 else {}) for each in statuses}
+    return {each: {"description": words[each]} | (problem if each >= 400 else {}) for each in {*statuses, 422}}
 
 
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"})
