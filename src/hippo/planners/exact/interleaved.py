@@ -19,7 +19,16 @@ from hippo.cost.money import rent_usd_per_s
 from hippo.planners.effort import SHAPE_S
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.space import Field
-from hippo.planners.exact.uniform import PlanShape, Range, agreed_bound, bubbled, candidate, shape_of, sorts
+from hippo.planners.exact.uniform import (
+    PlanShape,
+    Range,
+    agreed_bound,
+    bubbled,
+    candidate,
+    gathered_s,
+    shape_of,
+    sorts,
+)
 from hippo.planners.exact.ways import DomainWay
 
 Floats = NDArray[np.float64]
@@ -289,6 +298,7 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
     shortest, agreed = (heads + (waves - 1) * total + trip) / ranks, agreed_bound(field, way, own)
     alone = (_heads(field, kind, 0)[own.layout, ranks - 1] + waves * total + packed.tables[own.layout, 5, -1]) / ranks
     agreed = np.maximum(agreed, alone + packed.tables[own.layout, 6, 0])
+    agreed = np.maximum(agreed, waves * gathered_s(field, way, own, 2) / ranks)  # of two chunks at least
     fits = (ranks > 1) & (2 * ranks <= layers) & (fixed + usd * np.maximum(shortest + back, agreed) < ceiling)
     if rules.interleave_in_rounds:
         fits &= waves % ranks == 0

@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
@@ -26,16 +27,18 @@ from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
 from hippo.planners.exact.candidates import Candidate, Tried, joining
 from hippo.planners.exact.chains import search_chains
 from hippo.planners.exact.interleaved import least_interleaved, search_interleaved
+from hippo.planners.exact.layouts import shards_weights_across
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
-from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
+from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, LayoutRows, remember
 from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import DomainWay, slowest_border
 from hippo.planners.recipe import overlapping, recompute_choices
 from hippo.problem.problem import Problem
 from hippo.score.judge import judge
 
+Floats = NDArray[np.float64]
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
@@ -211,22 +214,25 @@ def _least_gpu_s(field: Field) -> float:
 
 def _fields(problem: Problem, tried: Tried) -> list[Field]:
     """The problem with replicas that agree every step; with exchanges of experts beside other work where the runtime
-    has that, or with local SGD where the user allows it (no runtime has both)."""
+    has that, with local SGD where the user allows it, and with weights sharded over domains."""
     field = Field.of(problem, tried)
+    found = [field]
     if overlapping(problem, recompute_choices(problem)) and problem.profile is None:
-        tables = replace(field.tables, overlapped=True, _cache={})
-        return [field, replace(field, tables=tables, _cache={})]
+        found.append(replace(field, tables=replace(field.tables, overlapped=True, _cache={}), _cache={}))
     if problem.allow_local_sgd and field.rules.local_sgd:
-        return [field, replace(field, sync=Sync.outer(problem.outer_step), _cache={})]
-    return [field]
+        found.append(replace(field, sync=Sync.outer(problem.outer_step), _cache={}))
+    if shards_weights_across(problem):
+        found.append(replace(field, tables=replace(field.tables, gathering=True), _cache={}))
+    return found
 
 
 def _kinds(field: Field) -> list[tuple[int, list[DomainWay]]]:
-    """Ideal ways over the domains of every kind; with local SGD only those with several groups."""
-    least = 1 if field.sync.method == "allreduce" else 2
+    """Ideal ways over the domains of every kind; only those with several groups for local SGD, and for weights sharded
+    over groups."""
+    least = 1 if field.sync.method == "allreduce" and not field.tables.gathering else 2
     found = []
-    for kind in range(len(field.tables.examples)):
-        ways = field.ideal_ways(kind)
+    for kind, layouts in enumerate(field.layouts):
+        ways = field.ideal_ways(kind) if layouts else []
         found.append((kind, [way for way in ways if way.groups >= least]))
     return found
 
@@ -335,22 +341,26 @@ def _least_of_unlike(field: Field) -> float:
     """Least step time of replicas over domains of different kinds (inf: all that take a stage are of one kind).
 
     G groups of n domains agree on n sets of layers, each over a ring of its own; a domain does its share of the layers
-    no quicker than the best layout would (docs/theory.md, bound 8).
+    no quicker than the best layout would (docs/theory.md, bound 8). Where passes gather weights, they sum nothing, and
+    no pass of a block is quicker than its gathers.
     """
     batch = field.problem.workload.global_batch
     rows = {kind: field.layout_rows(kind) for kind, layouts in enumerate(field.layouts) if layouts}
     if len(rows) < 2:
         return np.inf
-    best = {kind: (row.blocks / (row.wave * row.stages)).min() for kind, row in rows.items()}
-    seconds = np.array([best[kind] for kind in field.tables.kinds if kind in best])
-    speed = np.cumsum(np.sort(1.0 / seconds)[::-1])
+    seconds = {kind: row.blocks / (row.wave * row.stages) for kind, row in rows.items()}
+    where = [kind for kind in field.tables.kinds if kind in rows]
+    speed = _speeds([seconds[kind].min() for kind in where])
     pace, least = field.routes(None).seconds_per_byte, np.inf
     either, whole = np.minimum(pace, pace.T), field.tables.gradient_bytes * field.tables.blocks_share * field.awaited
-    whole *= field.least_summed
-    for groups in range(2, len(seconds) + 1):
+    whole *= 0.0 if field.tables.gathering else field.least_summed
+    for groups in range(2, len(where) + 1):
         at_once = 0.0  # of all gradients, what the rings can carry in a second
-        for n in range(1, len(seconds) // groups + 1):
-            compute = batch / speed[groups * n - 1]
+        for n in range(1, len(where) // groups + 1):
+            if field.tables.gathering:
+                blocks_s = 3 * field.gathers_of(groups, groups * n)[0] * field.tables.blocks_share
+                speed = _speeds([_gathering_s(rows[kind], groups, blocks_s) for kind in where])
+            compute = batch / speed[groups * n - 1] if speed[groups * n - 1] > 0 else np.inf
             ring = 2 * (groups - 1) / groups * slowest_border(either, groups, n) * whole
             at_once += 1.0 / ring if ring > 0 else np.inf
             if 0 < at_once < np.inf:
@@ -358,6 +368,19 @@ def _least_of_unlike(field: Field) -> float:
             else:
                 least = min(least, compute if at_once else np.inf)
     return least
+
+
+def _speeds(seconds: list[float]) -> Floats:
+    """(K,) sequences a second of the quickest domain, of the two quickest, and so on."""
+    return np.cumsum(np.sort(1.0 / np.array(seconds))[::-1])
+
+
+def _gathering_s(rows: LayoutRows, groups: int, blocks_s: float) -> float:
+    """Least seconds a sequence of a domain that is one of so many groups, where the heaviest blocks take at least
+    ``blocks_s`` a wave; inf: no layout is for so many."""
+    able = (rows.least <= groups) & (groups <= rows.most)
+    each = np.maximum(rows.blocks, blocks_s) / (rows.wave * rows.stages)
+    return float(each[able].min(initial=np.inf))
 
 
 def _say(progress: Progress | None, phase: str, share: float) -> None:
