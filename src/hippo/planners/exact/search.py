@@ -81,9 +81,11 @@ class Exact:
         remember(fields[0])
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
+            before = tried.plays
             search_ways(field, others=stop.below == inf)
             search_replicas(field)
-            play_ordered(field)
+            if tried.plays > before:
+                play_ordered(field)
         tried.share = 1.0
         _say(progress, "proving the bound", 0.9)
         lower, cause = _lower(problem, tried, _granted(tried, fields))
@@ -222,7 +224,7 @@ def _fields(problem: Problem, tried: Tried) -> list[Field]:
     if problem.allow_local_sgd and field.rules.local_sgd:
         found.append(replace(field, sync=Sync.outer(problem.outer_step), _cache={}))
     if shards_weights_across(problem):
-        found.append(replace(field, tables=replace(field.tables, gathering=True), _cache={}))
+        found.append(replace(field, tables=replace(field.tables, gathering=True)))
     return found
 
 
@@ -243,15 +245,17 @@ def search_ways(field: Field, *, others: bool = True) -> None:
     ``others``: also the next best ways, as long as they find better plans of their own.
     """
     tried, found = field.tried, []
+    told = 0 if field.tables.gathering else FIRST_WAYS
     for order, (bound, kind, way) in enumerate(promising(field)):
-        if bound >= tried.ceiling or (order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop)):
+        if bound >= tried.ceiling or (order >= told and (bound >= tried.value or tried.must_stop)):
             continue
         real = field.real_ways(kind, way)
         guess = first_guess(field, kind, real) if real else None
         if guess is not None:
             play(field, guess[1], guess[2], guess[0])
             found.append((guess, kind, real))
-    play_ordered(field, operations=1)  # early: what cannot beat it need not be played
+    if found:
+        play_ordered(field, operations=1)  # early: what cannot beat it need not be played
     for _, kind, real in found:
         _exhaust(field, kind, real)
     for (_, shape, cuts), kind, real in found[: FIRST_WAYS if others else 0]:

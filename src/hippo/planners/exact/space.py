@@ -23,6 +23,7 @@ from hippo.planners.exact.ways import (
     ideal_ways,
     lines,
     real_ways,
+    ring_pace,
     slowest_border,
 )
 from hippo.problem.problem import Problem
@@ -145,21 +146,31 @@ class Field:
 
     def gathers_s(self, way: DomainWay) -> tuple[float, float]:
         """Seconds in which the links carry all weights to the groups of a way, at least, and of latencies before: of
-        every forward pass, where weights are sharded over groups; a backward sends twice as much."""
+        every forward pass, where weights are sharded over groups; a backward sends twice as much. Of a real way on the
+        ring that is likely."""
         if not self.tables.gathering or way.groups < 2:
             return 0.0, 0.0
-        return self.gathers_of(way.groups, way.size, tuple(sorted(each for path in way.domains for each in path)))
+        if not way.domains:
+            return self.gathers_of(way.groups, way.size)
+        routes, members = self.routes(None), tuple(sorted(each for path in way.domains for each in path))
+        pace = routes.seconds_per_byte if way.relays else routes.direct_seconds_per_byte
+        carried_s = self._gathered_bytes(way.groups) * ring_pace(pace, members)
+        return min(carried_s, NO_LIMIT), self.gathers_of(way.groups, way.size)[1]
 
-    def gathers_of(self, groups: int, size: int, among: tuple[int, ...] = ()) -> tuple[float, float]:
-        """The same of so many groups on a ring through ``size`` domains, any or those given."""
-        key, among = ("gathers", groups, size, among), among or tuple(range(len(self.tables.kinds)))
+    def gathers_of(self, groups: int, size: int) -> tuple[float, float]:
+        """The same of so many groups on a ring through ``size`` domains, whichever."""
+        key = "gathers", groups, size
         if key not in self._cache:
-            routes, away = self.routes(None), ~np.eye(len(among), dtype=bool)
-            pace, late = (each[np.ix_(among, among)] for each in (routes.seconds_per_byte, routes.least_latency_s))
-            either = np.maximum(pace, pace.T) if size == 2 else np.minimum(pace, pace.T)
-            carried_s = self.tables.gradient_bytes * (groups - 1) / groups * slowest_border(either, size, 1)
-            self._cache[key] = min(carried_s, NO_LIMIT), min((size - 1) * float(late[away].min()), NO_LIMIT)
+            routes, away = self.routes(None), ~np.eye(len(self.tables.kinds), dtype=bool)
+            pace, late = routes.seconds_per_byte, (size - 1) * float(routes.least_latency_s[away].min())
+            either = routes.pair_pace if size == 2 else np.minimum(pace, pace.T)
+            carried_s = self._gathered_bytes(groups) * slowest_border(either, size, 1)
+            self._cache[key] = min(carried_s, NO_LIMIT), min(late, NO_LIMIT)
         return self._cache[key]  # type: ignore[return-value]
+
+    def _gathered_bytes(self, groups: int) -> float:
+        """Bytes of the whole model that a domain gets in a forward pass where so many groups share it."""
+        return self.tables.gradient_bytes * (groups - 1) / groups
 
     def table(self, layout: DomainLayout) -> LayerTable:
         """Prefix sums of a layout."""
@@ -282,12 +293,14 @@ class Field:
         among, tied, only = self.members(kind), bool(self.tied_bytes), self.only
         if not among:
             return []
-        return [
-            replace(way, senders=senders)
-            for senders in self._senders(kind)
-            for way in ideal_ways(self.routes(senders), self.routes(None), among, tied=tied)
-            if only is None or only.admits(way.groups, way.span)
-        ]
+        found: list[DomainWay] = []
+        for senders in self._senders(kind):
+            key = "ideal", kind, senders
+            if key not in self._cache:
+                self._cache[key] = ideal_ways(self.routes(senders), self.routes(None), among, tied=tied)
+            ways: list[DomainWay] = self._cache[key]  # type: ignore[assignment]
+            found += [replace(way, senders=senders) for way in ways]
+        return found if only is None else [way for way in found if only.admits(way.groups, way.span)]
 
     def ways_apart(self, kind: int, ideal: DomainWay) -> list[DomainWay]:
         """Ideal ways that are told apart by the borders and rings that they can have at once."""
