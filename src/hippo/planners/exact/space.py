@@ -141,8 +141,8 @@ class Field:
         waves = max(1, problem.workload.global_batch // layout.wave // min(most, domains))
         gathers_s = 3 * waves * self.gathers_of(least, least)[0] * self.tables.share[-1]
         if problem.objective.name == "cost":
-            return rent_usd_per_s(problem.cluster.gpu, 1) * layout.gpus * least * gathers_s < self.tried.value
-        return gathers_s / (layout.stages * (domains // least)) < self.tried.value
+            return bool(rent_usd_per_s(problem.cluster.gpu, 1) * layout.gpus * least * gathers_s < self.tried.value)
+        return bool(gathers_s / (layout.stages * (domains // least)) < self.tried.value)
 
     def gathers_s(self, way: DomainWay) -> tuple[float, float]:
         """Seconds in which the links carry all weights to the groups of a way, at least, and of latencies before: of
