@@ -7,7 +7,9 @@ the losses of all steps are those of one process (1e-9); nothing is left behind 
 socket); it ends within its limit. Rows go to ``--record`` one by one, and those that are there are not played again, so
 a batch may be broken off. ``--tell`` prints the table of what is recorded. A link is dead for longer than the run's
 patience, 12 s against 8, or for a minute where that is 20 s. A porter, which hands on what replicas send one another
-through a third domain, is killed or stopped. ``--kinds`` names some.
+through a third domain, is killed or stopped. *Out of memory*: a process may hold half of what it holds; *killed for
+memory*: it comes into a control group that may take none, and the kernel kills it (as root, control groups of the first
+version). ``--kinds`` names some.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ from hippo.run.version import Version
 KINDS = (
     *("killed", "stopped", "out of memory", "link dead", "domain gone", "full disk"),
     *("torn journal", "two orders at once", "client gone", "porter gone", "link dead a minute"),
+    "killed for memory",
 )
 PHASES = ("forward", "agreement", "move", "checkpoint", "hand-over")
 STEPS, EVERY, MOVE_AT = 12, 3, 4
@@ -172,6 +175,11 @@ def strike_of(fault: Fault, control: Path) -> Callable[[StruckCrew], None]:
             process = one(crew)
             held = int(Path(f"/proc/{process}/statm").read_text().split()[0]) * resource.getpagesize()
             resource.prlimit(process, resource.RLIMIT_AS, (held // 2, held // 2))
+        elif fault.kind == "killed for memory":
+            group = memory_group()
+            group.mkdir()
+            (group / "memory.limit_in_bytes").write_text("65536")
+            (group / "cgroup.procs").write_text(str(one(crew)))
         elif fault.kind.startswith("link dead"):
             link(0.0)
             Timer(LINK_OUT_S if fault.kind == "link dead" else MINUTE_OUT_S, link, (0.2,)).start()
@@ -196,6 +204,21 @@ def strike_of(fault: Fault, control: Path) -> Callable[[StruckCrew], None]:
             _leave(control, crew.draw)
 
     return strike
+
+
+def memory_group() -> Path:
+    """Of this process, for whom it lets run out of memory."""
+    return Path("/sys/fs/cgroup/memory") / f"hippo-faults-{os.getpid()}"
+
+
+def _killed_for_memory() -> int:
+    """How many the kernel killed there; the group is given back."""
+    group = memory_group()
+    if not group.exists():
+        return 0
+    kills = int((group / "memory.oom_control").read_text().split()[-1])
+    group.rmdir()
+    return kills
 
 
 def _ask(control: Path, words: Mapping[str, Any]) -> None:
@@ -258,6 +281,8 @@ def play(fault: Fault, folder: Path, *, again: bool) -> None:
             error = str(failed)
         orders = desk.status()["orders"]
     struck = crews[0].struck_s if crews else 0.0
+    if fault.kind == "killed for memory" and struck and _killed_for_memory() != 1:
+        error = f"{error}; the kernel killed nobody"
     told = {
         "losses": [*before, *(step.loss for step in steps)],
         "error": error,

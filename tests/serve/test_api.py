@@ -6,9 +6,10 @@ import gzip
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
+from threading import Event
 from time import sleep
 from typing import Any
 
@@ -18,10 +19,12 @@ from rich.console import Console
 from starlette.testclient import TestClient
 
 from hippo.errors import InputError
+from hippo.jobs.job import TrainingKind
+from hippo.jobs.placement.offers import OfferTable
 from hippo.report.service_terminal import service_view
-from hippo.serve import access
+from hippo.serve import access, ahead
 from hippo.serve import tables as t
-from hippo.serve.access import AGENT, OPERATOR, VIEWER, Access, made, taken_back
+from hippo.serve.access import AGENT, OPERATOR, PROXY, VIEWER, Access, made, taken_back
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
 from hippo.serve.demo import run_demo
@@ -30,7 +33,7 @@ from hippo.serve.server import ServiceTerms, port_of
 from hippo.serve.store import Store, StoreError, written_beside
 
 from .actuators.sites import in_memory
-from .worlds import JOB, Clock, Served, url
+from .worlds import JOB, KIND, Clock, Served, offers, url
 
 
 @dataclass
@@ -166,6 +169,35 @@ def test_addresses_that_no_store_can_look_up(asked: Asked, path: str):
     assert answer.json()["remedy"]
 
 
+def test_a_proxy_speaks_for_who_signed_on_with_it(asked: Asked):
+    token = asked.served.store.write(made("front", PROXY, asked.served.clock())).result()
+    asked.http.headers["Authorization"] = f"Bearer {token}"
+    anna = {"X-Forwarded-Email": "anna@example.org", "X-Forwarded-User": "1234"}
+
+    def submit(key: str, **headers: str) -> Any:
+        return asked.http.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": key, **headers})
+
+    for headers, said in (
+        ({}, "names no user"),
+        ({"X-Forwarded-Groups": "hippo-operator"}, "names no user"),
+        (anna, "anna@example.org is in none of the groups"),
+        ({**anna, "X-Forwarded-Groups": "admins, hippo-viewers"}, "is in none of the groups"),
+        ({**anna, "X-Forwarded-Groups": "hippo-viewer"}, "the role viewer may not submit"),
+    ):
+        answer = submit("one", **headers)
+        assert (answer.status_code, said in answer.json()["detail"]) == (403, True), headers
+    twice = [("X-Forwarded-Email", "a"), ("X-Forwarded-Email", "b"), ("X-Forwarded-Groups", "hippo-operator")]
+    assert "twice" in asked.http.get("/v1/state", headers=twice).json()["detail"]
+    both = {**anna, "X-Forwarded-Groups": "hippo-viewer,hippo-operator"}
+    assert submit("one", **both).json()["owner"] == "anna@example.org"
+    one, two = asked.served.loop.site.live.site.domains[:2]
+    push = {"links": [{"from": one, "to": two, "gbps": 1.0}]}
+    agent = {"X-Forwarded-User": "probe", "X-Forwarded-Groups": "hippo-agent"}
+    assert asked.http.post("/v1/telemetry", json=push, headers=agent).status_code == 202
+    asked.http.headers["Authorization"] = f"Bearer {asked.tokens['viewer']}"  # nobody else's headers count
+    assert submit("two", **both).status_code == 403
+
+
 @pytest.mark.parametrize("role", [VIEWER, AGENT])
 def test_roles(asked: Asked, role: str):
     asked.http.headers["Authorization"] = f"Bearer {asked.tokens[role]}"
@@ -225,6 +257,97 @@ def test_what_a_job_would_wait(asked: Asked):
     assert len(asked.http.get("/v1/jobs").json()["jobs"]) == 12  # nothing was taken in
     assert asked.http.post("/v1/whatif", json={**JOB, "least": 4096, "most": 4096}).status_code == 400
     assert asked.http.post("/v1/whatif", json={**JOB, "actuator": "nobody"}).json()["title"] == "no such actuator"
+
+
+def test_what_training_that_nobody_submitted_would_wait(asked: Asked, monkeypatch: pytest.MonkeyPatch):
+    """It is planned for the question, which leaves what the queue goes by as it was, and answered as if it had been
+    submitted before."""
+    site, goes_on = asked.served.loop.site, Event()
+    unknown = {**JOB, "batch": KIND.batch // 2, "least": 16, "tokens": 1e11}  # the shortest go first
+    table = replace(offers(), kinds=(KIND._replace(batch=KIND.batch // 2),))
+
+    def planned(self: Any, kind: TrainingKind) -> OfferTable:
+        assert goes_on.wait(60.0)
+        if kind.batch == 1:
+            raise InputError("no plan trains it here", source="job", remedy="ask for more")
+        return table
+
+    monkeypatch.setattr(type(site), "planned", planned)
+    monkeypatch.setattr(ahead, "PATIENCE_S", 0.01)
+    for number in range(site.devices // 16 + 3):
+        submit(asked, key=str(number), least=16, tokens=1e10)
+    asked.served.turn()
+    answer = asked.http.post("/v1/whatif", json=unknown)
+    assert (answer.status_code, answer.json()["state"], answer.headers["Retry-After"]) == (202, "planning", "1")
+    for batch in (1, 2, 3):
+        assert asked.http.post("/v1/whatif", json={**JOB, "batch": batch}).status_code == 202
+    assert "too many kinds" in asked.http.post("/v1/whatif", json={**JOB, "batch": 4}).json()["detail"]
+    goes_on.set()
+    monkeypatch.setattr(ahead, "PATIENCE_S", 60.0)
+    found = asked.http.post("/v1/whatif", json=unknown).json()
+    assert found["expected_wait_s"] > 0.0
+    assert "no plan trains it here" in asked.http.post("/v1/whatif", json={**JOB, "batch": 1}).json()["detail"]
+    assert site.offers.kinds == (KIND,)
+    with asked.served.loop.lock:
+        site.learn(table)
+    assert asked.http.post("/v1/whatif", json=unknown).json() == found
+
+
+def test_who_only_looks_names_no_file(asked: Asked, tmp_path: Path):
+    (tmp_path / "config.json").write_text("secret")
+    spec, viewer = (
+        {**JOB, "model": str(tmp_path / "config.json")},
+        {"Authorization": f"Bearer {asked.tokens['viewer']}"},
+    )
+    found = asked.http.post("/v1/whatif", json=spec, headers=viewer)
+    assert (found.status_code, "unknown model" in found.json()["detail"]) == (400, True)
+    assert "not valid JSON" in asked.http.post("/v1/whatif", json=spec).json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({}, "says neither what it trains nor how long it lasts"),
+        ({"devices": 8}, "says neither"),
+        ({**JOB, "model": "llama-3-8"}, "job: model: unknown model 'llama-3-8'. To fix: did you mean 'llama-3-8b'"),
+        ({"devices": 8, "duration_s": 60.0, "runs_on": ["TPU v5p"]}, "the site has A100-SXM-80GB"),
+        ({"devices": 8, "duration_s": 60.0, "data_gb": 1.0, "data_at": "atlantis"}, "data"),
+    ],
+)
+def test_a_job_that_can_never_run_is_refused_at_once(asked: Asked, spec: dict, said: str):
+    answer = asked.http.post("/v1/jobs", json=spec, headers={"Idempotency-Key": "one"})
+    assert answer.status_code == 400
+    assert said in answer.json()["detail"]
+    assert "--model" not in answer.text
+    assert asked.http.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_dry_runs_say_what_would_be_and_leave_nothing(asked: Asked):
+    def dry(path: str, **how: Any) -> Any:
+        return asked.http.post(path, params={"dry_run": True}, **how)
+
+    key = {"Idempotency-Key": "one"}
+    assert dry("/v1/jobs", json=JOB, headers=key).json()["known_as"] is None
+    submit(asked)
+    assert dry("/v1/jobs", json=JOB, headers=key).json()["known_as"] == "j1"
+    assert dry("/v1/jobs", json={**JOB, "tokens": 2e9}, headers=key).status_code == 409
+    (link, *_) = asked.http.get("/v1/links").json()["links"]
+    push = {"links": [{"from": link["from"], "to": link["to"], "gbps": 0.5}]}
+    assert dry("/v1/telemetry", json=push).json() == {"taken": 0}
+    labels = {"src": link["from"], "dst": link["to"]}
+    points = [{"asDouble": 5e8, "attributes": [{"key": k, "value": {"stringValue": v}} for k, v in labels.items()]}]
+    metrics = [{"name": "hippo_link_bits_per_second", "gauge": {"dataPoints": points}}]
+    told = {"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}
+    assert dry("/otlp/v1/metrics", json=told).status_code == 200
+    alert = {"version": "4", "alerts": [{"status": "firing", "labels": {"alertname": "Silent"}}]}
+    assert dry("/v1/alerts", json=alert).json() == {"taken": 0}
+    asked.served.turn()
+    assert asked.http.get("/v1/links").json()["links"][0]["gbps"] == link["gbps"]
+    kinds = asked.served.store.read(lambda at: at.execute(sql.select(t.EVENTS.c.kind)).scalars().all())
+    assert "alert" not in kinds
+    assert asked.http.post("/otlp/v1/metrics", json=told).status_code == 200  # the same without is taken
+    asked.served.turn()
+    assert asked.http.get("/v1/links").json()["links"][0]["gbps"] == 0.5
 
 
 def test_cancelled(asked: Asked):

@@ -3,7 +3,7 @@ replay, one for one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ import pytest
 
 from hippo.jobs.engine import world as c
 from hippo.jobs.job import Job
+from hippo.jobs.joint.live import TenantNow
 from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.jobs.joint.play import play_jointly
-from hippo.jobs.settings import ReplayRules
+from hippo.jobs.settings import ReplayRules, Tenants
 from hippo.jobs.site import JobSite, LinkHistory
 from hippo.jobs.workload import JobWorkload
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
+from hippo.serve.domains import DomainNow, domains_written
 from hippo.serve.records import LinkPoint
 from hippo.serve.site import job_of
 from hippo.serve.telemetry import written
@@ -70,8 +72,19 @@ def day(seed: int) -> tuple[list[tuple[float, dict[str, Any]]], list[tuple[float
     return jobs, links
 
 
-def replayed(seed: int, name: str) -> Stands:
+def nodes(seed: int) -> list[tuple[float, DomainNow]]:
+    """How many GPUs of a domain can be used from a time on; at the end all."""
+    rng, names = np.random.default_rng([seed, 1]), [each.name for each in load_cluster("four-hubs").domains]
+    times = np.sort(rng.choice(20_000, 24, replace=False)) + 1.25
+    rows = [(each, names[rng.integers(4)], int(rng.integers(0, 17)) * 4) for each in times.tolist()]
+    rows += [(20_100.25 + at, name, 64) for at, name in enumerate(names)]
+    return [(time_s, DomainNow(EPOCH_S + time_s, name, gpus, "me")) for time_s, name, gpus in rows]
+
+
+def replayed(seed: int, name: str, taken: Sequence[TenantNow] = ()) -> Stands:
     jobs, links = day(seed)
+    others = np.array([[each.time_s, each.node, each.devices] for each in taken]).reshape(-1, 3)
+    tenants = Tenants(others[:, 0], others[:, 1].astype(np.int64), others[:, 2].astype(np.int64)) if taken else None
     site = JobSite.of(load_cluster("four-hubs"))
     late = np.array(site.latency_s)
     times = np.array([-1e6, *(time_s for time_s, _ in links)])
@@ -82,22 +95,33 @@ def replayed(seed: int, name: str) -> Stands:
     diary = Diary(load(JOB_SCHEDULERS, "policy", name))
     table = offers()
     pace = dict(zip(table.kinds, table.tokens_per_s.tolist(), strict=True))
-    play_jointly(workload.timed(pace), site, diary, ReplayRules(), offers=table)  # type: ignore[arg-type]
+    play_jointly(workload.timed(pace), site, diary, ReplayRules(), offers=table, tenants=tenants)  # type: ignore[arg-type]
     return diary.rows
 
 
-def served(seed: int, name: str, folder: Path) -> tuple[Stands, int]:
+def served(seed: int, name: str, folder: Path, *, nodes_too: bool = False) -> tuple[Stands, int, list[TenantNow]]:
     jobs, links = day(seed)
+    taken = list[TenantNow]()
     clock = Clock(EPOCH_S)
     made = Served.of(url(folder), clock, scheduler=name)
     diary = Diary(made.loop._held.scheduler)
     made.loop._held.scheduler = diary  # type: ignore[assignment]
-    domains = made.loop.site.live.site.domains
-    news: list[tuple[float, Any]] = sorted([*jobs, *links], key=lambda each: each[0])
+    domains, tell = made.loop.site.live.site.domains, made.loop.site.live.tell
+
+    def told(*, tenants: Sequence[TenantNow] = (), **rest: Any) -> None:
+        taken.extend(tenants)
+        tell(tenants=tenants, **rest)
+
+    made.loop.site.live.tell = told  # type: ignore[method-assign]
+    down = nodes(seed) if nodes_too else []
+    news: list[tuple[float, Any]] = sorted([*jobs, *links, *down], key=lambda each: each[0])
     for time_s, what in news:
         clock.now_s = EPOCH_S + time_s
         if isinstance(what, dict):
             made.submit(**{key: what.get(key, type(value)()) for key, value in JOB.items()}, **only(what))
+        elif isinstance(what, DomainNow):
+            made.store.write(domains_written(made.loop.site.live.site, [what], clock.now_s)).result()
+            made.loop.tell_domains([what])
         else:
             points = [
                 LinkPoint(clock.now_s, a, b, float(what[at, to]), None, "me")
@@ -113,7 +137,7 @@ def served(seed: int, name: str, folder: Path) -> tuple[Stands, int]:
     decisions = made.decisions()
     assert all(each.state in ("ordered", "carried out") for each in decisions)
     made.close()
-    return diary.rows, len(decisions)
+    return diary.rows, len(decisions), taken
 
 
 def only(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,12 +148,23 @@ def only(spec: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_day_told_to_the_service_leads_to_the_decisions_of_its_replay(seed: int, name: str, tmp_path: Path):
     assert KIND.model == JOB["model"]
-    first = replayed(seed, name)
-    second, decisions = served(seed, name, tmp_path)
+    second, decisions, _ = served(seed, name, tmp_path)
     assert decisions > 20
-    last = max(time_s for time_s, rows in first.items() if rows)
-    times = [time_s for time_s in first if time_s <= last]
-    again = [time_s for time_s in second if time_s <= last + 1e-3]
+    alike(replayed(seed, name), second)
+
+
+@pytest.mark.parametrize("name", ["srpt", pytest.param("hi_ppo", marks=pytest.mark.slow)])
+def test_so_does_one_on_which_nodes_go_and_come(name: str, tmp_path: Path):
+    """The replay has other tenants where the service found that they must be."""
+    second, decisions, taken = served(3, name, tmp_path, nodes_too=True)
+    assert decisions > 20
+    assert sum(each.devices for each in taken) == 0
+    assert sum(each.devices > 0 for each in taken) > 20
+    alike(replayed(3, name, taken), second)
+
+
+def alike(first: Stands, second: Stands) -> None:
+    times, again = ([time_s for time_s, rows in each.items() if rows] for each in (first, second))  # somebody is there
     assert np.array(again) == pytest.approx(np.array(times), abs=1e-5)
     for one, other in zip(times, again, strict=True):
         assert [row[:4] for row in first[one]] == [row[:4] for row in second[other]], one

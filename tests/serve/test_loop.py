@@ -16,6 +16,9 @@ from hippo.serve.store import StoreError
 
 from .worlds import Clock, Served, until, url
 
+GANG = {"model": "", "batch": 0, "seq": 0, "tokens": 0.0, "least": 0, "most": 0}
+"""Nothing of what elastic training says."""
+
 
 @pytest.fixture
 def clock() -> Clock:
@@ -180,6 +183,31 @@ def test_an_order_that_was_not_answered_is_told_again_with_its_key(tmp_path: Pat
     again.close()
 
 
+def test_an_order_that_breaks_for_ever_gives_way_to_the_stop_of_its_job(tmp_path: Path, clock: Clock):
+    class Breaks(Scripted):
+        def carry_out(self, order: JobOrder) -> Receipt:
+            self.orders.append(order)
+            if order.act == "begin":
+                raise OSError("its engine does not answer")
+            return Receipt(True)
+
+    breaks = Breaks()
+    served = Served.of(url(tmp_path), clock, breaks, actuator="scripted")
+    name = served.submit()
+    until(served, lambda: len(breaks.orders) > 1)  # it is told again
+    served.store.write(let_go(name, "somebody", clock())).result()
+    served.loop.cancel(name)
+    until(served, lambda: [each.state for each in served.decisions()] == ["given up", "carried out"])
+    assert breaks.orders[-1].act == "stop"
+    assert "gave way to a stop" in served.decisions()[0].told
+    assert served.jobs()[name].state == "cancelled"
+    assert not served.loop.workers["scripted"].trouble
+    told = len(breaks.orders)
+    served.turn(60.0)
+    assert len(breaks.orders) == told
+    served.close()
+
+
 def test_an_order_whose_answers_are_lost_is_never_given_up_for_another(tmp_path: Path, clock: Clock):
     class Forgets(Scripted):
         def carry_out(self, order: JobOrder) -> Receipt:
@@ -260,19 +288,49 @@ def test_what_could_not_be_written_is_not_carried_out_and_is_written_later(serve
 
 
 def test_a_link_that_collapses_moves_a_job(served: Served):
-    domains = served.loop.site.live.site.domains
-    names = [served.submit(least=16, most=16, tokens=1e12) for _ in range(9)]
+    for _ in range(4):
+        served.submit(devices=56, duration_s=1e6, **GANG)  # eight are left in each domain
     served.turn()
-    spans = {name: job.place for name, job in served.jobs().items() if job.place and len(job.place["domains"]) > 1}
-    assert set(served.jobs()) == set(names)
-    links = [LinkPoint(served.clock(), a, b, 1e6, 0.02) for a in domains for b in domains if a != b]
-    served.loop.points(links)
+    name = served.submit(least=16, most=16, tokens=1e12)
+    served.turn()
+    before = served.jobs()[name].place
+    assert before is not None
+    one, two = before["domains"]
+    points = [LinkPoint(served.clock(), a, b, 1e6, 0.02) for a, b in ((one, two), (two, one))]
+    served.loop.points(points)
     served.turn(1.0)
-    carried, _ = served.loop.carried()
-    assert carried[0, 1] == 1e6
-    for name, place in spans.items():
-        job = served.jobs()[name]
-        assert job.place != place or job.predicted_step_s is not None
+    domains = served.loop.site.live.site.domains
+    assert served.loop.carried()[0][domains.index(one), domains.index(two)] == 1e6
+    after = served.jobs()[name].place
+    assert after is not None
+    assert {one, two} != set(after["domains"])
+    decision = served.decisions()[-1]
+    assert (decision.act, decision.job) == ("resize", name)
+    assert decision.why["cause"].startswith(f"the link from {one} to {two} carries")
+
+
+def test_reasons_go_by_the_pace_of_the_job(tmp_path: Path, clock: Clock):
+    """A job whose steps take twice what its offer says: what is told of steps before, elsewhere and after is twice."""
+    scripted = Scripted()
+    served = Served.of(url(tmp_path), clock, scripted, actuator="scripted")
+    first, *_ = [served.submit(devices=each, duration_s=50.0, **GANG) for each in (64, 64, 64, 56)]
+    until(served, lambda: [each.state for each in served.decisions()] == ["carried out"] * 4)
+    name = served.submit(tokens=1e10)  # eight GPUs are left
+    until(served, lambda: [each.state for each in served.decisions()] == ["carried out"] * 5)
+    place, key = served.jobs()[name].place, scripted.orders[-1].key
+    assert place is not None
+    for look in range(1, 7):
+        scripted.jobs[name] = SeenJob(name, key, "running", 0.01 * look, step_s=2.0 * place["step_s"])
+        until(served, lambda look=look: served.jobs()[name].share_done == 0.01 * look)
+    scripted.jobs[first] = SeenJob(first, scripted.orders[0].key, "done", 1.0)
+    until(served, lambda: len(served.decisions()) == 6)
+    decision = served.decisions()[5]
+    whole = 2.0 * 64 * 2048 / 1e5  # of 16 GPUs
+    assert decision.predicted_step_s == pytest.approx(whole)
+    assert decision.measured_before_s == pytest.approx(whole / 0.55)
+    assert f"a step would take {whole / 0.55:.3g} s, and takes {whole:.3g} s there" in decision.why["cause"]
+    assert whole / 0.55 == pytest.approx(max(each["step_s"] for each in decision.why["alternatives"]))
+    served.close()
 
 
 @pytest.mark.parametrize("name", ["srpt", "hi_ppo"])

@@ -202,6 +202,11 @@ def test_nothing_is_wider_than_the_screen_and_text_can_be_read(
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colours}])
     browser.ask("Page.navigate", url=f"{base}/#token={token}")
     until(lambda: browser.value("document.querySelectorAll('#decisions button').length") == 6)
+    http.post("/v1/telemetry", json={"domains": [{"domain": "guian", "gpus": 48}]}).raise_for_status()
+    until(lambda: "48 of 64 up" in browser.value("document.getElementById('map').textContent"))
+    until(
+        lambda: "guian: 48 of 64 GPUs can be used (first)" in browser.value("document.getElementById('feed').innerText")
+    )
     if folder := os.environ.get("HIPPO_PICTURES"):
         until(lambda: "waiting" in browser.value("document.getElementById('jobs').innerText"))
         shot = browser.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"]

@@ -310,7 +310,8 @@ def submit(choice: Submitted) -> None:
     with Client(choice.url) as service:
         spec = _submission(choice)
         if choice.whatif:
-            found = service.whatif(spec)
+            with Watch("asking, which may have to plan first"):
+                found = service.whatif(spec)
             if choice.json:
                 print_document(found)
             else:

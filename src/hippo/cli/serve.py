@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,11 +14,62 @@ from hippo.cli.output import mention, print_document, say
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, MissingExtraError
 
+PREFIX = "HIPPO_SERVE"
+"""Of environment variables that stand for options: HIPPO_SERVE_PORT for --port."""
+
+
+def _configured(context: typer.Context, file: Path | None) -> Path | None:
+    """Options of the environment and of a file, in this order behind those of the command line."""
+    context.auto_envvar_prefix = PREFIX
+    if file is not None:
+        context.default_map = _options_of(file, context)
+    return file
+
+
+def _options_of(file: Path, context: typer.Context) -> dict[str, Any]:
+    """What a file says of options, by their names."""
+    from hippo.errors import UnknownNameError
+    from hippo.files import read_text
+    from hippo.problem.document import parse_yaml
+
+    document, found = parse_yaml(read_text(file, what="configuration"), str(file)), dict[str, Any]()
+    if not isinstance(document, dict):
+        remedy = "write one option a line, for instance 'port: 8470'"
+        raise InputError("is no table of options", source=str(file), remedy=remedy)
+    known: dict[str, Any] = {str(each.name).replace("_", "-"): each for each in context.command.params}
+    known = {name: each for name, each in known.items() if name not in ("help", "config")}
+    for name, value in document.items():
+        if name not in known:
+            raise UnknownNameError("option", str(name)[:60], known, source=str(file))
+        option = known[name]
+        told = [value] if getattr(option, "multiple", False) and isinstance(value, str) else value
+        try:
+            if isinstance(told, dict) or told is None:
+                raise TypeError("is no value of an option")
+            option.process_value(context, told)
+        except (typer.BadParameter, TypeError, ValueError) as error:
+            problem = getattr(error, "message", str(error)).rstrip(".")
+            remedy = f"write it as for --{name}: see 'hippo serve --help'"
+            raise InputError(problem, source=str(file), key=name, value=value, remedy=remedy) from None
+        found[str(option.name)] = told
+    return found
+
 
 @dataclass(frozen=True)
 class Choice:
     """What is served, where, and who decides."""
 
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml",
+            help=f"Options by name, where neither the command line nor {PREFIX}_NAME says them.",
+            callback=_configured,
+            is_eager=True,
+            envvar=f"{PREFIX}_CONFIG",
+            show_envvar=False,
+        ),
+    ] = None
     store: Annotated[str, typer.Option(metavar="URL", help="sqlite:///FILE, or postgresql://USER@HOST/DATABASE.")] = (
         "sqlite:///hippo.db"
     )
@@ -58,6 +110,12 @@ class Choice:
     latency_query: Annotated[
         str, typer.Option(metavar="PROMQL", help="Seconds of round trips.", show_default="see docs/measuring.md")
     ] = ""
+    gpus_query: Annotated[
+        str, typer.Option(metavar="PROMQL", help="GPUs of domains that are up.", show_default="GPUs are not asked for")
+    ] = ""
+    log: Annotated[
+        str, typer.Option(metavar="FILE|-", help="JSON lines of what changes or fails; -: stderr.", show_default="none")
+    ] = ""
     demo: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="An emulated WAN with real jobs, in that folder, and the page of it."),
@@ -65,7 +123,7 @@ class Choice:
     new_token: Annotated[
         str | None, typer.Option(metavar="NAME", help="Make a token for somebody, print it, and end.")
     ] = None
-    role: Annotated[str, typer.Option(metavar="viewer|agent|operator", help="Of the new token.")] = "viewer"
+    role: Annotated[str, typer.Option(metavar="viewer|agent|operator|proxy", help="Of the new token.")] = "viewer"
     drop_token: Annotated[str | None, typer.Option(metavar="NAME", help="Take somebody's token back, and end.")] = None
     json: Json = False
 
@@ -109,8 +167,9 @@ def serve(choice: Choice) -> None:
 
         run_demo(choice.demo.resolve(), choice.port, say)
         return
-    if not choice.stale > 0:
-        raise InputError("must be above 0", source="--stale", value=choice.stale, remedy="write seconds")
+    for name, seconds in (("--stale", choice.stale), ("--epoch", choice.epoch)):
+        if not 0 < seconds < inf:
+            raise InputError("must be above 0", source=name, value=seconds, remedy="write seconds")
     terms = ServiceTerms(
         store=choice.store,
         mode=choice.mode,
@@ -126,7 +185,8 @@ def serve(choice: Choice) -> None:
         online=choice.online,
         steering=choice.steering,
         epoch_s=choice.epoch,
-        pull=pulled(choice.prometheus, choice.every, choice.rate_query, choice.latency_query),
+        log=choice.log,
+        pull=pulled(choice.prometheus, choice.every, choice.rate_query, choice.latency_query, choice.gpus_query),
     )
     service = Service.of(load_cluster(_file_or_name(choice.cluster)), terms, tell=mention)
     with Watch("making ready") as watch:  # nothing is left to compile when a link collapses

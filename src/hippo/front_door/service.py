@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +56,8 @@ class Client:
                 raise InputError(told, source="token file", value=str(token_file), remedy=remedy) from None
         token = token or os.environ.get(TOKEN, "")
         headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token.isprintable() and token else {}
+        if (parent := os.environ.get("TRACEPARENT", "")).isascii() and parent.isprintable() and parent:
+            headers["traceparent"] = parent  # what is asked for goes back to who started this process
         try:
             through = None if uds is None else httpx.HTTPTransport(uds=str(uds))
             self._http: httpx.Client = httpx.Client(
@@ -137,13 +140,22 @@ class Client:
         """The service itself."""
         return self._ask("GET", "/v1/state")
 
-    def push(self, links: Sequence[Mapping[str, Any]]) -> int:
-        """Hand measurements in (``from``, ``to``, ``gbps``, perhaps ``latency_ms``); how many were taken."""
-        return int(self._ask("POST", "/v1/telemetry", json={"links": [dict(each) for each in links]})["taken"])
+    def push(self, links: Sequence[Mapping[str, Any]] = (), domains: Sequence[Mapping[str, Any]] = ()) -> int:
+        """Hand in what links were measured to carry (``from``, ``to``, ``gbps``, perhaps ``latency_ms``), and how many
+        GPUs of domains can be used (``domain``, ``gpus``); how many were taken."""
+        told = {"links": [dict(each) for each in links], "domains": [dict(each) for each in domains]}
+        return int(self._ask("POST", "/v1/telemetry", json=told)["taken"])
 
-    def whatif(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """How long a job would wait, with an interval."""
-        return self._ask("POST", "/v1/whatif", json=dict(job))
+    def whatif(self, job: Mapping[str, Any], *, patience_s: float = 600.0) -> dict[str, Any]:
+        """How long a job would wait, with an interval; what nobody trained there before is planned first, which is
+        waited for for so long."""
+        until_s = time.monotonic() + patience_s
+        while "expected_wait_s" not in (found := self._ask("POST", "/v1/whatif", json=dict(job))):
+            if time.monotonic() >= until_s:
+                told = f"still {found.get('detail', 'being planned')} after {patience_s:g} s"
+                raise InputError(told, source="service", value=self.url, remedy="ask again later")
+            time.sleep(0.2)  # each answer took its time already
+        return found
 
     def events(self, *, since: int | None = None) -> Iterator[dict[str, Any]]:
         """What comes about, until the service ends."""

@@ -6,7 +6,7 @@ The first token is made with the store; it lies beside it, for its owner alone (
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -23,13 +23,19 @@ from hippo.files import write_whole
 from hippo.serve import tables as t
 from hippo.serve.store import Store, StoreError, note
 
-VIEWER, AGENT, OPERATOR = "viewer", "agent", "operator"
+VIEWER, AGENT, OPERATOR, PROXY = "viewer", "agent", "operator", "proxy"
 ROLES: Mapping[str, frozenset[str]] = {
     VIEWER: frozenset({"read"}),
     AGENT: frozenset({"read", "tell"}),
     OPERATOR: frozenset({"read", "tell", "submit", "decide"}),
+    PROXY: frozenset(),
 }
-"""What each role may do: look, push telemetry, submit and cancel jobs, approve and deny."""
+"""What each role may do: look, push telemetry, submit and cancel jobs, approve and deny; a proxy may nothing by itself,
+but speaks for those who signed on with it."""
+GROUPS = {f"hippo-{role}": role for role in (OPERATOR, AGENT, VIEWER)}
+"""Of those whom a proxy speaks for, and the roles that they give; of several the first."""
+USER_HEADERS, GROUPS_HEADER = (b"x-forwarded-email", b"x-forwarded-user"), b"x-forwarded-groups"
+"""As oauth2-proxy writes them; of users the first that is there."""
 FIRST = "first"
 AGAIN_S = 1.0
 """Between two looks for tokens that were made or taken back since."""
@@ -92,6 +98,20 @@ class Access:
             left = min(self._per_s, left + (now_s - then_s) * self._per_s)
             self._left[caller.name] = max(0.0, left - 1.0), now_s
             return left >= 1.0
+
+
+def spoken_for(headers: Iterable[tuple[bytes, bytes]]) -> Caller | str:
+    """Whom a request of a proxy is of, by its headers; a sentence: nobody who may ask, and why."""
+    told = [(name, value.decode("latin-1").strip()) for name, value in headers]
+    found = {name: value for name, value in told if name in (*USER_HEADERS, GROUPS_HEADER)}
+    if len(found) < sum(name in found for name, _ in told):
+        return "the proxy names a user or groups twice"
+    user = next((found[name] for name in USER_HEADERS if found.get(name)), "")
+    if not user or not user.isprintable() or len(user) > 200:
+        return "the proxy names no user"
+    groups = {each.strip() for each in found.get(GROUPS_HEADER, "").split(",")}
+    role = next((role for group, role in GROUPS.items() if group in groups), None)
+    return f"{user} is in none of the groups {', '.join(GROUPS)}" if role is None else Caller(user, role)
 
 
 def drawn() -> str:

@@ -1,8 +1,13 @@
 """How long a job would wait: the queue as it stands with the job in it, played ahead, again and again, each time with
-work that is left drawn anew around what was told, as nobody knows how long jobs really take."""
+work that is left drawn anew around what was told, as nobody knows how long jobs really take.
+
+Training that was never submitted here is planned for the question alone: what the queue decides by stays as it is.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +18,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.live import LiveWorld
 from hippo.jobs.joint.rules import SRPT
+from hippo.jobs.placement.offers import OfferTable
 from hippo.serve.loop import ServeLoop
 
 DRAWS = 40
@@ -23,29 +29,70 @@ INSIDE = (5.0, 95.0)
 """Percentiles between which nine of ten draws lie."""
 
 
-def expected_wait(loop: ServeLoop, job: Job, *, seed: int = 0) -> dict[str, Any]:
+PATIENCE_S = 5.0
+"""A question waits so long for a plan, and is then to be asked again."""
+MOST_KINDS, MOST_PLANNED = 32, 4
+"""Kinds of training that are known for questions alone; and of these, under way at once."""
+
+
+class WhatIfs:
+    """What training can run under that nobody submitted: planned beside the loop, one kind after another, and kept."""
+
+    def __init__(self, loop: ServeLoop) -> None:
+        self.loop = loop
+        self._planner = ThreadPoolExecutor(1, thread_name_prefix="what-ifs")
+        self._found: dict[TrainingKind, Future[OfferTable]] = {}  # asked for last, last
+
+    async def offers(self, job: Job) -> OfferTable | None:
+        """What is known with what such a job can run under; None: that is being found out still.
+
+        Raises
+        ------
+        InputError
+            It can run under nothing, or too many others are being planned.
+        """
+        site, kind = self.loop.site, TrainingKind(job.model, job.batch, job.seq)
+        if job.least == 0 or not site.lacks(kind):
+            return site.offers
+        found = self._found.pop(kind, None) or self._begun(kind)
+        self._found[kind] = found
+        if not (await asyncio.wait([asyncio.wrap_future(found)], timeout=PATIENCE_S))[0]:
+            return None
+        try:
+            return OfferTable.joined([*([site.offers] if len(site.offers.kinds) else []), found.result()])
+        except Exception:
+            del self._found[kind]  # it is tried anew when it is asked for again
+            raise
+
+    def _begun(self, kind: TrainingKind) -> Future[OfferTable]:
+        if sum(not each.done() for each in self._found.values()) >= MOST_PLANNED:
+            told, remedy = "too many kinds of training are being planned for questions", "ask again later"
+            raise InputError(told, source="job", key="model", value=kind.model, remedy=remedy)
+        for each in [each for each, future in self._found.items() if future.done()][: 1 - MOST_KINDS or None]:
+            if len(self._found) >= MOST_KINDS:
+                del self._found[each]
+        return self._planner.submit(self.loop.site.planned, kind)
+
+    def close(self) -> None:
+        """Plan no more."""
+        self._planner.shutdown(wait=False, cancel_futures=True)
+
+
+def expected_wait(loop: ServeLoop, job: Job, offers: OfferTable, *, seed: int = 0) -> dict[str, Any]:
     """Seconds until a job that came now would begin: the median and where nine of ten draws lie.
 
-    Raises
-    ------
-    InputError
-        It is not known what such training can run under, or the job can never run here.
+    ``offers``: what training can run under, the job's own kind with it. Raises ``InputError``: it can never run here.
     """
     with loop.lock:
         live, site = loop.site.live, loop.site
         now_s = max(live.now_s if live.moment is not None else 0.0, loop.now_s() - site.epoch_s)
         packed = live.packed() if live.moment is not None else None
-        jobs = list(live.jobs)
-        lacks = job.least > 0 and site.lacks(TrainingKind(job.model, job.batch, job.seq))
-    if lacks:
-        remedy = "submit one such job first: it is planned once, and kept"
-        raise InputError(
-            "nobody has planned such training here yet", source="job", key="model", value=job.model, remedy=remedy
-        )
-    (timed,) = site.timed([replace(job, arrival_s=now_s)])
-    if why := _never(loop, timed):
+        jobs, known = list(live.jobs), live.offers
+    (timed,) = site.timed([replace(job, arrival_s=now_s)], offers)
+    if why := site.why_never(timed, offers):
         raise InputError(why, source="job", remedy="ask for less")
-    found = [_wait_s(loop, timed, packed, jobs, np.random.default_rng([seed, draw])) for draw in range(DRAWS)]
+    draws = (np.random.default_rng([seed, draw]) for draw in range(DRAWS))
+    found = [_wait_s(loop, timed, packed, jobs, (known, offers), each) for each in draws]
     low, mid, high = (float(np.percentile(found, each)) for each in (INSIDE[0], 50.0, INSIDE[1]))
     return {
         "expected_wait_s": mid,
@@ -56,18 +103,17 @@ def expected_wait(loop: ServeLoop, job: Job, *, seed: int = 0) -> dict[str, Any]
     }
 
 
-def _never(loop: ServeLoop, job: Job) -> str:
-    from hippo.jobs.joint.play import opened
-    from hippo.jobs.workload import JobWorkload
-
+def _wait_s(
+    loop: ServeLoop,
+    job: Job,
+    packed: bytes | None,
+    jobs: list[Job],
+    offers: tuple[OfferTable, OfferTable],
+    rng: np.random.Generator,
+) -> float:
+    """In one draw; ``offers``: those that the packed queue goes by, and those with the job's own."""
     site = loop.site
-    refused = opened(JobWorkload.of([job]), site.live.site, site.rules, offers=site.offers).refused
-    return refused[0][1] if refused else ""
-
-
-def _wait_s(loop: ServeLoop, job: Job, packed: bytes | None, jobs: list[Job], rng: np.random.Generator) -> float:
-    site = loop.site
-    trial = LiveWorld(site.live.site, SRPT, site.offers, site.rules, site.live.slowdown)
+    trial = LiveWorld(site.live.site, SRPT, offers[0], site.rules, site.live.slowdown)
     if packed is not None:
         trial.restore(packed, jobs)
         assert trial.moment is not None
@@ -77,7 +123,9 @@ def _wait_s(loop: ServeLoop, job: Job, packed: bytes | None, jobs: list[Job], rn
             work = trial.moment.world.job[each]
             share = float(work[c.LEFT] / work[c.DURATION])
             trial.progress(trial.moment.workload.name(each), share, job.arrival_s)
+    trial.offers = offers[1]
     trial.submit([job])
+    site.heed(job.arrival_s + site.epoch_s, stops=False, trial=trial)
     for moment in trial.until(job.arrival_s + LONGEST_S):
         row = next((at for at, each in enumerate(trial.jobs) if each.name == job.name), None)
         if row is not None and np.isfinite(moment.world.job[row, c.FIRST]):

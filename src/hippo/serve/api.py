@@ -10,8 +10,11 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import copy_context
 from dataclasses import asdict
 from importlib.resources import files
+from time import monotonic
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
@@ -21,21 +24,25 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import hippo
-from hippo.errors import HippoError, InputError
+from hippo.errors import HippoError, InputError, UnknownNameError
+from hippo.jobs.job import Job, TrainingKind
+from hippo.problem.catalogue.models import ALIASES, MODELS
 from hippo.serve import tables as t
-from hippo.serve.access import Access, Caller
-from hippo.serve.ahead import expected_wait
-from hippo.serve.jobs import KNOWN, AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in
+from hippo.serve.access import PROXY, Access, Caller, spoken_for
+from hippo.serve.ahead import WhatIfs, expected_wait
+from hippo.serve.domains import DomainNow, checked_domain, domains_written, gpus_of
+from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in, taken_before
+from hippo.serve.logs import log_request, trace_of
 from hippo.serve.loop import ServeLoop
 from hippo.serve.otlp import answer as otlp_answer
 from hippo.serve.otlp import told_links
 from hippo.serve.pull import Puller
-from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, LinkPoint, StoredDecision, StoredJob
+from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, PLANNING, LinkPoint, StoredDecision, StoredJob
 from hippo.serve.site import job_of
-from hippo.serve.store import Store, StoreError, decision_of_row, job_of_row, note, number_of
+from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, note, number_of
 from hippo.serve.telemetry import checked, history
 from hippo.serve.telemetry import written as store_points
 from hippo.serve.watching import metrics_text
@@ -111,12 +118,30 @@ class Point(BaseModel):
         return LinkPoint(time_s, self.source, self.destination, bytes_per_s_from_gbps(self.gbps), late, by)
 
 
-class Push(BaseModel):
-    """Measurements of links."""
+class DomainState(BaseModel):
+    """How many GPUs of a domain jobs can use: those of nodes that are down, or that others have, are not among them."""
 
     model_config = ConfigDict(extra="forbid")
 
-    links: Annotated[list[Point], Field(max_length=MOST_POINTS)]
+    domain: Word
+    gpus: Whole
+    device: Word = Field(default="", description="Their kind, as the cluster file names it; none: the domain's.")
+    time_s: Annotated[Number, Field(ge=0, le=1e11)] | None = Field(default=None, description="Since 1970; none: now.")
+
+    def told(self, loop: ServeLoop, by: str, key: str, now_s: float) -> DomainNow:
+        """As the service keeps it; ``InputError``: it cannot be."""
+        time_s = now_s if self.time_s is None else loop.of_wall_s(self.time_s)
+        told = DomainNow(time_s, self.domain, self.gpus, by)
+        return checked_domain(loop.site.live.site, told, key, now_s, self.device)
+
+
+class Push(BaseModel):
+    """Measurements of links, and GPUs of domains."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    links: Annotated[list[Point], Field(max_length=MOST_POINTS)] = []
+    domains: Annotated[list[DomainState], Field(max_length=MOST_POINTS)] = []
 
 
 class Alert(BaseModel):
@@ -179,13 +204,22 @@ def problem_response(status: int, document: Mapping[str, Any]) -> AsciiAnswer:
 
 def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | None = None) -> FastAPI:
     """The application of a service that has been made."""
-    app = FastAPI(title="hippo", version=hippo.__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    whatifs = WhatIfs(loop)
+
+    @asynccontextmanager
+    async def lasting(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        whatifs.close()
+
+    named: dict[str, Any] = {"title": "hippo", "version": hippo.__version__, "openapi_url": "/openapi.json"}
+    app = FastAPI(**named, docs_url=None, redoc_url=None, lifespan=lasting)
     _problems(app)
     app.add_middleware(Admission, access=access)
 
     async def written(function: Callable[[Any], Any], then: Callable[[Any], None] = lambda _: loop.wake()) -> Any:
         """Its answer, once it is on the disk; ``then`` is told of it even if who asked has gone."""
-        future = store.write(function)
+        asked_by = copy_context()  # the writer's thread has none of its own
+        future = store.write(lambda at: asked_by.run(function, at))
         future.add_done_callback(lambda done: None if done.exception() else then(done.result()))
         return await asyncio.wrap_future(future)
 
@@ -200,31 +234,37 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         """Take a job in; it is on the disk when this is answered."""
         spec, now_s = job.told(), loop.now_s()
         asked = job_of(spec, "job", caller.name, 0.0)
-        least = asked.least or asked.devices
         try:
             json.dumps(spec, allow_nan=False, ensure_ascii=False).encode()
         except ValueError:
             detail, remedy = "job: run: holds what is no text, or no number", "leave out lone surrogates and NaN"
             raise Refusal(400, "wrong", detail, remedy=remedy) from None
-        refused = _unfit(spec, least)
-        if refused is not None and not store.read(lambda at: at.execute(KNOWN, {"of": idempotency_key}).first()):
-            raise refused  # else it was taken in when it fitted, and is answered as before
-        if dry_run:
-            return AsciiAnswer({"dry_run": True, "job": spec})
-        rest = {"actuator": loop.terms.actuator} | ({"batch": asked.batch, "seq": asked.seq} if asked.least else {})
+        refused = _unfit(asked, spec)
+        if refused is not None or dry_run:
+            known = store.read(taken_before(spec, idempotency_key, caller.name))
+            if refused is not None and known is None:
+                raise refused  # else it was taken in when it fitted, and is answered as before
+            if dry_run:
+                return AsciiAnswer({"dry_run": True, "job": spec, "known_as": None if known is None else known.name})
+        rest: dict[str, Any] = {"actuator": loop.terms.actuator, "trace": TRACE.get()}
+        rest |= {"batch": asked.batch, "seq": asked.seq} if asked.least else {}
         write = take_in(spec, idempotency_key, caller.name, now_s, rest)
         taken, new = await written(write, lambda told: loop.come(*told))
         found = job_document(taken)
         return AsciiAnswer(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
 
-    def _unfit(spec: Mapping[str, Any], least: int) -> Refusal | None:
+    def _unfit(job: Job, spec: Mapping[str, Any]) -> Refusal | None:
         """Why the service cannot take in a job that is well formed."""
+        least = job.least or job.devices
         if spec.get("actuator") and spec["actuator"] not in loop.workers:
             known = ", ".join(loop.workers)
             return Refusal(400, "no such actuator", f"job: actuator (got {spec['actuator']!r})", remedy=f"name {known}")
         if least > loop.site.devices:
             detail, remedy = f"job: wants {least} GPUs of the site's {loop.site.devices}", "ask for fewer"
             return Refusal(400, "larger than the site", detail, remedy=remedy)
+        clear = job.least == 0 or not loop.site.lacks(TrainingKind(job.model, job.batch, job.seq))
+        if clear and (why := loop.site.why_never(job)):
+            return Refusal(400, "fits nowhere", f"job: {why}", remedy="ask for what the site has")
         if why := loop.lacks(spec):
             detail, _, remedy = why.partition(". To fix: ")
             return Refusal(400, "not for its actuator", detail, remedy=remedy)
@@ -352,18 +392,23 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
 
     @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413, 422))
     async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
-        """Measurements of links; nonsense is refused, and nothing of the push is taken."""
+        """Measurements of links, and how many GPUs of domains can be used; nonsense is refused, and nothing of the push
+        is taken."""
         now_s = loop.now_s()
+        domains = [each.told(loop, caller.name, f"domains.{at}", now_s) for at, each in enumerate(push.domains)]
         points = [
             checked(loop.site.live.site, each.measured(loop, caller.name), f"links.{at}", now_s)
             for at, each in enumerate(push.links)
         ]
         if points and not dry_run:
             await written(store_points(points), lambda _: loop.points(points))
-        return AsciiAnswer({"taken": 0 if dry_run else len(points)}, 202)
+        if domains and not dry_run:
+            write = domains_written(loop.site.live.site, domains, now_s)
+            await written(write, lambda _: loop.tell_domains(domains))
+        return AsciiAnswer({"taken": 0 if dry_run else len(points) + len(domains)}, 202)
 
     @app.post("/otlp/v1/metrics", responses=_told(400, 401, 403, 413))
-    async def otlp(request: Request, caller: Teller) -> Response:
+    async def otlp(request: Request, caller: Teller, dry_run: bool = False) -> Response:
         """Measurements of links by OTLP/HTTP; nonsense is told as a partial success, and the rest is taken in."""
         told, body, now_s = request.headers, await request.body(), loop.now_s()
         kind = told.get("content-type", "").partition(";")[0].strip().lower()
@@ -382,12 +427,12 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             return points, refused
 
         points, refused = await asyncio.to_thread(read)
-        if points:
+        if points and not dry_run:
             await written(store_points(points), lambda _: loop.points(points))
         return Response(otlp_answer(kind, len(refused), refused[0] if refused else ""), media_type=kind)
 
     @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413, 422))
-    async def alerts(push: Alerts, caller: Teller) -> Response:
+    async def alerts(push: Alerts, caller: Teller, dry_run: bool = False) -> Response:
         """An Alertmanager's webhook: alerts stand among the events, and on the page."""
         now_s = loop.now_s()
 
@@ -397,19 +442,25 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
                 told = each.annotations.get("summary") or each.annotations.get("description", "")
                 note(at, now_s, "alert", subject, who=caller.name, event=each.status, labels=each.labels, told=told)
 
-        if push.alerts:
+        if push.alerts and not dry_run:
             await written(write)
-        return AsciiAnswer({"taken": len(push.alerts)}, 202)
+        return AsciiAnswer({"taken": 0 if dry_run else len(push.alerts)}, 202)
 
-    @app.post("/v1/whatif", responses=_told(400, 401, 403, 409, 422))
+    @app.post("/v1/whatif", responses=_told(202, 400, 401, 403, 409, 422))
     async def whatif(job: Submission, caller: Reader) -> Response:
-        """How long a job would wait if it came now, with an interval; nothing is taken in."""
+        """How long a job would wait if it came now, with an interval; nothing is taken in. 202: what such training can
+        run under is being found out, ask again."""
         spec = job.told()
-        checked_job = job_of(spec, "whatif", caller.name, 0.0)
-        if (refused := _unfit(spec, checked_job.least or checked_job.devices)) is not None:
+        if job.model and not caller.may("submit") and job.model.lower() not in MODELS.keys() | ALIASES.keys():
+            raise UnknownNameError("model", job.model[:60], MODELS, source="job", key="model")
+        asked = job_of(spec, "whatif", caller.name, 0.0)
+        if (refused := _unfit(asked, spec)) is not None:
             raise refused
-        found = await asyncio.to_thread(expected_wait, loop, checked_job)
-        return AsciiAnswer(found)
+        offers = await whatifs.offers(asked)
+        if offers is None:
+            told = {"state": PLANNING, "detail": f"finding out what {asked.model} can run under here: ask again"}
+            return AsciiAnswer(told, 202, headers={"Retry-After": "1"})
+        return AsciiAnswer(await asyncio.to_thread(expected_wait, loop, asked, offers))
 
     # ------------------------------------------------------------------------------------------------------- watching
     @app.get("/v1/events", responses=_told(400, 401, 403))
@@ -467,8 +518,16 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
 
 def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What an address may answer, for the OpenAPI document."""
-    words = {200: "As it was", 304: "Not modified", 400: "Wrong", 401: "Who are you?", 403: "Not allowed"}
-    words |= {404: "Not there", 409: "Not now", 413: "Too large", 422: "Not understood", 503: "Not ready"}
+    words = {
+        200: "As it was",
+        202: "Ask again",
+        304: "Not modified",
+        400: "Wrong",
+        401: "Who are you?",
+        403: "Not allowed",
+    }
+    words |= {404: "Not there", 409: "Not now", 413: "Too large", 422: "Not understood"}
+    words[503] = "Not ready"
     problem = {"content": {"application/problem+json": {"schema": {"type": "object", "required": ["title", "status"]}}}}
     return {each: {"description": words[each]} | (problem if each >= 400 else {}) for each in statuses}
 
@@ -477,17 +536,31 @@ OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"}
 
 
 class Admission:
-    """Who asks, how much, how often: before anything else looks at a request."""
+    """Who asks, how much, how often, by which trace: before anything else looks at a request."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it."""
-        if scope["type"] != "http" or (answer := self._refused(scope)) is None:
+        """Let a request in, or answer it; log it."""
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
-        else:
-            await answer(scope, receive, send)
+            return
+        began_s, status = monotonic(), 500
+        parent = next((each for name, each in scope["headers"] if name == b"traceparent"), b"")
+        TRACE.set(trace := trace_of(parent.decode("latin-1")))
+
+        async def named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status, message["headers"] = message["status"], [*message["headers"], (b"x-trace-id", trace.encode())]
+            await send(message)
+
+        try:
+            await (self._refused(scope) or self.app)(scope, receive, named)
+        finally:
+            who = scope["caller"].name if "caller" in scope else ""
+            log_request(scope["method"], scope["path"], status, monotonic() - began_s, who)
 
     def _refused(self, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])
@@ -518,6 +591,13 @@ class Admission:
             found = problem_response(401, {"type": "about:blank", **told, "status": 401, "remedy": remedy})
             found.headers["WWW-Authenticate"] = "Bearer"
             return found
+        if caller.role == PROXY:
+            behind = spoken_for(scope["headers"])
+            if isinstance(behind, str):
+                remedy = "let the proxy name its user, in one of these groups"
+                told = {"title": "not allowed", "detail": behind, "remedy": remedy}
+                return problem_response(403, {"type": "about:blank", **told, "status": 403})
+            caller = behind
         if not self.access.allows(caller):
             told = {"title": "too many requests", "remedy": "ask less often"}
             return problem_response(429, {"type": "about:blank", **told, "status": 429})
@@ -597,7 +677,8 @@ def job_document(job: StoredJob) -> dict[str, Any]:
         "predicted_step_s": job.predicted_step_s,
         "place": None if job.place is None else dict(job.place),
         "why": job.why,
-        "job": dict(job.spec),
+        "trace_id": job.trace,
+        "job": {key: value for key, value in job.spec.items() if key != "trace"},
     }
 
 
@@ -657,8 +738,16 @@ def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, A
     for place in list(loop.site.places().values()):
         for domain, gpus in zip((place or {}).get("domains", ()), (place or {}).get("gpus", ()), strict=True):
             held[domain] += gpus
+    told, size = loop.domains, gpus_of(site)
     domains = [
-        {"name": name, "gpus": sum(pool.devices for pool in site.pools if pool.domain == name), "used": held[name]}
+        {
+            "name": name,
+            "gpus": size[name],
+            "up": loop.site.usable.get(name, size[name]),
+            "used": held[name],
+            "told_by": told[name].by if name in told else None,
+            "told_s": told[name].time_s if name in told else None,
+        }
         for name in site.domains
     ]
     actuators = [

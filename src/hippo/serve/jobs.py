@@ -38,18 +38,12 @@ def take_in(
 
     ``rest``: what it leaves out, which stays with it whatever is served later.
     """
-    digest = sha256(json.dumps(dict(spec), sort_keys=True).encode()).hexdigest()
+    digest, before = _digest(spec), taken_before(spec, key, owner)
     body = json.dumps({**(rest or {}), **spec}, sort_keys=True)
 
     def write(at: Connection) -> tuple[StoredJob, bool]:
-        known = at.execute(KNOWN, {"of": key}).first()
-        if known is not None:
-            if known.body_sha256 != digest or known.owner != owner:
-                remedy = "send the job as it was first, or another key"
-                raise AnotherBodyError(
-                    "came before with another job", source="Idempotency-Key", value=key, remedy=remedy
-                )
-            return job_of_row(known), False
+        if (known := before(at)) is not None:
+            return known, False
         values: dict[str, Any] = {"key": key, "body_sha256": digest, "spec": body, "owner": owner, "state": QUEUED}
         values |= {"submitted_s": now_s, "why": "", "share_done": 0.0, "cancels": False}
         number = int(at.execute(ADDED, values).scalar_one())
@@ -57,6 +51,23 @@ def take_in(
         return StoredJob(number, key, json.loads(body), owner, QUEUED, now_s), True
 
     return write
+
+
+def taken_before(spec: Mapping[str, Any], key: str, owner: str) -> Callable[[Connection], StoredJob | None]:
+    """Reads the job that came with a key before. ``AnotherBodyError`` for a key that means another job."""
+
+    def read(at: Connection) -> StoredJob | None:
+        known = at.execute(KNOWN, {"of": key}).first()
+        if known is not None and (known.body_sha256 != _digest(spec) or known.owner != owner):
+            remedy = "send the job as it was first, or another key"
+            raise AnotherBodyError("came before with another job", source="Idempotency-Key", value=key, remedy=remedy)
+        return None if known is None else job_of_row(known)
+
+    return read
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(dict(spec), sort_keys=True).encode()).hexdigest()
 
 
 def let_go(name: str, who: str, now_s: float) -> Callable[[Connection], None]:

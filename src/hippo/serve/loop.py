@@ -33,6 +33,7 @@ from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.serve import records as r
 from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
+from hippo.serve.domains import DomainNow, domains_written, gpus_of, kept_domains, younger
 from hippo.serve.expected import LinkMinutes
 from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob, StoredDecision, StoredJob
@@ -144,6 +145,9 @@ class ServeLoop:
         self._answers: SimpleQueue[tuple[JobOrder, Receipt]] = SimpleQueue()
         self._come: SimpleQueue[StoredJob] = SimpleQueue()  # taken in since the last turn
         self._cancels: SimpleQueue[str] = SimpleQueue()  # names of jobs that are to go
+        self._domains_told: SimpleQueue[DomainNow] = SimpleQueue()  # since the last turn
+        self.domains: dict[str, DomainNow] = {}  # as they were told last
+        self._counted: dict[str, dict[str, int]] = {}  # by each actuator
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._planning: dict[TrainingKind, Future[Any]] = {}
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
@@ -211,6 +215,12 @@ class ServeLoop:
         self._heard_s, self._moved = monotonic(), True
         self.wake()
 
+    def tell_domains(self, told: Iterable[DomainNow]) -> None:
+        """How many GPUs of domains can be used; already checked, and on the disk."""
+        for each in told:
+            self._domains_told.put(each)
+        self.wake()
+
     def come(self, job: StoredJob, new: bool = True) -> None:
         """A job has been taken in, and is on the disk."""
         if new:
@@ -271,6 +281,7 @@ class ServeLoop:
             self.measured.add(known_of)
             if self.steering is not None:
                 self.steering.links.add(known_of)
+            self._domains_hold(self.store.read(kept_domains).values())
             content = self.store.read(lambda at: kept(at, QUEUE))
             if content is not None:
                 self._restore(content)
@@ -370,6 +381,7 @@ class ServeLoop:
             self._take_cancels(gone, now_s)
             looks = self._take_truth(now_s)
             looks |= self._take_links(now_s)
+            self._take_domains(now_s)
             looks |= self._looks
             self._pass(now_s)
             self._take_approved(now_s)  # of before too, whatever the mode is now
@@ -434,7 +446,8 @@ class ServeLoop:
             at.execute(
                 sql.update(t.DECISIONS).where(t.DECISIONS.c.number == decision).values(state=became, told=receipt.told)
             )
-            note(at, now_s, "answer", order.job, act=order.act, ok=receipt.ok, told=receipt.told, decision=decision)
+            told: dict[str, Any] = {"act": order.act, "ok": receipt.ok, "told": receipt.told, "decision": decision}
+            note(at, now_s, "answer", order.job, trace=str(order.spec.get("trace", "")), **told)
 
         self._unwritten.append(write)
         if receipt.ok and receipt.plan is not None:
@@ -531,14 +544,16 @@ class ServeLoop:
 
     def _set(self, name: str, now_s: float, event: str = "", **values: Any) -> None:
         """Remember columns of a job, and write them with this turn."""
+        trace = ""
         if name in self._jobs:
             self._jobs[name] = replace(self._jobs[name], **values)
+            trace = self._jobs[name].trace
 
         def write(at: Connection) -> None:
             set_job(at, name, **values)
             if event:
                 told = {key: values[key] for key in ("state", "why", "place") if key in values}
-                note(at, now_s, "job", name, event=event, **told)
+                note(at, now_s, "job", name, trace=trace, event=event, **told)
 
         self._unwritten.append(write)
 
@@ -760,6 +775,27 @@ class ServeLoop:
         self._unwritten.append(partial(note, time_s=now_s, kind="links", subject="links", moved=told))
         return False
 
+    def _take_domains(self, now_s: float) -> None:
+        """The queue goes by the GPUs that can be used. Where nobody may be stopped now, what is held is taken as it
+        comes free."""
+        told = _all(self._domains_told)
+        for name, worker in self.workers.items():
+            before, self._counted[name] = self._counted.get(name, {}), dict(worker.usable)
+            size = gpus_of(self.site.live.site)
+            news = [each for each in worker.usable.items() if each[0] in size and each[1] != before.get(each[0])]
+            counted = [DomainNow(now_s, domain, max(0, min(gpus, size[domain])), name) for domain, gpus in news]
+            if counted:
+                self._unwritten.append(domains_written(self.site.live.site, counted, now_s))
+            told += counted
+        self._domains_hold(told)
+        runs = [each for each in self._jobs.values() if each.state == r.RUNNING]
+        self.site.heed(now_s, stops=not self._held.holds and not any(map(self._unserved, runs)))
+
+    def _domains_hold(self, told: Iterable[DomainNow]) -> None:
+        size = gpus_of(self.site.live.site)
+        self.domains = younger(self.domains, [each for each in told if each.domain in size])
+        self.site.usable = {name: min(each.gpus, size[name]) for name, each in self.domains.items()}
+
     def carried(self) -> tuple[Any, Any]:
         """(K, K) bytes/s and seconds that links are thought to have now."""
         live = self.site.live
@@ -789,7 +825,7 @@ class ServeLoop:
             self._forget(name)
         for change in self.site.changes(before, places, moment):
             if change.job in self._jobs:
-                self._order(change, now_s, reasons(self.site, moment, change))
+                self._order(change, now_s, self._reasons(change, moment))
         return self.site.standing(), self.site.places()
 
     def _order(self, change: JobChange, now_s: float, why: Mapping[str, Any], job: StoredJob | None = None) -> None:
@@ -810,16 +846,8 @@ class ServeLoop:
         def write(at: Connection) -> None:
             at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
             at.execute(sql.insert(t.ORDERS).values(**body))
-            note(
-                at,
-                now_s,
-                "decision",
-                f"d{number}",
-                job=change.job,
-                act=change.act,
-                cause=why.get("cause", ""),
-                after=change.after,
-            )
+            told = {"job": change.job, "act": change.act, "cause": why.get("cause", ""), "after": change.after}
+            note(at, now_s, "decision", f"d{number}", trace=job.trace, **told)
 
         self._unwritten.append(write)
         self.state.decisions += 1
@@ -839,6 +867,9 @@ class ServeLoop:
         """What a step should take: as the table of offers says, times what this job's steps take of what it says."""
         step_s = (change.after or {}).get("step_s")
         return None if step_s is None else float(step_s) * self._times.get(job.name, 1.0)
+
+    def _reasons(self, change: JobChange, moment: Moment) -> dict[str, Any]:
+        return reasons(self.site, moment, change, self._times.get(change.job, 1.0))
 
     def _next_decision(self) -> int:
         self._last_decision += 1
@@ -922,7 +953,8 @@ class ServeLoop:
 
         def write(at: Connection) -> None:
             at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
-            note(at, now_s, "proposal", f"d{number}", job=change.job, act=change.act, after=change.after)
+            told: dict[str, Any] = {"job": change.job, "act": change.act, "after": change.after}
+            note(at, now_s, "proposal", f"d{number}", trace=job.trace, **told)
 
         self._unwritten.append(write)
 
@@ -964,14 +996,16 @@ class ServeLoop:
         for key, change in said.items():
             if key in stands or no(key, change) or change.job not in self._jobs or moment is None:
                 continue
-            number, why = self._next_decision(), reasons(self.site, moment, change)
+            number, why = self._next_decision(), self._reasons(change, moment)
             job, policy = self._jobs[change.job], self._held.name
             expected_s = self._expected(job, change)
             row = _decision_row(change, now_s, why, policy, self.mode, r.PROPOSED, job.step_s, expected_s)
 
-            def write(at: Connection, number: int = number, row: Any = row, change: JobChange = change) -> None:
+            told = {"job": change.job, "act": change.act, "after": change.after}
+
+            def write(at: Connection, number: int = number, row: Any = row, told: Any = told, job: Any = job) -> None:
                 at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
-                note(at, now_s, "proposal", f"d{number}", job=change.job, act=change.act, after=change.after)
+                note(at, now_s, "proposal", f"d{number}", trace=job.trace, **told)
 
             self._unwritten.append(write)
 

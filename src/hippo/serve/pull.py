@@ -1,4 +1,4 @@
-"""What a Prometheus knows of the links, asked again and again: telemetry for a site where others measure already."""
+"""What a Prometheus knows of links and GPUs, asked again and again: telemetry where others measure already."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from hippo.measure.probe.prometheus import (
     RATE_QUERY,
     TRIP_QUERY,
     TimeSpan,
+    gpus_from_server,
     rate_query,
     samples_from_server,
     trip_query,
 )
 from hippo.measure.probe.sample import Sample
+from hippo.serve.domains import DomainNow, checked_domain, domains_written
 from hippo.serve.loop import ServeLoop
 from hippo.serve.records import LinkPoint
 from hippo.serve.telemetry import checked, written
@@ -33,6 +35,7 @@ class PullTerms:
     rate: str = RATE_QUERY
     trip: str = TRIP_QUERY
     every_s: float = 15.0
+    gpus: str = ""  # empty: GPUs are not asked for
 
 
 @dataclass(eq=False)
@@ -44,6 +47,7 @@ class Puller:
     now_s: Callable[[], float] = time  # the clock of whom is asked
     fault: str = ""
     _last: dict[tuple[str, str], float] = field(default_factory=dict)  # of each link, the last sample's time
+    _counted: dict[str, int] = field(default_factory=dict)  # GPUs of domains, as they were told last
     _over: Event = field(default_factory=Event)
 
     def start(self) -> None:
@@ -55,8 +59,30 @@ class Puller:
         """Ask no more."""
         self._over.set()
 
+    def count(self) -> int:
+        """Ask once for GPUs, if that is wanted; of how many domains another number can be used than before."""
+        site, terms, now_s = self.loop.site.live.site, self.terms, self.now_s()
+        if not terms.gpus:
+            return 0
+        span = TimeSpan(now_s - LOOKS_BACK * terms.every_s, now_s, terms.every_s)
+        counted = gpus_from_server(terms.url, span, terms.gpus)
+        found = {name: counted[name] for name in site.domains if name in counted}
+        if not found:
+            remedy = "name a query whose label domain is a domain of the site, see docs/service.md"
+            raise InputError("counts no GPUs", source="--gpus-query", value=terms.gpus, remedy=remedy)
+        told = []
+        for name, (time_s, gpus) in found.items():
+            if gpus != self._counted.get(name):
+                here = DomainNow(self.loop.of_wall_s(time_s), name, gpus, "prometheus")
+                told.append(checked_domain(site, here, name, self.loop.now_s()))
+        if told:
+            self.loop.store.write(domains_written(site, told, self.loop.now_s())).result()
+            self.loop.tell_domains(told)
+            self._counted |= {each.domain: each.gpus for each in told}
+        return len(told)
+
     def look(self) -> int:
-        """Ask once; how many points were new."""
+        """Ask once for links; how many points were new."""
         site, terms, now_s = self.loop.site.live.site, self.terms, self.now_s()
         span = TimeSpan(now_s - LOOKS_BACK * terms.every_s, now_s, terms.every_s)
         names = {each: each for each in site.domains}
@@ -76,13 +102,15 @@ class Puller:
 
     def _go_on(self) -> None:
         while not self._over.is_set():
-            try:
-                self.look()
-                self.fault = ""
-            except HippoError as error:
-                self.fault = str(error)[:300]
-            except Exception as error:  # whatever answers there must not end the service
-                self.fault = f"{type(error).__name__}: {error}"[:300]
+            faults = []
+            for ask in (self.look, self.count):
+                try:
+                    ask()
+                except HippoError as error:
+                    faults.append(str(error))
+                except Exception as error:  # whatever answers there must not end the service
+                    faults.append(f"{type(error).__name__}: {error}")
+            self.fault = "; ".join(faults)[:300]
             self._over.wait(self.terms.every_s)
 
 
@@ -93,7 +121,7 @@ def _point(sample: Sample, time_s: float) -> LinkPoint:
     return LinkPoint(time_s, sample.source, sample.destination, rate, late_s, "prometheus")
 
 
-def pulled(url: str, every_s: float, rate: str = "", trip: str = "") -> PullTerms | None:
+def pulled(url: str, every_s: float, rate: str = "", trip: str = "", gpus: str = "") -> PullTerms | None:
     """Checked terms; None without an address. ``InputError``: it is none, or the interval is."""
     if not url:
         return None
@@ -101,4 +129,4 @@ def pulled(url: str, every_s: float, rate: str = "", trip: str = "") -> PullTerm
         raise InputError("is no address", source="--prometheus", value=url[:100], remedy="write http://HOST:9090")
     if not 1.0 <= every_s <= 3600.0:
         raise InputError("is out of range", source="--every", value=every_s, remedy="give 1 to 3600 seconds")
-    return PullTerms(url, rate or RATE_QUERY, trip or TRIP_QUERY, every_s)
+    return PullTerms(url, rate or RATE_QUERY, trip or TRIP_QUERY, every_s, gpus)

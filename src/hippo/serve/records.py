@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 QUEUED, PLANNING, WAITING, RUNNING, DONE, CANCELLED, FAILED, REFUSED = (
@@ -39,7 +40,7 @@ class StoredJob:
 
     number: int  # in the order in which jobs were taken in; its id is ``j`` and this
     key: str  # idempotency key of its submission
-    spec: Mapping[str, Any]  # as it was submitted: fields of ``jobs.job.Job`` but its times, and ``actuator``
+    spec: Mapping[str, Any]  # as it was submitted: fields of ``jobs.job.Job`` but its times, ``actuator``, ``trace``
     owner: str
     state: str
     submitted_s: float
@@ -56,6 +57,11 @@ class StoredJob:
     def name(self) -> str:
         """Its id."""
         return f"j{self.number}"
+
+    @property
+    def trace(self) -> str:
+        """Of its submission."""
+        return str(self.spec.get("trace", ""))
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,12 @@ class JobOrder:
     place: Mapping[str, Any] | None = None  # None: it stops
     plan: Mapping[str, Any] | None = None  # of ``STEERED``: the document of the plan that is to run
     way: str = ""  # in which layers move to it: stop or background
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the processes of the order are told of the trace that it goes back to (W3C Trace Context)."""
+        trace = self.spec.get("trace")
+        return {"TRACEPARENT": f"00-{trace}-{sha256(self.key.encode()).hexdigest()[:16]}-01"} if trace else {}
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from hippo.registry import ACTUATORS, JOB_SCHEDULERS, LIVE_SCHEDULERS, METHODS, 
 from hippo.serve.access import Access, first_token
 from hippo.serve.actuators.base import Actuator
 from hippo.serve.api import application
+from hippo.serve.logs import EventLog, log_to
 from hippo.serve.loop import CLOCK, LoopTerms, ServeLoop
 from hippo.serve.pull import Puller, PullTerms
 from hippo.serve.records import MODES
@@ -61,6 +62,7 @@ class ServiceTerms:
     online: str = ""  # folder for log and policies of agents that learn while they serve
     steering: str = SteeringTerms.method  # who decides about plans of running jobs; none: nobody
     epoch_s: float = SteeringTerms.epoch_s  # how often
+    log: str = ""  # file into which is logged; -: stderr; empty: nobody logs
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -197,6 +199,10 @@ class Service:
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT."""
         sys.setswitchinterval(SWITCH_S)
+        events = None
+        if self.terms.log:
+            log_to(self.terms.log)
+            events = EventLog(self.store)
         self.loop.start()
         if self.puller is not None:
             self.puller.start()
@@ -216,14 +222,14 @@ class Service:
             ready()
             server.run(sockets=[self.listening])
         finally:
-            self.close()
+            self.close((events.close,) if events is not None else ())
 
-    def close(self) -> None:
-        """Finish the turn, note the clock, give the store back."""
+    def close(self, last: Sequence[Callable[[], None]] = ()) -> None:
+        """Finish the turn, note the clock, give the store back; ``last``: what goes on until all is written."""
         if self.puller is not None:
             self.puller.close()
         self.loop.close()
-        for end in self.ends:
+        for end in (*self.ends, *last):
             end()
         now_s, epoch_s = self.loop.now_s(), self.loop.site.epoch_s
         self.store.write(lambda at: keep(at, CLOCK, f"{now_s!r} {epoch_s!r}".encode(), now_s))

@@ -27,10 +27,14 @@ from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import JobSite
 from hippo.jobs.workload import JobWorkload
 from hippo.problem.cluster import Cluster
+from hippo.problem.load import load_model
 from hippo.serve.records import BEGIN, RESIZE, STOP
 
 FIELDS = frozenset(each.name for each in fields(Job)) - {"name", "arrival_s", "ends_after", "user"}
 """What a submission may say of a job."""
+
+MOST_NEVER = 1000
+"""Answers that ``why_never`` remembers."""
 
 LAYOUT = ("dp", "tp", "pp")
 """Of a place: what its offer was, whatever number it has now."""
@@ -62,7 +66,9 @@ class ServedSite:
     rules: ReplayRules
     offers: OfferTable
     live: LiveWorld
-    _never: dict[Job, str] = field(default_factory=dict)  # the last job that was asked about
+    usable: dict[str, int] = field(default_factory=dict)  # GPUs of domains, where somebody has told
+    _heeded: dict[str, float] = field(default_factory=dict)  # when the queue last heard of each of them
+    _never: dict[tuple[Job, int], str] = field(default_factory=dict)  # what ``why_never`` found last
 
     @classmethod
     def of(cls, cluster: Cluster, scheduler: Scheduler, epoch_s: float, rules: ReplayRules | None = None) -> ServedSite:
@@ -97,12 +103,13 @@ class ServedSite:
         assert self.live.moment is not None or not told
         return [] if self.live.moment is None else self._refused(told)
 
-    def timed(self, jobs: list[Job]) -> list[Job]:
-        """Elastic jobs with the seconds that they take at their reference."""
+    def timed(self, jobs: list[Job], offers: OfferTable | None = None) -> list[Job]:
+        """Elastic jobs with the seconds that they take at their reference; ``offers``: in place of the table."""
+        offers = offers or self.offers
         elastic = [each for each in jobs if each.least > 0]
         if not elastic:
             return jobs
-        pace = dict(zip(self.offers.kinds, self.offers.tokens_per_s.tolist(), strict=True))
+        pace = dict(zip(offers.kinds, offers.tokens_per_s.tolist(), strict=True))
         timed = JobWorkload.of(elastic).timed(pace)
         lasts = {timed.name(row): float(timed.duration_s[row]) for row in range(len(timed))}
         return [replace(each, duration_s=lasts[each.name]) if each.name in lasts else each for each in jobs]
@@ -111,20 +118,41 @@ class ServedSite:
         assert self.live.moment is not None
         world, names = self.live.moment.world, {each.name: row for row, each in enumerate(self.live.jobs)}
         wrong = [each for each in jobs if world.mark[names[each.name], c.STATUS] == c.REFUSED]
-        return [(each, self.why_never(each)) for each in wrong]
+        return [(each, self.why_never(each) or "can never run here") for each in wrong]
 
-    def why_never(self, job: Job) -> str:
-        """Why a job can never run here."""
-        key = replace(job, name="", user="", arrival_s=0.0, deadline_s=None)
-        if key not in self._never:
-            alone = opened(JobWorkload.of([job]), self.live.site, self.rules, offers=self.offers)
-            self._never.clear()
-            self._never[key] = alone.refused[0][1] if alone.refused else "can never run here"
-        return self._never[key]
+    def why_never(self, job: Job, offers: OfferTable | None = None) -> str:
+        """Why a job could never run here, were the site empty; empty: it could. ``offers``: in place of the table."""
+        offers = offers or self.offers
+        alike = replace(job, name="", user="", arrival_s=0.0, duration_s=1.0, estimate_s=None, deadline_s=None)
+        key = alike, hash(offers.kinds)
+        if (known := self._never.get(key)) is not None:
+            return known
+        refused = opened(JobWorkload.of([alike]), self.live.site, self.rules, offers=offers).refused
+        if len(self._never) >= MOST_NEVER:
+            self._never = {}
+        found = self._never[key] = refused[0][1] if refused else ""
+        return found
 
     def links(self, states: Iterable[LinksNow]) -> None:
         """Links move."""
         self.live.tell(links=list(states))
+
+    def heed(self, now_s: float, *, stops: bool, trial: LiveWorld | None = None) -> None:
+        """Let the queue (or one in which something is tried) go by what is ``usable``; not ``stops``: as far as nobody
+        has to be stopped for it."""
+        at_s, live = now_s - self.epoch_s, trial or self.live
+        for row, pool in enumerate(live.site.pools):
+            told = self.usable.get(pool.domain)
+            if told is not None and live.let_use(row, told, at_s, stops=stops) and live is self.live:
+                self._heeded[pool.domain] = at_s
+
+    def lost(self, domains: Iterable[str], moment: Moment) -> str:
+        """Which of these has lost devices at this moment, in words; empty: none."""
+        size = {pool.domain: pool.devices for pool in self.live.site.pools}
+        for name in domains:
+            if self._heeded.get(name) == moment.now_s and self.usable[name] < size[name]:
+                return f"{self.usable[name]} of {size[name]} GPUs of {name} can be used"
+        return ""
 
     # ------------------------------------------------------------------------------------------------ how all stand
     def standing(self) -> Standing:
@@ -276,13 +304,23 @@ def job_of(spec: Mapping[str, Any], name: str, owner: str, arrival_s: float) -> 
     InputError
         An unknown field, or a value that no job has.
     """
-    unknown = sorted(spec.keys() - FIELDS - {"actuator", "run"})
+    unknown = sorted(spec.keys() - FIELDS - {"actuator", "run", "trace"})
     if unknown:
         remedy = f"leave it out, or write one of {', '.join(sorted(FIELDS))}"
         raise InputError("is unknown", source="job", key=unknown[0][:60], remedy=remedy)
     told = {key: value for key, value in spec.items() if key in FIELDS and value is not None}
+    if not told.get("tokens") and told.get("duration_s") is None:
+        remedy = "write model, tokens and most (elastic training), or devices and duration_s (a gang)"
+        raise InputError("says neither what it trains nor how long it lasts", source="job", remedy=remedy)
     if isinstance(told.get("runs_on"), list):
         told["runs_on"] = tuple(told["runs_on"])
+    if told.get("model"):
+        try:
+            load_model(str(told["model"]))
+        except InputError as error:
+            where = "job" if error.source == "--model" else f"job: model: {error.source}"
+            key = "model" if error.source == "--model" else error.key
+            raise InputError(error.problem, source=where, key=key, value=error.value, remedy=error.remedy) from None
     if told.get("tokens"):
         sizes = [told[key] for key in ("least", "most", "devices") if told.get(key)]
         if not sizes:

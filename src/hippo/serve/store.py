@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 from queue import SimpleQueue
@@ -38,6 +39,8 @@ OWNER_LOCK = 0x6869707030
 """PostgreSQL's number of the lock that a service holds."""
 DRIVERS = ("sqlite", "postgresql")
 NOTED = sql.insert(t.EVENTS)
+TRACE: ContextVar[str] = ContextVar("trace", default="")
+"""Of the request for which is read or written: 32 hexadecimal digits of a W3C trace."""
 OWNER, BEYOND = "owner", "beyond"
 """Names of what the store keeps: who owns it, and a number beyond which decisions are numbered."""
 OWNED = sql.select(t.KEPT.c.content).where(t.KEPT.c.name == OWNER).with_for_update()
@@ -278,8 +281,11 @@ def _loaded(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-def note(connection: Connection, time_s: float, kind: str, subject: str, *, who: str = "", **told: Any) -> None:
-    """Write an event down: who did what, or what came about."""
+def note(
+    connection: Connection, time_s: float, kind: str, subject: str, *, who: str = "", trace: str = "", **told: Any
+) -> None:
+    """Write an event down: who did what, or what came about; ``trace``: what it goes back to, else this request."""
+    told |= {"trace": trace} if (trace := trace or TRACE.get()) else {}
     row = {"time_s": time_s, "kind": kind, "subject": subject, "who": who, "told": json.dumps(told)}
     connection.execute(NOTED, row)
 

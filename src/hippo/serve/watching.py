@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hippo.serve import tables as t
+from hippo.serve.domains import gpus_of
 from hippo.serve.loop import ServeLoop
 from hippo.serve.pull import Puller
 from hippo.serve.store import Store, StoreError
@@ -48,6 +49,11 @@ class _Now:
                 if a != b and (whole := loop.site.live.site.bandwidth_bytes_per_s[a][b]) > 0:
                     links.add_metric([source, destination], float(rate[a, b]))
                     bought.add_metric([source, destination], float(whole))
+        gpus = GaugeMetricFamily("hippo_domain_gpus", "GPUs of a domain.", labels=["domain"])
+        up = GaugeMetricFamily("hippo_domain_gpus_up", "GPUs of it that can be used, as told last.", labels=["domain"])
+        for name, count in gpus_of(loop.site.live.site).items():
+            gpus.add_metric([name], count)
+            up.add_metric([name], loop.site.usable.get(name, count))
         age = GaugeMetricFamily(
             "hippo_link_measured_age_seconds", "Since a link was last measured.", labels=["source", "destination"]
         )
@@ -69,6 +75,8 @@ class _Now:
             jobs,
             links,
             bought,
+            gpus,
+            up,
             age,
             pace,
             faults,

@@ -12,31 +12,39 @@ from hippo.serve.site import JobChange, ServedSite
 MOST = 5
 
 
-def reasons(site: ServedSite, moment: Moment, change: JobChange) -> dict[str, Any]:
-    """Why, as data: the cause in a sentence, and the alternatives, quickest first."""
+def reasons(site: ServedSite, moment: Moment, change: JobChange, pace: float = 1.0) -> dict[str, Any]:
+    """Why, as data: the cause in a sentence, and the alternatives, quickest first.
+
+    ``pace``: what the job's steps take of what the table of offers says; all steps are told so, as predictions are.
+    """
     there = (*moment.running.tolist(), *moment.waiting.tolist())
     row = next((job for job in there if moment.workload.name(job) == change.job), None)
-    found: dict[str, Any] = {"cause": _cause(site, moment, change), "free_gpus": moment.free_gpus}
+    found: dict[str, Any] = {"cause": _cause(site, moment, change, pace), "free_gpus": moment.free_gpus}
     found["waiting"] = int(len(moment.waiting))
     if row is None or moment.world.mark[row, c.ELASTIC] == 0:
         return found
     now = (change.after or {}).get("domains"), (change.after or {}).get("gpus")
-    places = [site.described(moment, place) for place in moment.places(row)[: MOST + 1]]
+    places = [_at_pace(site.described(moment, place), pace) for place in moment.places(row)[: MOST + 1]]
     found["alternatives"] = [each for each in places if (each["domains"], each["gpus"]) != now][:MOST]
     found["left_s"] = moment.remaining_s(row)
     return found
 
 
-def _cause(site: ServedSite, moment: Moment, change: JobChange) -> str:
+def _at_pace(place: dict[str, Any], pace: float) -> dict[str, Any]:
+    return place if place["step_s"] is None else {**place, "step_s": pace * place["step_s"]}
+
+
+def _cause(site: ServedSite, moment: Moment, change: JobChange, pace: float) -> str:
     if change.act == BEGIN:
         domains = " and ".join((change.after or {}).get("domains", []))
         return f"there is room in {domains}"
-    if change.act == STOP:
-        return "others go first"
     before, after = change.before or {}, change.after or {}
+    gone = site.lost(before.get("domains", []), moment)
+    if change.act == STOP or gone:
+        return gone or "others go first"
     narrow = _narrowest(site, moment, before.get("domains", []))
     then, now = site.step_s(moment, change.job, before), after.get("step_s")
-    quicker = f": a step would take {then:.3g} s, and takes {now:.3g} s there" if then and now else ""
+    quicker = f": a step would take {pace * then:.3g} s, and takes {pace * now:.3g} s there" if then and now else ""
     if narrow:
         return f"{narrow}{quicker}"
     return f"it is quicker in {' and '.join(after.get('domains', []))}{quicker}"

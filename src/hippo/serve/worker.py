@@ -4,7 +4,7 @@ nobody else: neither another actuator, nor the orders of other jobs."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf, isfinite
@@ -12,12 +12,14 @@ from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic
 
 from hippo.serve.actuators.base import Actuator
-from hippo.serve.records import CANCEL, DONE, FAILED, MOVE, RUNNING, JobOrder, Receipt, SeenJob
+from hippo.serve.records import CANCEL, DONE, FAILED, MOVE, RUNNING, STOP, JobOrder, Receipt, SeenJob
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Between two tries of an order that its actuator has not answered."""
 MOST_AT_ONCE = 16
 """Orders of different jobs that are under way at one actuator."""
+NODES_EVERY_S = 2.0
+"""Between two looks at how many GPUs can be used."""
 
 
 class ActuatorWorker:
@@ -37,6 +39,8 @@ class ActuatorWorker:
         self.seen: Sequence[SeenJob] | None = None  # None: it has not said yet
         self.seen_s = monotonic()  # when it last said
         self.fault = ""  # why it does not say, where it does not
+        self.usable: Mapping[str, int] = {}  # GPUs of domains, of an actuator that knows
+        self._usable_s, self._blind = -inf, ""  # when it was asked for them, and why it did not say
         self._unanswered: dict[str, str] = {}  # by key, what broke an order the last time that it was told
         self._ends, self._over = False, Event()
         self._due = Event()  # to look before it is time
@@ -47,7 +51,7 @@ class ActuatorWorker:
     @property
     def trouble(self) -> str:
         """Why it does not say what it has, or does not answer an order; empty: it does."""
-        return self.fault or next(iter(tuple(self._unanswered.values())), "")
+        return self.fault or self._blind or next(iter(tuple(self._unanswered.values())), "")
 
     def order(self, order: JobOrder) -> None:
         """Carry it out when those before of its job are; what gives one of them up does not wait for it."""
@@ -90,40 +94,59 @@ class ActuatorWorker:
             self._due.wait(self._every_s)
 
     def _look(self) -> None:
+        usable = self._counted()  # first: whose node is seen to be down is then seen to have failed, too
         began_s = monotonic()  # what comes about while it looks may be missing from what it says
         try:
             found = tuple(_sane(each) for each in self.actuator.seen())
         except Exception as error:  # whatever breaks there must not end the service
             self.fault = f"{type(error).__name__}: {error}"[:200]
             return
-        changed = found != self.seen
+        changed = found != self.seen or usable != self.usable
         self.seen, self.seen_s, self.fault = found, began_s, ""
+        self.usable = usable
         if changed:
             self._news()
 
+    def _counted(self) -> Mapping[str, int]:
+        """GPUs that can be used, asked for now and then; where nobody says, as they were told last."""
+        if hasattr(self.actuator, "usable") and monotonic() >= self._usable_s + NODES_EVERY_S:
+            self._usable_s = monotonic()
+            try:
+                found = dict(self.actuator.usable())
+                self._blind = ""
+                return dict.fromkeys(self.usable, 0) | found  # what it names no more is gone
+            except Exception as error:
+                self._blind = f"nodes: {type(error).__name__}: {error}"[:200]
+        return self.usable
+
     def _carry_out(self, order: JobOrder) -> None:
         """Tell it until it is answered: it may have been carried out, so nobody may decide otherwise meanwhile. What
-        gives a move up is told again while the move is on its way there: it would be refused, and the move go on."""
+        breaks gives way to a stop of its job, which ends whatever came of it. What gives a move up is told again while
+        the move is on its way there: it would be refused, and the move go on."""
         pause_s = FIRST_PAUSE_S
         while not self._ends:  # at the end it is left open, and told again when the service comes back
             try:
                 receipt = self.actuator.carry_out(order)
             except Exception as error:  # the same key again
                 self._unanswered[order.key] = f"{order.act} {order.job}: {type(error).__name__}: {error}"[:200]
+                if order.act != STOP and self._waits(STOP, order.job):
+                    told = f"gave way to a stop; {self._unanswered.pop(order.key)}"
+                    self._answered(order, Receipt(False, told))
+                    return
                 self._over.wait(pause_s)
                 pause_s = min(2.0 * pause_s, LONGEST_PAUSE_S)
             else:
                 self._unanswered.pop(order.key, None)
-                if order.act == CANCEL and not receipt.ok and self._moves(order.job):
+                if order.act == CANCEL and not receipt.ok and self._waits(MOVE, order.job):
                     self._over.wait(pause_s)
                     continue
                 self._answered(order, receipt)
                 return
 
-    def _moves(self, job: str) -> bool:
-        """Whether a move of a job's layers is not answered yet."""
+    def _waits(self, act: str, job: str) -> bool:
+        """Whether an order of a kind for a job is not answered yet."""
         with self._lock:
-            return any(each.act == MOVE for each in self._orders.get(job, ()))
+            return any(each.act == act for each in self._orders.get(job, ()))
 
 
 def _sane(seen: SeenJob) -> SeenJob:

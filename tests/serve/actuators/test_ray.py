@@ -15,7 +15,7 @@ from hippo.serve.actuators.batch import PENDING, BatchJob, BatchLaunch, DomainNo
 from hippo.serve.actuators.ray_jobs import ADDRESS, RayEngine, jobs_of, ray
 from hippo.serve.records import DONE, FAILED
 
-from .sites import cluster_file
+from .sites import by_ray, cluster_file
 
 # Recorded of Ray 2.60, without what is not read: one that ended, one that failed, one that waits, one that was stopped,
 # a driver that nobody submitted.
@@ -63,6 +63,26 @@ def test_what_the_address_lists():
     }
     assert found["o-2-j2-18d3"].told.startswith("Job entrypoint command failed with exit code 1")
     assert jobs_of([]) == []
+
+
+def test_resources_of_nodes_that_live():
+    """Recorded of Ray 2.60, without what is not read, after a node's raylet was killed; a third domain has no node."""
+    nodes = [
+        {"state": "ALIVE", "resources_total": {"CPU": 2.0, "oslo": 4.0}},
+        {"state": "DEAD", "resources_total": {"CPU": 2.0, "lyon": 4.0}},
+        {"state": "ALIVE", "resources_total": {"CPU": 2.0, "oslo": 4.0}},
+    ]
+    answer = {"result": True, "data": {"result": {"total": 3, "result": nodes}}}
+    engine, said = asked(httpx.Response(200, json=answer))
+    assert engine.usable(["oslo", "lyon", "turin"]) == {"oslo": 8, "lyon": 0}
+    assert str(said[0].url) == "http://ray/api/v0/nodes?limit=10000"
+
+
+@pytest.mark.slow
+def test_a_ray_says_what_its_nodes_have(tmp_path: Path):
+    with by_ray(tmp_path) as site:
+        assert site.actuator.usable() == {"oslo": 4, "lyon": 4}  # type: ignore[attr-defined]
+        site.actuator.close()
 
 
 def test_what_is_begun_and_ended(tmp_path: Path):

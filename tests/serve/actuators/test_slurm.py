@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sql
 from tests.serve.servers import SlurmSite, until
 from tests.serve.worlds import Clock, Served
 
 from hippo.errors import InputError
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
+from hippo.serve import tables as t
 from hippo.serve.actuators import batch
 from hippo.serve.actuators.batch import PENDING
-from hippo.serve.actuators.slurm import PARTITIONS, SCRIPT, jobs_of, slurm
+from hippo.serve.actuators.slurm import PARTITIONS, SCRIPT, gpus_of, jobs_of, slurm
+from hippo.serve.domains import DomainNow
 from hippo.serve.loop import LoopTerms, ServeLoop
 from hippo.serve.records import BEGIN, DONE, FAILED, RESIZE, RUNNING
 from hippo.serve.site import ServedSite
@@ -47,6 +50,24 @@ def test_what_squeue_says():
     assert found["4"].told == "node fail (None) on oslo[1-2]"
     assert found["5"].told == "pending (Resources)"
     assert found["2"].key == "o-2-j2-18d3"
+
+
+# sinfo 22.05, and states that nobody brought about here.
+NODES = """\
+oslo|up|idle|gpu:2|gpu:0|
+oslo|up|draining|gpu:2|gpu:1(IDX:1)|
+lyon|up|down*|gpu:2|gpu:0|
+wide|up|mixed|gpu:h100:8(S:0-1),shard:h100:64(S:0-1)|gpu:h100:3(IDX:0,2-3),shard:h100:0|
+wide|up|idle~|gpu:h100:8(S:0-1)|gpu:h100:0(IDX:N/A)|
+wide|up|idle*|gpu:h100:8(S:0-1)|gpu:h100:0(IDX:N/A)|
+wide|up|allocated@|gpu:h100:8(S:0-1)|gpu:h100:8(IDX:0-7)|
+none|up|idle|(null)|gpu:0|
+shut|down|idle|gpu:2|gpu:1|
+"""
+
+
+def test_gpus_of_nodes_that_sinfo_lists():
+    assert gpus_of(NODES) == {"oslo": 3, "lyon": 0, "wide": 24, "none": 0, "shut": 1}
 
 
 def test_without_slurm_or_with_a_wrong_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -232,5 +253,75 @@ def test_a_service_hands_gangs_to_slurm_and_learns_how_they_end(site: ServedBy, 
         until(lambda: state(long) == "running")
         assert [each.act for each in served.decisions() if each.job == long] == ["begin", "begin"]
         assert json.loads((site.folder / long / "place.json").read_text())["gpus"] == [2]
+    finally:
+        served.close()
+
+
+@pytest.mark.slow
+def test_a_service_begins_nothing_on_nodes_that_are_down_or_drained_until_they_are_resumed(
+    site: ServedBy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """lyon has a node of two GPUs, oslo has two; who runs on a node that is drained runs on."""
+    slurm_site: SlurmSite = site.site  # type: ignore[attr-defined]
+    monkeypatch.setattr("hippo.serve.worker.NODES_EVERY_S", 0.2)
+    clock = Clock(time.time())
+    rule = load(JOB_SCHEDULERS, "policy", "srpt")
+    store = Store(f"sqlite:///{tmp_path / 'slurm.db'}")
+    here = ServedSite.of(load_cluster(cluster_file(tmp_path)), rule, clock())
+    loop = ServeLoop(store, here, [site.actuator], LoopTerms(mode="act", actuator="slurm"), rule=rule, clock=time.time)
+    served = Served(store, loop, clock)
+
+    def submitted() -> str:
+        spec = {"devices": 2, "duration_s": 900.0, "run": {"command": ["sleep", "600"]}}
+        return served.submit(**{"model": "", "batch": 0, "seq": 0, "tokens": 0.0, "least": 0, "most": 0}, **spec)
+
+    def told(node: str, state: str) -> None:
+        slurm_site.ask("scontrol", "update", f"nodename={node}", f"state={state}", "reason=repair")
+
+    def usable() -> dict[str, int]:
+        loop.turn()
+        return dict(here.usable)
+
+    def states() -> list[str]:
+        loop.turn()
+        return [each.state for each in served.jobs().values()]
+
+    try:
+        until(lambda: usable() == {"oslo": 4, "lyon": 2})
+        slurm_site.ask("scontrol", "update", "partitionname=lyon", "state=down")
+        until(lambda: usable() == {"oslo": 4, "lyon": 0})
+        slurm_site.ask("scontrol", "update", "partitionname=lyon", "state=up")
+        until(lambda: usable() == {"oslo": 4, "lyon": 2})
+        told("lyon1", "down")
+        told("oslo2", "drain")
+        until(lambda: usable() == {"oslo": 2, "lyon": 0})
+        for _ in range(3):
+            submitted()
+        until(lambda: states() == ["running", "waiting", "waiting"])
+        until(lambda: bool(slurm_site.ask("squeue", "-h", "-t", "R")))
+        assert slurm_site.ask("squeue", "-h", "-t", "R", "-o", "%N").split() == ["oslo1"]
+        assert not slurm_site.ask("squeue", "-h", "-t", "PD")  # nothing is handed to Slurm that could not begin
+        told("oslo1", "drain")  # with a job: it may end
+        until(lambda: slurm_site.state("oslo1") == "draining")
+        end_s = time.monotonic() + 3.0
+        while time.monotonic() < end_s:
+            assert (usable()["oslo"], states()) == (2, ["running", "waiting", "waiting"])
+        told("lyon1", "resume")
+        until(lambda: states() == ["running", "running", "waiting"])
+        told("oslo2", "resume")
+        until(lambda: states() == ["running"] * 3)
+        until(lambda: len(slurm_site.ask("squeue", "-h", "-t", "R").splitlines()) == 3)
+        slurm_site.lose("lyon1")  # with a job: Slurm ends it, it waits again, and nobody else is stopped for it
+        until(lambda: usable()["lyon"] == 0)
+        until(lambda: states() == ["running", "waiting", "running"])
+        assert [(each.job, each.act) for each in served.decisions()] == [(f"j{at}", "begin") for at in (1, 2, 3)]
+        events = store.read(
+            lambda at: at.execute(sql.select(t.EVENTS.c.told).where(t.EVENTS.c.subject == "oslo")).all()
+        )
+        assert ["2 of 4" in row.told for row in events] == [True, False]
+        loop.tell_domains([DomainNow(clock() + 3600.0, "oslo", 2, "me")])  # others take them: one of the two stops
+        until(lambda: sorted(states()) == ["running", "waiting", "waiting"])
+        until(lambda: len(slurm_site.ask("squeue", "-h").splitlines()) == 1)
+        assert [each.act for each in served.decisions()][3:] == ["stop"]
     finally:
         served.close()

@@ -30,6 +30,7 @@ from hippo.jobs.job import Job
 from hippo.jobs.joint.copies import STILL
 from hippo.jobs.joint.moment import JobPlace, Moment, Scheduler
 from hippo.jobs.joint.play import opened, step
+from hippo.jobs.joint.usable import taken_by_others
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.settings import ReplayRules, Tenants
@@ -105,6 +106,18 @@ class LiveWorld:
         self._tenants += tenants
         self._reopen([self.jobs[row] for row in self._there()])
 
+    def let_use(self, pool: int, devices: int, now_s: float, *, stops: bool) -> bool:
+        """So many devices of a pool can be used from now on, the others are taken (``usable.taken_by_others``); whether
+        that is news. Not ``stops``: nobody is stopped for it, and the rest is to be told again."""
+        if self.moment is None:
+            return False
+        world = self.moment.world
+        coming = [(each.node, each.devices) for each in self._tenants[int(world.tally[c.TENANT]) :]]
+        told = taken_by_others(world, pool, devices, coming=coming, stops=stops)
+        if told:
+            self.tell(tenants=[TenantNow(now_s, *each) for each in told])
+        return bool(told)
+
     @property
     def now_s(self) -> float:
         """The last moment that was decided; before the first: no time yet."""
@@ -116,6 +129,11 @@ class LiveWorld:
         if self.moment is None:
             return np.inf
         world = self.moment.world
+        if world.tally[c.N_DONE] == len(
+            world.job
+        ):  # others may take devices; nothing comes of it before somebody comes
+            coming = world.links.time_s[world.links.tally[c.STATE_NOW] + 1 :]
+            return float(coming[0]) if len(coming) and coming[0] < SOME_DAY_S else np.inf
         arrived = int(world.tally[c.ARRIVED])
         comes = float(world.job[arrived, c.ARRIVAL]) if arrived < len(world.job) else np.inf
         due = float(world.due[world.heap[0]]) if world.tally[c.HEAP] > 0 else np.inf

@@ -60,6 +60,7 @@ MOST_BYTES = 256_000_000
 PATH = "/api/v1/query_range"
 MAX_BITS_PER_S, MAX_TRIP_S = 1e15, 120.0
 NAMES = ("src", "dst")  # labels that name the link's ends
+DOMAIN, MOST_GPUS = "domain", 1e7
 
 RATE_QUERY = "hippo_link_bits_per_second"
 TRIP_QUERY = 'hippo_link_round_trip_seconds or probe_icmp_duration_seconds{phase="rtt"}'
@@ -153,6 +154,25 @@ def samples_from_server(
         remedy = "name a query that has data with --rate-query, in bits per second per link (see docs/measuring.md)"
         raise InputError(f"no rate of any link ({told})", source=url, remedy=remedy)
     return ServerSamples(tuple(sorted(samples, key=lambda sample: sample.time_s)), tuple(remarks))
+
+
+def gpus_from_server(url: str, span: TimeSpan, text: str) -> dict[str, tuple[float, int]]:
+    """When GPUs of each domain (the label ``domain``) were counted last in a span, and how many; none: no data.
+
+    Raises
+    ------
+    InputError
+        As ``samples_from_server``, of which no data is no error here.
+    """
+    found, query = dict[str, tuple[float, int]](), Query("--gpus-query", text, 1.0, MOST_GPUS)
+    for labels, values in _asked(url, query, span):
+        name = labels.get(DOMAIN, "")
+        if name in found:
+            problem, remedy = f"several series for {name or 'no domain'}", "count by (domain) (..)"
+            raise InputError(problem, source=query.option, value=text, remedy=remedy)
+        if values:
+            found[name] = max(values), int(values[max(values)])
+    return found
 
 
 # --------------------------------------------------------------------------------------------------------------- asking

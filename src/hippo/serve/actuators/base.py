@@ -16,7 +16,8 @@ class ActuatorError(HippoError):
 
 class Actuator(Protocol):
     """Carries orders out, each once. One with ``steers = True`` carries out those about the plan of a running job, too
-    (``records.STEERED``)."""
+    (``records.STEERED``). One that knows nodes has ``usable() -> Mapping[str, int]``: how many GPUs of domains jobs can
+    use now, those that they have among them."""
 
     name: str
     tells: bool

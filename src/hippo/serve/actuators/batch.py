@@ -79,7 +79,7 @@ class BatchJob:
 
 
 class Engine(Protocol):
-    """What begins and ends batch jobs."""
+    """What begins and ends batch jobs. One that knows nodes has ``usable(domains) -> dict[str, int]``, too."""
 
     name: str
 
@@ -190,7 +190,7 @@ class BatchActuator:
         told |= {"HIPPO_PLAN": str(home / "plan.json")} if document else {}
         told |= {"HIPPO_PLAN_BEFORE": str(home / "before.json")} if before else {}
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        given = {**kept, **more, **told}
+        given = {**kept, **order.environment, **more, **told}
         return BatchLaunch(order.key, tuple(words), given, home, shares, run.get("image", ""))
 
     def _began(self, order: JobOrder, document: dict[str, Any] | None) -> Receipt:
@@ -220,6 +220,11 @@ class BatchActuator:
             raise ActuatorError(f"{key}: {', '.join(sorted(ids))} of {self.name} does not end")
 
     # --------------------------------------------------------------------------------------------------- what there is
+    def usable(self) -> Mapping[str, int]:
+        """GPUs of each domain whose nodes can be used, as far as its engine knows nodes."""
+        counts = getattr(self.engine, "usable", None)
+        return {} if counts is None else counts([each.name for each in self.cluster.domains])
+
     def seen(self) -> Sequence[SeenJob]:
         """All jobs, by their folders, their engine and their own words."""
         keys = {home: key for home in sorted(self.folder.iterdir()) if home.is_dir() and (key := _last(home))}

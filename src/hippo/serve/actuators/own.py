@@ -140,7 +140,7 @@ class Own:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "HIPPO_ORDER": order.key},
+                env={**os.environ, **order.environment, "HIPPO_ORDER": order.key},
             )
         _PROCESSES[process.pid] = process
         with self._lock:

@@ -20,6 +20,7 @@ from hippo.serve.records import DONE, FAILED, RUNNING
 
 ADDRESS, HERE = "HIPPO_RAY", "http://127.0.0.1:8265"
 WITHIN_S = 30.0
+NODES = "/api/v0/nodes?limit=10000"
 STATES = {"PENDING": PENDING, "RUNNING": RUNNING, "SUCCEEDED": DONE}
 DRIVER = 0.001
 """Of a domain's resource that the driver takes: it stands there and takes nothing away."""
@@ -58,6 +59,10 @@ class RayEngine:
         """All that the head remembers."""
         return jobs_of(self._ask("GET", "/api/jobs/"))
 
+    def usable(self, domains: Sequence[str]) -> dict[str, int]:
+        """Of their resources those of nodes that live."""
+        return resources_of(self._ask("GET", NODES), domains)
+
     def end(self, job: BatchJob) -> None:
         """Signals, then kills."""
         self._ask("POST", f"/api/jobs/{job.id}/stop")
@@ -90,6 +95,17 @@ def jobs_of(rows: Any) -> list[BatchJob]:
         told = str(row.get("message") or row["status"].lower()).strip()[:300] if state != RUNNING else ""
         found.append(BatchJob(key, key, state, told))
     return found
+
+
+def resources_of(answer: Any, domains: Sequence[str]) -> dict[str, int]:
+    """GPUs of domains, of the nodes that the address lists as alive."""
+    rows = answer["data"]["result"]["result"]
+    has = [(row["state"] == "ALIVE", row.get("resources_total") or {}) for row in rows]
+    return {
+        each: sum(int(row.get(each, 0)) for lives, row in has if lives)
+        for each in domains
+        if any(each in row for _, row in has)
+    }
 
 
 def ray(folder: Path | None = None, cluster: str | Path | None = None) -> BatchActuator:

@@ -1,12 +1,13 @@
 """Slurm: a batch job an order, one component a domain, which is a partition of its own.
 
 ``HIPPO_SLURM_PARTITIONS`` ("oslo=gpu-north,lyon=gpu-south") names partitions that are not called as their domains.
-Nothing of Slurm is asked for but ``sbatch``, ``squeue`` and ``scancel``: no accounting, no plugin.
+Nothing of Slurm is asked for but ``sbatch``, ``squeue``, ``scancel`` and ``sinfo``: no accounting, no plugin.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,10 @@ from hippo.serve.records import DONE, FAILED, RUNNING
 PARTITIONS = "HIPPO_SLURM_PARTITIONS"
 WITHIN_S = 30.0  # that a command of Slurm may take
 COLUMNS = "%i|%j|%T|%r|%N"
+NODE_COLUMNS = "Partition:200|,Available:20|,StateLong:50|,Gres:500|,GresUsed:500|"
+SOUND = ("idle", "mixed", "allocated", "completing", "planned")
+"""Of nodes that may get jobs. Of one in another state, or marked (but ``~``, ``#``: power saved), or of a partition
+that is not up, those GPUs alone count that jobs have: one that is drained lets them end."""
 STATES = {
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED"), PENDING),
     **dict.fromkeys(("RUNNING", "COMPLETING", "STAGE_OUT"), RUNNING),
@@ -73,6 +78,12 @@ class SlurmEngine:
         """All that it remembers: some minutes beyond their end."""
         return jobs_of(_told(["squeue", "--states=all", "--noheader", "-o", COLUMNS]))
 
+    def usable(self, domains: Sequence[str]) -> dict[str, int]:
+        """GPUs of the nodes of their partitions that can be used, of those that there are."""
+        counted = gpus_of(_told(["sinfo", "--noheader", "--Node", "--all", "-O", NODE_COLUMNS]))
+        found = {each: counted.get(self.partitions.get(each, each)) for each in domains}
+        return {each: count for each, count in found.items() if count is not None}
+
     def end(self, job: BatchJob) -> None:
         """Signals, then kills."""
         _told(["scancel", job.id])
@@ -98,6 +109,18 @@ def jobs_of(text: str) -> list[BatchJob]:
     return list(found.values())
 
 
+def gpus_of(text: str) -> dict[str, int]:
+    """GPUs of each partition that can be used, as ``sinfo`` lists its nodes."""
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        partition, up, state, has, used = (each.strip() for each in line.split("|")[:5])
+        sound = up == "up" and state.rstrip("~#") in SOUND
+        count = sum(int(each) for each in GPUS.findall(has if sound else used))
+        found[partition] = found.get(partition, 0) + count
+    return found
+
+
+GPUS = re.compile(r"\bgpu(?::[^:,()]+)?:(\d+)")
 _RANK = {DONE: 0, RUNNING: 1, PENDING: 2, FAILED: 3}
 
 

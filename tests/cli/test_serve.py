@@ -1,0 +1,72 @@
+"""Options of ``hippo serve`` from a file and from the environment, and how they are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hippo.cli.main import run
+from hippo.errors import InputError
+from hippo.serve.server import Service, ServiceTerms
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ServiceTerms]:
+    """What services would be made of."""
+    found: list[ServiceTerms] = []
+
+    def of(cluster: Any, terms: ServiceTerms, **rest: Any) -> Service:
+        found.append(terms)
+        raise InputError("is not served here")
+
+    monkeypatch.setattr(Service, "of", of)
+    return found
+
+
+def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
+    served: list[ServiceTerms], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "hippo.yaml"
+    file.write_text("mode: advise\nport: 9000\npolicy: srpt\nactuator: [paper]\nkeep-running: true\nstale: 30\n")
+    monkeypatch.setenv("HIPPO_SERVE_PORT", "9001")
+    monkeypatch.setenv("HIPPO_SERVE_POLICY", "shortest")
+    run(["serve", "--config", str(file), "--policy", "mast"])
+    (terms,) = served
+    assert (terms.policy, terms.port, terms.mode) == ("mast", 9001, "advise")
+    assert (terms.actuators, terms.keeps_running, terms.stale_s) == (("paper",), True, 30.0)
+    assert terms.epoch_s == 300.0  # what nobody says is as it is without a file
+    monkeypatch.setenv("HIPPO_SERVE_CONFIG", str(file))
+    run(["serve"])
+    assert served[1].mode == "advise"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("prot: 1", "unknown option 'prot'. To fix: did you mean 'port'?"),
+        ("port: many", "port: Input should be a valid integer"),
+        ("port: null", "port: is no value of an option"),
+        ("port: {a: 1}", "port: is no value of an option"),
+        ("- port", "is no table of options. To fix: write one option a line"),
+        ("keep-running: perhaps", "keep-running: Input should be a valid boolean"),
+        ("config: other.yaml", "unknown option 'config'"),
+        ("port: 1\nport: 2", "port"),
+    ],
+)
+def test_a_file_that_is_wrong(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "hippo.yaml"
+    file.write_text(text)
+    assert run(["serve", "--config", str(file)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"hippo: {file}: ")
+    assert said in told
+    assert "To fix: " in told
+
+
+@pytest.mark.parametrize("option", ["--stale", "--epoch"])
+@pytest.mark.parametrize("value", ["nan", "-1", "0", "inf"])
+def test_seconds_that_are_none(option: str, value: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["serve", option, value]) == 2
+    assert f"{option}: must be above 0" in capsys.readouterr().err
