@@ -14,7 +14,6 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
@@ -32,13 +31,12 @@ from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
 from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, LayoutRows, remember
-from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
+from hippo.planners.exact.uniform import best_first, bubbled, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import DomainWay, slowest_border
 from hippo.planners.recipe import overlapping, recompute_choices
 from hippo.problem.problem import Problem
 from hippo.score.judge import judge
 
-Floats = NDArray[np.float64]
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
@@ -345,26 +343,25 @@ def _least_of_unlike(field: Field) -> float:
     """Least step time of replicas over domains of different kinds (inf: all that take a stage are of one kind).
 
     G groups of n domains agree on n sets of layers, each over a ring of its own; a domain does its share of the layers
-    no quicker than the best layout would (docs/theory.md, bound 8). Where passes gather weights, they sum nothing, and
-    no pass of a block is quicker than its gathers.
+    no quicker than the best layout would (docs/theory.md, bound 8). Where passes gather weights, nothing is summed.
     """
     batch = field.problem.workload.global_batch
     rows = {kind: field.layout_rows(kind) for kind, layouts in enumerate(field.layouts) if layouts}
     if len(rows) < 2:
         return np.inf
-    seconds = {kind: row.blocks / (row.wave * row.stages) for kind, row in rows.items()}
-    where = [kind for kind in field.tables.kinds if kind in rows]
-    speed = _speeds([seconds[kind].min() for kind in where])
+    best = {kind: (row.blocks / (row.wave * row.stages)).min() for kind, row in rows.items()}
+    seconds = np.array([best[kind] for kind in field.tables.kinds if kind in best])
+    speed = np.cumsum(np.sort(1.0 / seconds)[::-1])
     pace, least = field.routes(None).seconds_per_byte, np.inf
     either, whole = np.minimum(pace, pace.T), field.tables.gradient_bytes * field.tables.blocks_share * field.awaited
-    whole *= 0.0 if field.tables.gathering else field.least_summed
-    for groups in range(2, len(where) + 1):
+    whole *= field.least_summed
+    for groups in range(2, len(seconds) + 1):
         at_once = 0.0  # of all gradients, what the rings can carry in a second
-        for n in range(1, len(where) // groups + 1):
+        for n in range(1, len(seconds) // groups + 1):
+            compute = batch / speed[groups * n - 1]
             if field.tables.gathering:
-                blocks_s = 3 * field.gathers_of(groups, groups * n)[0] * field.tables.blocks_share
-                speed = _speeds([_gathering_s(rows[kind], groups, blocks_s) for kind in where])
-            compute = batch / speed[groups * n - 1] if speed[groups * n - 1] > 0 else np.inf
+                least = min(least, max(compute, _least_gathered(field, list(rows.values()), groups, n)))
+                continue
             ring = 2 * (groups - 1) / groups * slowest_border(either, groups, n) * whole
             at_once += 1.0 / ring if ring > 0 else np.inf
             if 0 < at_once < np.inf:
@@ -374,17 +371,23 @@ def _least_of_unlike(field: Field) -> float:
     return least
 
 
-def _speeds(seconds: list[float]) -> Floats:
-    """(K,) sequences a second of the quickest domain, of the two quickest, and so on."""
-    return np.cumsum(np.sort(1.0 / np.array(seconds))[::-1])
-
-
-def _gathering_s(rows: LayoutRows, groups: int, blocks_s: float) -> float:
-    """Least seconds a sequence of a domain that is one of so many groups, where the heaviest blocks take at least
-    ``blocks_s`` a wave; inf: no layout is for so many."""
-    able = (rows.least <= groups) & (groups <= rows.most)
-    each = np.maximum(rows.blocks, blocks_s) / (rows.wave * rows.stages)
-    return float(each[able].min(initial=np.inf))
+def _least_gathered(field: Field, rows: list[LayoutRows], groups: int, n: int) -> float:
+    """Least step time of so many groups of n domains by the waves of the one that works through the most, whose passes
+    gather weights: bound 4 of the quickest layout, and of the most stages, with waves of each size; inf: there is
+    none."""
+    joined = [
+        np.concatenate([getattr(row, name) for row in rows]) for name in ("wave", "trip", "stages", "least", "most")
+    ]
+    wave, trip, stages, fewest, most = (each[(joined[3] <= groups) & (groups <= joined[4])] for each in joined)
+    if not len(wave):
+        return np.inf
+    sizes, at = np.unique(wave, return_inverse=True)
+    quickest, longest = np.full(len(sizes), np.inf), np.zeros(len(sizes), np.int64)
+    np.minimum.at(quickest, at, trip)
+    np.maximum.at(longest, at, stages)
+    passes = 3 * field.gathers_of(groups, groups * n)[0] * field.tables.share[-1]
+    waves = -(-field.problem.workload.global_batch // (groups * sizes))
+    return float(bubbled(np.maximum(quickest, passes), 1.0 / waves, n * longest).min())
 
 
 def _say(progress: Progress | None, phase: str, share: float) -> None:

@@ -21,10 +21,10 @@ from hippo.planners.exact.ways import (
     DomainWay,
     Lines,
     ideal_ways,
+    least_ring_pace,
     lines,
     real_ways,
     ring_pace,
-    slowest_border,
 )
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import ACROSS, Runtime
@@ -162,9 +162,8 @@ class Field:
         key = "gathers", groups, size
         if key not in self._cache:
             routes, away = self.routes(None), ~np.eye(len(self.tables.kinds), dtype=bool)
-            pace, late = routes.seconds_per_byte, (size - 1) * float(routes.least_latency_s[away].min())
-            either = routes.pair_pace if size == 2 else np.minimum(pace, pace.T)
-            carried_s = self._gathered_bytes(groups) * slowest_border(either, size, 1)
+            late = (size - 1) * float(routes.least_latency_s[away].min())
+            carried_s = self._gathered_bytes(groups) * least_ring_pace(routes.seconds_per_byte, size)
             self._cache[key] = min(carried_s, NO_LIMIT), min(late, NO_LIMIT)
         return self._cache[key]  # type: ignore[return-value]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, permutations
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -523,6 +524,14 @@ def _choices(
         if groups > 1:
             chosen.append((tuple(order[i::groups] for i in range(groups)), ceiling))
     return chosen
+
+
+def least_ring_pace(pace: Floats, size: int) -> float:
+    """Least seconds per byte of the slowest pair of a directed ring through any ``size`` domains, or less where their
+    sets are too many to look at: any ring joins a connected set."""
+    if size <= MOST_ORDERED and comb(len(pace), size) <= MOST_SETS:
+        return min(ring_pace(pace, members) for members in combinations(range(len(pace)), size))
+    return slowest_border(np.minimum(pace, pace.T), size, 1)
 
 
 def ring_ceilings(routes: DomainRoutes, members: tuple[int, ...]) -> list[float]:
