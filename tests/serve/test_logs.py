@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sql
 from starlette.testclient import TestClient
+from tests.processes import started
 
 from hippo.errors import InputError
 from hippo.serve import tables as t
@@ -18,6 +23,7 @@ from hippo.serve.access import OPERATOR, Access, made
 from hippo.serve.api import application
 from hippo.serve.logs import LOG, OTHERS, EventLog, log_to, trace_of
 from hippo.serve.records import JobOrder
+from hippo.serve.store import Store
 
 from .worlds import JOB, Clock, Served, url
 
@@ -102,3 +108,46 @@ def test_events_come_once_and_in_order_however_many(tmp_path: Path, log: Path, m
 def test_a_log_that_cannot_be_written(tmp_path: Path):
     with pytest.raises(InputError, match=r"--log: cannot be written: .* To fix: name a file, or - for stderr"):
         log_to(str(tmp_path / "nowhere" / "log"))
+
+
+SERVED = """
+import sys
+from hippo.problem.load import load_cluster
+from hippo.serve.server import Service, ServiceTerms
+store, log = sys.argv[1:]
+terms = ServiceTerms(store=store, policy="srpt", steering="none", port=0, log=log)
+service = Service.of(load_cluster("toy"), terms)
+service.run(lambda: print(service.address, service.token_file.read_text().strip(), flush=True))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_at_its_end_all_is_written_and_logged(tmp_path: Path, log: Path, number: int):
+    words = [sys.executable, "-c", SERVED, f"sqlite:///{tmp_path / 's.db'}", str(log)]
+    with started(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        address, token = process.stdout.readline().split()
+        alert = {"version": "4", "alerts": [{"status": "firing", "labels": {"alertname": "Late"}}]}
+        headers = {"Authorization": f"Bearer {token}"}
+        httpx.post(f"{address}/v1/alerts", json=alert, headers=headers, trust_env=False).raise_for_status()
+        process.send_signal(number)  # before the log has looked
+        code = process.wait(60.0)
+        process.stdout.close()
+    assert code == 0 if number == signal.SIGTERM else code != 0  # Ctrl-C is told as such
+    assert [each["subject"] for each in lines(log) if each["event"] == "alert"] == ["Late"]
+    assert not (tmp_path / "s.db-wal").exists()  # given back
+    Store(f"sqlite:///{tmp_path / 's.db'}").close()
+
+
+def test_a_log_whose_folder_goes_and_comes_back(tmp_path: Path, log: Path):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log_to(str(folder / "log.jsonl"))
+    for name in ("one", "two", "three"):
+        if name == "two":
+            folder.rename(tmp_path / "old")
+        if name == "three":
+            folder.mkdir()
+        LOG.info(name)
+    assert [each["event"] for each in lines(tmp_path / "old" / "log.jsonl")] == ["one"]
+    assert [each["event"] for each in lines(folder / "log.jsonl")] == ["three"]

@@ -207,6 +207,15 @@ def test_nothing_is_wider_than_the_screen_and_text_can_be_read(
     until(
         lambda: "guian: 48 of 64 GPUs can be used (first)" in browser.value("document.getElementById('feed').innerText")
     )
+    links = http.get("/v1/links").json()["links"]
+    measured = [{"from": each["from"], "to": each["to"], "gbps": 0.5 * each["bought_gbps"]} for each in links]
+    http.post("/v1/telemetry", json={"links": measured}).raise_for_status()
+    told = "document.querySelectorAll('#links [title^=\"nine of ten: \"]').length"
+    until(
+        lambda: browser.value(told) == len(links) or browser.value("document.querySelector('#alarm.bad')") is not None
+    )
+    assert browser.value("document.getElementById('alarm').innerText") == "all well"
+    assert browser.value("document.querySelectorAll('#map svg').length") == 1
     if folder := os.environ.get("HIPPO_PICTURES"):
         until(lambda: "waiting" in browser.value("document.getElementById('jobs').innerText"))
         shot = browser.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"]

@@ -26,7 +26,7 @@ def server() -> Iterator[str]:
 def test_the_same_suite_on_postgresql(server: str):
     here = Path(__file__).parent
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
-    command += [str(here / f"test_{name}.py") for name in ("loop", "api", "telemetry", "faults")]
+    command += [str(here / f"test_{name}.py") for name in ("loop", "api", "telemetry", "domains", "faults")]
     environment = {**os.environ, SERVER: server}
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
     assert found.returncode == 0, found.stdout[-3000:]

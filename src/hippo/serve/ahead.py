@@ -31,63 +31,85 @@ INSIDE = (5.0, 95.0)
 
 PATIENCE_S = 5.0
 """A question waits so long for a plan, and is then to be asked again."""
-MOST_KINDS, MOST_PLANNED = 32, 4
-"""Kinds of training that are known for questions alone; and of these, under way at once."""
+MOST_KINDS, MOST_PLANNED, MOST_ASKED = 32, 4, 16
+"""Kinds of training that are known for questions alone; of these, under way at once; questions that wait."""
+
+
+class TooManyError(InputError):
+    """Others are being answered: ask again."""
 
 
 class WhatIfs:
-    """What training can run under that nobody submitted: planned beside the loop, one kind after another, and kept."""
+    """Answers questions one after another, beside the loop and other requests; what training can run under that nobody
+    submitted is planned for them, one kind after another, and kept."""
 
     def __init__(self, loop: ServeLoop) -> None:
         self.loop = loop
-        self._planner = ThreadPoolExecutor(1, thread_name_prefix="what-ifs")
+        self._planner, self._player = (ThreadPoolExecutor(1, thread_name_prefix=each) for each in ("kinds", "what-ifs"))
         self._found: dict[TrainingKind, Future[OfferTable]] = {}  # asked for last, last
+        self._asked = 0
 
-    async def offers(self, job: Job) -> OfferTable | None:
-        """What is known with what such a job can run under; None: that is being found out still.
+    async def wait(self, job: Job) -> dict[str, Any] | None:
+        """What ``expected_wait`` says; None: what such a job can run under is being found out still.
 
         Raises
         ------
         InputError
-            It can run under nothing, or too many others are being planned.
+            It can run under nothing, or could never run here.
+        TooManyError
+            Too many others ask, or are being planned.
         """
-        site, kind = self.loop.site, TrainingKind(job.model, job.batch, job.seq)
-        if job.least == 0 or not site.lacks(kind):
-            return site.offers
+        if self._asked >= MOST_ASKED:
+            raise TooManyError("too many questions wait", source="whatif", remedy="ask again later")
+        self._asked += 1
+        try:
+            table, kind = None, TrainingKind(job.model, job.batch, job.seq)
+            if job.least > 0 and self.loop.site.lacks(kind) and (table := await self._planned(kind)) is None:
+                return None
+            return await asyncio.wrap_future(self._player.submit(expected_wait, self.loop, job, table))
+        finally:
+            self._asked -= 1
+
+    async def _planned(self, kind: TrainingKind) -> OfferTable | None:
         found = self._found.pop(kind, None) or self._begun(kind)
         self._found[kind] = found
-        if not (await asyncio.wait([asyncio.wrap_future(found)], timeout=PATIENCE_S))[0]:
+        waits = asyncio.wrap_future(found)
+        waits.add_done_callback(lambda each: each.cancelled() or each.exception())  # who asked may have gone
+        if not (await asyncio.wait([waits], timeout=PATIENCE_S))[0]:
             return None
         try:
-            return OfferTable.joined([*([site.offers] if len(site.offers.kinds) else []), found.result()])
+            return found.result()
         except Exception:
-            del self._found[kind]  # it is tried anew when it is asked for again
+            self._found.pop(kind, None)  # it is tried anew when it is asked for again
             raise
 
     def _begun(self, kind: TrainingKind) -> Future[OfferTable]:
         if sum(not each.done() for each in self._found.values()) >= MOST_PLANNED:
             told, remedy = "too many kinds of training are being planned for questions", "ask again later"
-            raise InputError(told, source="job", key="model", value=kind.model, remedy=remedy)
-        for each in [each for each, future in self._found.items() if future.done()][: 1 - MOST_KINDS or None]:
-            if len(self._found) >= MOST_KINDS:
-                del self._found[each]
+            raise TooManyError(told, source="job", key="model", value=kind.model, remedy=remedy)
+        known = [each for each, future in self._found.items() if future.done()]
+        for each in known[: len(self._found) - MOST_KINDS + 1] if len(self._found) >= MOST_KINDS else ():
+            del self._found[each]
         return self._planner.submit(self.loop.site.planned, kind)
 
     def close(self) -> None:
-        """Plan no more."""
-        self._planner.shutdown(wait=False, cancel_futures=True)
+        """Answer no more."""
+        for each in (self._planner, self._player):
+            each.shutdown(wait=False, cancel_futures=True)
 
 
-def expected_wait(loop: ServeLoop, job: Job, offers: OfferTable, *, seed: int = 0) -> dict[str, Any]:
+def expected_wait(loop: ServeLoop, job: Job, table: OfferTable | None = None, *, seed: int = 0) -> dict[str, Any]:
     """Seconds until a job that came now would begin: the median and where nine of ten draws lie.
 
-    ``offers``: what training can run under, the job's own kind with it. Raises ``InputError``: it can never run here.
+    ``table``: of the job's own kind, where the queue does not know it. Raises ``InputError``: it can never run here.
     """
     with loop.lock:
         live, site = loop.site.live, loop.site
         now_s = max(live.now_s if live.moment is not None else 0.0, loop.now_s() - site.epoch_s)
         packed = live.packed() if live.moment is not None else None
-        jobs, known = list(live.jobs), live.offers
+        jobs, known = list(live.jobs), site.offers
+    knows = table is None or table.kinds[0] in known.kinds
+    offers = known if knows or table is None else OfferTable.joined([*([known] if len(known.kinds) else []), table])
     (timed,) = site.timed([replace(job, arrival_s=now_s)], offers)
     if why := site.why_never(timed, offers):
         raise InputError(why, source="job", remedy="ask for less")

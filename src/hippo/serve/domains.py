@@ -1,13 +1,14 @@
 """How many GPUs of domains can be used: what is nonsense, what is kept, and what becomes of it in the queue.
 
-What was told last holds, whoever told it, until somebody tells otherwise.
+What was told last holds, whoever told it, until somebody tells otherwise. The last word of each source is kept, so that
+one that says the same again after a restart says nothing new.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy.engine import Connection
 
@@ -51,22 +52,26 @@ def checked_domain(site: JobSite, told: DomainNow, key: str, now_s: float, devic
     if told.time_s > now_s + AHEAD_S:
         where["key"], remedy = f"{key}.time_s", "set that machine's clock, or leave time_s out"
         raise InputError(f"lies {told.time_s - now_s:.0f} s ahead", **where, remedy=remedy)
-    return told
+    return replace(told, time_s=min(told.time_s, now_s))  # else a clock that is before would outlast others' words
 
 
-def younger(known: Mapping[str, DomainNow], told: Sequence[DomainNow]) -> dict[str, DomainNow]:
-    """What holds of each domain once these have been told."""
-    found = dict(known)
-    for each in told:
-        if each.domain not in found or each.time_s >= found[each.domain].time_s:
-            found[each.domain] = each
-    return found
+def younger(known: Iterable[DomainNow], told: Iterable[DomainNow]) -> list[DomainNow]:
+    """The last word of each source about each domain, the oldest first."""
+    found: dict[tuple[str, str], DomainNow] = {}
+    for each in sorted((*known, *told), key=lambda each: each.time_s):
+        found.pop((each.domain, each.by), None)
+        found[each.domain, each.by] = each
+    return list(found.values())
 
 
-def kept_domains(at: Connection) -> dict[str, DomainNow]:
-    """What was told last."""
-    rows = json.loads(kept(at, DOMAINS) or b"[]")
-    return {each["domain"]: DomainNow(**each) for each in rows}
+def holding(words: Iterable[DomainNow]) -> dict[str, DomainNow]:
+    """Of each domain the last of these words."""
+    return {each.domain: each for each in words}
+
+
+def kept_words(at: Connection) -> list[DomainNow]:
+    """The last word of each source about each domain, the oldest first."""
+    return [DomainNow(**each) for each in json.loads(kept(at, DOMAINS) or b"[]")]
 
 
 def domains_written(site: JobSite, told: Sequence[DomainNow], now_s: float) -> Callable[[Connection], None]:
@@ -74,12 +79,11 @@ def domains_written(site: JobSite, told: Sequence[DomainNow], now_s: float) -> C
     whole = gpus_of(site)
 
     def write(at: Connection) -> None:
-        known = kept_domains(at)
-        found = younger(known, told)
-        for name, each in found.items():
-            before = known[name].gpus if name in known else whole.get(name)
-            if each.gpus != before:
+        words = younger(known := kept_words(at), told)
+        before = whole | {name: each.gpus for name, each in holding(known).items()}
+        for name, each in holding(words).items():
+            if each.gpus != before[name]:
                 note(at, now_s, "domain", name, who=each.by, told=f"{each.gpus} of {whole[name]} GPUs can be used")
-        keep(at, DOMAINS, json.dumps([asdict(each) for each in found.values()]).encode(), now_s)
+        keep(at, DOMAINS, json.dumps([asdict(each) for each in words]).encode(), now_s)
 
     return write

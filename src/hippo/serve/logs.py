@@ -22,7 +22,7 @@ import sqlalchemy as sql
 
 from hippo.errors import InputError
 from hippo.serve import tables as t
-from hippo.serve.store import TRACE, Store, StoreError
+from hippo.serve.store import TRACE, Store, StoreError, last_event
 
 LOG = logging.getLogger("hippo.serve")
 OTHERS = ("uvicorn.error",)
@@ -50,10 +50,19 @@ class JsonLines(logging.Formatter):
         return json.dumps(told | getattr(record, "told", {}), default=str)
 
 
+class LogFile(WatchedFileHandler):
+    """A file that may be moved away; while none can be made in its place lines are lost, as the store has them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        with suppress(OSError):
+            super().emit(record)
+
+
 def log_to(where: str) -> None:
     """Log into a file (``-``: stderr), which may be moved away meanwhile. ``InputError``: it cannot be written."""
     try:
-        handler = logging.StreamHandler(sys.stderr) if where == "-" else WatchedFileHandler(where, encoding="utf-8")
+        handler = logging.StreamHandler(sys.stderr) if where == "-" else LogFile(where, encoding="utf-8")
     except OSError as error:
         told, remedy = f"cannot be written: {error.strerror or error}", "name a file, or - for stderr"
         raise InputError(told, source="--log", value=where, remedy=remedy) from None
@@ -77,8 +86,7 @@ class EventLog:
 
     def __init__(self, store: Store) -> None:
         self._store, self._ends = store, Event()
-        most = sql.select(sql.func.max(t.EVENTS.c.number))
-        self._last: int = store.read(lambda at: at.execute(most).scalar()) or 0
+        self._last = store.read(last_event)
         self._thread = Thread(target=self._follow, name="log", daemon=True)
         self._thread.start()
 

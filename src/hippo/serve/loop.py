@@ -33,7 +33,7 @@ from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.serve import records as r
 from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
-from hippo.serve.domains import DomainNow, domains_written, gpus_of, kept_domains, younger
+from hippo.serve.domains import DomainNow, domains_written, gpus_of, holding, kept_words, younger
 from hippo.serve.expected import LinkMinutes
 from hippo.serve.guard import HeldScheduler
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob, StoredDecision, StoredJob
@@ -146,8 +146,8 @@ class ServeLoop:
         self._come: SimpleQueue[StoredJob] = SimpleQueue()  # taken in since the last turn
         self._cancels: SimpleQueue[str] = SimpleQueue()  # names of jobs that are to go
         self._domains_told: SimpleQueue[DomainNow] = SimpleQueue()  # since the last turn
+        self._words: list[DomainNow] = []  # the last of each source about each domain, the oldest first
         self.domains: dict[str, DomainNow] = {}  # as they were told last
-        self._counted: dict[str, dict[str, int]] = {}  # by each actuator
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._planning: dict[TrainingKind, Future[Any]] = {}
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
@@ -281,7 +281,7 @@ class ServeLoop:
             self.measured.add(known_of)
             if self.steering is not None:
                 self.steering.links.add(known_of)
-            self._domains_hold(self.store.read(kept_domains).values())
+            self._domains_hold(self.store.read(kept_words))
             content = self.store.read(lambda at: kept(at, QUEUE))
             if content is not None:
                 self._restore(content)
@@ -674,6 +674,8 @@ class ServeLoop:
                 tells = found is not None and found.key == key and self._open.get(name, set()) <= self._steers.keys()
                 if worker.seen is None or worker.fault or (name in self._open and not tells):
                     self.site.live.outlast(name, at_s + 10.0, at_s)  # nobody knows: it goes on
+                    if not worker.fault and found is not None and (found.key, found.state) == (key, r.RUNNING):
+                        self._went_on(name, found, now_s)  # as it was, until it is elsewhere
                 elif found is None or found.key != key:
                     if monotonic() - since_s > self.terms.gone_after_s and worker.seen_s > since_s:
                         self._lost(name, f"{worker.actuator.name} has it no more", now_s)
@@ -725,20 +727,25 @@ class ServeLoop:
         if seen.share_done is not None:
             self.site.live.progress(name, max(1e-6, 1.0 - seen.share_done), at_s)
         self.site.live.outlast(name, at_s + 5.0, at_s)
-        job = self._jobs[name]
         said = (self.site.places().get(name) or {}).get("step_s")
         if seen.step_s is not None and said and name not in self._measured:
             now = seen.step_s / said
             self._times[name] = now if name not in self._times else 0.7 * self._times[name] + 0.3 * now
-        share, step_s = seen.share_done or job.share_done, seen.step_s or job.step_s
-        if (step_s, share) != (job.step_s, job.share_done):
-            self._set(name, now_s, step_s=step_s, share_done=share)
-            if seen.step_s is not None:
-                self._measure(name, seen.step_s)
-            if now_s >= self._looked.get(name, 0.0) + LOOK_EVERY_S:
-                self._looked[name] = now_s
-                self._unwritten.append(looked(name, now_s, seen))
+        if self._went_on(name, seen, now_s) and seen.step_s is not None:
+            self._measure(name, seen.step_s)
         return False
+
+    def _went_on(self, name: str, seen: SeenJob, now_s: float) -> bool:
+        """Keeps how far a job is; whether it is farther than before."""
+        job = self._jobs[name]
+        share, step_s = seen.share_done or job.share_done, seen.step_s or job.step_s
+        if (step_s, share) == (job.step_s, job.share_done):
+            return False
+        self._set(name, now_s, step_s=step_s, share_done=share)
+        if now_s >= self._looked.get(name, 0.0) + LOOK_EVERY_S:
+            self._looked[name] = now_s
+            self._unwritten.append(looked(name, now_s, seen))
+        return True
 
     def _measure(self, name: str, step_s: float) -> None:
         """What steps take since a job's last decision: the median of ``SETTLED`` of them after the first."""
@@ -778,22 +785,27 @@ class ServeLoop:
     def _take_domains(self, now_s: float) -> None:
         """The queue goes by the GPUs that can be used. Where nobody may be stopped now, what is held is taken as it
         comes free."""
-        told = _all(self._domains_told)
+        told, site = _all(self._domains_told), self.site.live.site
+        size = gpus_of(site)
         for name, worker in self.workers.items():
-            before, self._counted[name] = self._counted.get(name, {}), dict(worker.usable)
-            size = gpus_of(self.site.live.site)
-            news = [each for each in worker.usable.items() if each[0] in size and each[1] != before.get(each[0])]
-            counted = [DomainNow(now_s, domain, max(0, min(gpus, size[domain])), name) for domain, gpus in news]
-            if counted:
-                self._unwritten.append(domains_written(self.site.live.site, counted, now_s))
-            told += counted
+            before = self.counted_by(name)
+            counts = {each: max(0, min(count, size[each])) for each, count in worker.usable.items() if each in size}
+            news = [DomainNow(now_s, each, count, name) for each, count in counts.items() if count != before.get(each)]
+            if news:
+                self._unwritten.append(domains_written(site, news, now_s))
+            told += news
         self._domains_hold(told)
         runs = [each for each in self._jobs.values() if each.state == r.RUNNING]
         self.site.heed(now_s, stops=not self._held.holds and not any(map(self._unserved, runs)))
 
-    def _domains_hold(self, told: Iterable[DomainNow]) -> None:
+    def counted_by(self, source: str) -> dict[str, int]:
+        """GPUs of domains by the last words of a source."""
+        return {each.domain: each.gpus for each in self._words if each.by == source}
+
+    def _domains_hold(self, told: Sequence[DomainNow]) -> None:
         size = gpus_of(self.site.live.site)
-        self.domains = younger(self.domains, [each for each in told if each.domain in size])
+        self._words = younger(self._words, [each for each in told if each.domain in size]) if told else self._words
+        self.domains = holding(self._words)
         self.site.usable = {name: min(each.gpus, size[name]) for name, each in self.domains.items()}
 
     def carried(self) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ from hippo.serve.loop import ServeLoop
 from hippo.serve.records import LinkPoint
 from hippo.serve.telemetry import checked, written
 
+BY, NOTHING = "prometheus", "none"
 LOOKS_BACK = 3
 """Steps that one question goes back: a scrape may be late."""
 
@@ -32,7 +33,7 @@ class PullTerms:
     """Whom, what and how often."""
 
     url: str
-    rate: str = RATE_QUERY
+    rate: str = RATE_QUERY  # NOTHING: links are not asked for, others tell of them
     trip: str = TRIP_QUERY
     every_s: float = 15.0
     gpus: str = ""  # empty: GPUs are not asked for
@@ -47,7 +48,6 @@ class Puller:
     now_s: Callable[[], float] = time  # the clock of whom is asked
     fault: str = ""
     _last: dict[tuple[str, str], float] = field(default_factory=dict)  # of each link, the last sample's time
-    _counted: dict[str, int] = field(default_factory=dict)  # GPUs of domains, as they were told last
     _over: Event = field(default_factory=Event)
 
     def start(self) -> None:
@@ -70,20 +70,19 @@ class Puller:
         if not found:
             remedy = "name a query whose label domain is a domain of the site, see docs/service.md"
             raise InputError("counts no GPUs", source="--gpus-query", value=terms.gpus, remedy=remedy)
-        told = []
-        for name, (time_s, gpus) in found.items():
-            if gpus != self._counted.get(name):
-                here = DomainNow(self.loop.of_wall_s(time_s), name, gpus, "prometheus")
-                told.append(checked_domain(site, here, name, self.loop.now_s()))
+        before, at_s = self.loop.counted_by(BY), self.loop.now_s()
+        told = [DomainNow(at_s, name, gpus, BY) for name, gpus in found.items() if gpus != before.get(name)]
+        told = [checked_domain(site, each, each.domain, at_s) for each in told]
         if told:
-            self.loop.store.write(domains_written(site, told, self.loop.now_s())).result()
+            self.loop.store.write(domains_written(site, told, at_s)).result()
             self.loop.tell_domains(told)
-            self._counted |= {each.domain: each.gpus for each in told}
         return len(told)
 
     def look(self) -> int:
-        """Ask once for links; how many points were new."""
+        """Ask once for links, if that is wanted; how many points were new."""
         site, terms, now_s = self.loop.site.live.site, self.terms, self.now_s()
+        if terms.rate == NOTHING:
+            return 0
         span = TimeSpan(now_s - LOOKS_BACK * terms.every_s, now_s, terms.every_s)
         names = {each: each for each in site.domains}
         rate, trip = rate_query(terms.rate), trip_query(terms.trip)
@@ -118,13 +117,19 @@ def _point(sample: Sample, time_s: float) -> LinkPoint:
     rate, trip_s = sample.rate_bytes_per_s, sample.round_trip_s
     assert rate is not None
     late_s = None if trip_s is None else trip_s / 2.0
-    return LinkPoint(time_s, sample.source, sample.destination, rate, late_s, "prometheus")
+    return LinkPoint(time_s, sample.source, sample.destination, rate, late_s, BY)
 
 
 def pulled(url: str, every_s: float, rate: str = "", trip: str = "", gpus: str = "") -> PullTerms | None:
-    """Checked terms; None without an address. ``InputError``: it is none, or the interval is."""
+    """Checked terms; None without an address. ``InputError``: it is none, the interval is, or nobody or nothing is
+    asked."""
     if not url:
+        given = {"--rate-query": rate, "--latency-query": trip, "--gpus-query": gpus}
+        if name := next((name for name, query in given.items() if query), ""):
+            raise InputError("asks nobody", source=name, remedy="name a Prometheus with --prometheus, or leave it out")
         return None
+    if rate == NOTHING and not gpus:
+        raise InputError("leaves nothing to ask for", source="--rate-query", value=rate, remedy="add --gpus-query")
     if not url.startswith(("http://", "https://")):
         raise InputError("is no address", source="--prometheus", value=url[:100], remedy="write http://HOST:9090")
     if not 1.0 <= every_s <= 3600.0:

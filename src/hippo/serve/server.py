@@ -4,9 +4,11 @@ finished, the store given back; jobs go on."""
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -219,6 +221,8 @@ class Service:
                 h11_max_incomplete_event_size=32_768,
             )
             server = uvicorn.Server(config)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, lambda *_: None)  # which uvicorn raises once more when it has ended
             ready()
             server.run(sockets=[self.listening])
         finally:

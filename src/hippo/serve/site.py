@@ -141,10 +141,11 @@ class ServedSite:
         """Let the queue (or one in which something is tried) go by what is ``usable``; not ``stops``: as far as nobody
         has to be stopped for it."""
         at_s, live = now_s - self.epoch_s, trial or self.live
-        for row, pool in enumerate(live.site.pools):
-            told = self.usable.get(pool.domain)
-            if told is not None and live.let_use(row, told, at_s, stops=stops) and live is self.live:
-                self._heeded[pool.domain] = at_s
+        pools = live.site.pools
+        told = {row: self.usable[pool.domain] for row, pool in enumerate(pools) if pool.domain in self.usable}
+        for row in live.let_use(told, at_s, stops=stops):
+            if live is self.live:
+                self._heeded[pools[row].domain] = at_s
 
     def lost(self, domains: Iterable[str], moment: Moment) -> str:
         """Which of these has lost devices at this moment, in words; empty: none."""
@@ -314,13 +315,6 @@ def job_of(spec: Mapping[str, Any], name: str, owner: str, arrival_s: float) -> 
         raise InputError("says neither what it trains nor how long it lasts", source="job", remedy=remedy)
     if isinstance(told.get("runs_on"), list):
         told["runs_on"] = tuple(told["runs_on"])
-    if told.get("model"):
-        try:
-            load_model(str(told["model"]))
-        except InputError as error:
-            where = "job" if error.source == "--model" else f"job: model: {error.source}"
-            key = "model" if error.source == "--model" else error.key
-            raise InputError(error.problem, source=where, key=key, value=error.value, remedy=error.remedy) from None
     if told.get("tokens"):
         sizes = [told[key] for key in ("least", "most", "devices") if told.get(key)]
         if not sizes:
@@ -337,6 +331,18 @@ def job_of(spec: Mapping[str, Any], name: str, owner: str, arrival_s: float) -> 
         return Job(name=name, arrival_s=arrival_s, user=owner, **told)
     except TypeError as error:
         raise InputError(f"is no job: {error}", source="job", remedy="see POST /v1/jobs in docs/contracts.md") from None
+
+
+def check_model(spec: Mapping[str, Any]) -> None:
+    """``InputError`` where a submission trains what is no model."""
+    if not spec.get("tokens") or not spec.get("model"):
+        return
+    try:
+        load_model(str(spec["model"]))
+    except InputError as error:
+        where = "job" if error.source == "--model" else f"job: model: {error.source}"
+        key = "model" if error.source == "--model" else error.key
+        raise InputError(error.problem, source=where, key=key, value=error.value, remedy=error.remedy) from None
 
 
 def _usual(told: Mapping[str, Any]) -> dict[str, int]:

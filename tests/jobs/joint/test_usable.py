@@ -47,46 +47,46 @@ def free(live: LiveWorld) -> list[int]:
 def test_what_is_free_is_taken_whole_nodes_first_and_given_back_whole():
     live = gangs(8, 4)
     assert sorted(free(live)) == [0, 4, 8, 8]
-    assert live.let_use(0, 32 - 8, 1.0, stops=True)
+    assert live.let_use({0: 32 - 8}, 1.0, stops=True)
     list(live.until(1.0))
     assert (sorted(free(live)), sorted(taken(live))) == ([0, 0, 4, 8], [0, 0, 0, 8])
-    assert live.let_use(0, 32 - 12, 2.0, stops=True)
+    assert live.let_use({0: 32 - 12}, 2.0, stops=True)
     list(live.until(2.0))
     assert (sorted(free(live)), sorted(taken(live))) == ([0, 0, 0, 8], [0, 0, 4, 8])  # a node of eight is left whole
-    assert not live.let_use(0, 32 - 12, 3.0, stops=True)
-    assert live.let_use(0, 32 - 4, 3.0, stops=True)
+    assert not live.let_use({0: 32 - 12}, 3.0, stops=True)
+    assert live.let_use({0: 32 - 4}, 3.0, stops=True)
     list(live.until(3.0))
     assert sorted(taken(live)) == [0, 0, 0, 4]
-    assert live.let_use(0, 32, 4.0, stops=True)
+    assert live.let_use({0: 32}, 4.0, stops=True)
     list(live.until(4.0))
     assert (taken(live), len(running(live))) == ([0] * 4, 2)
 
 
 def test_who_holds_more_than_can_be_used_stops_and_comes_back_with_the_devices():
     live = gangs(8, 8, 8, 2)
-    assert not live.let_use(0, 26, 1.0, stops=False) or sum(taken(live)) == 0
+    assert not live.let_use({0: 26}, 1.0, stops=False) or sum(taken(live)) == 0
     list(live.until(1.0))
     assert (sum(taken(live)), len(running(live))) == (6, 4)
-    assert not live.let_use(0, 20, 2.0, stops=False)  # nothing is free
-    assert live.let_use(0, 20, 2.0, stops=True)
+    assert not live.let_use({0: 20}, 2.0, stops=False)  # nothing is free
+    assert live.let_use({0: 20}, 2.0, stops=True)
     list(live.until(2.0))
     assert sum(taken(live)) == 12
     assert sorted(running(live)) == ["j0", "j1", "j3"] or len(running(live)) == 3
-    assert live.let_use(0, 32, 3.0, stops=True)
+    assert live.let_use({0: 32}, 3.0, stops=True)
     list(live.until(3.0))
     assert (sum(taken(live)), len(running(live))) == (0, 4)
 
 
 def test_a_domain_of_which_nothing_can_be_used_is_not_begun_in():
     live = LiveWorld(TWO, load(JOB_SCHEDULERS, "policy", "srpt"), timed(offers(), 1.0))
-    assert not live.let_use(0, 0, 0.0, stops=True)  # nobody has come, so nothing is to be decided
+    assert not live.let_use({0: 0}, 0.0, stops=True)  # nobody has come, so nothing is to be decided
     live.submit([train("one", 100.0), train("two", 100.0, arrival_s=1.0)])
-    assert live.let_use(0, 0, 0.0, stops=True)
+    assert live.let_use({0: 0}, 0.0, stops=True)
     list(live.until(1.0))
     assert live.moment is not None
     places = {live.moment.workload.name(job): live.moment.running_at(job).domains for job in live.moment.running}
     assert set(places.values()) == {(1,)}
-    assert live.let_use(0, 4, 2.0, stops=True)
+    assert live.let_use({0: 4}, 2.0, stops=True)
     list(live.until(2.0))
     assert len(live.moment.running) == 2
 
@@ -94,10 +94,10 @@ def test_a_domain_of_which_nothing_can_be_used_is_not_begun_in():
 def test_where_all_have_ended_nothing_is_due_and_who_comes_finds_what_was_told():
     live = gangs(8)
     list(live.until(2e4))
-    assert live.let_use(0, 4, 2e4, stops=True)
+    assert live.let_use({0: 4}, 2e4, stops=True)
     assert live.next_s == np.inf
     assert list(live.until(2.1e4)) == []
-    assert not live.let_use(0, 4, 2.1e4, stops=True)
+    assert not live.let_use({0: 4}, 2.1e4, stops=True)
     live.submit([Job("late", 3e4, 100.0, 8), Job("small", 3e4, 100.0, 4)])
     list(live.until(3e4))
     assert (running(live), sum(taken(live))) == (["small"], 28)
@@ -120,8 +120,7 @@ def test_whatever_jobs_do_no_more_is_taken_or_left_than_was_told(seed: int):
         for stops in (False, True):
             at_s += 0.25
             wanted = [int(rng.integers(0, pool.devices + 1)) for pool in still.pools]
-            for row, count in enumerate(wanted):
-                live.let_use(row, count, at_s, stops=stops)
+            live.let_use(dict(enumerate(wanted)), at_s, stops=stops)
             list(live.until(at_s))
             assert live.moment is not None
             bins = live.moment.world.bin

@@ -8,7 +8,7 @@ recorded and is told again leads to the decisions of its replay, one for one (``
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from io import BytesIO
@@ -106,17 +106,20 @@ class LiveWorld:
         self._tenants += tenants
         self._reopen([self.jobs[row] for row in self._there()])
 
-    def let_use(self, pool: int, devices: int, now_s: float, *, stops: bool) -> bool:
-        """So many devices of a pool can be used from now on, the others are taken (``usable.taken_by_others``); whether
-        that is news. Not ``stops``: nobody is stopped for it, and the rest is to be told again."""
+    def let_use(self, usable: Mapping[int, int], now_s: float, *, stops: bool) -> list[int]:
+        """Of some pools so many devices can be used from now on, the others are taken (``usable.taken_by_others``); for
+        which that is news. Not ``stops``: nobody is stopped for it, and the rest is to be told again."""
         if self.moment is None:
-            return False
+            return []
         world = self.moment.world
         coming = [(each.node, each.devices) for each in self._tenants[int(world.tally[c.TENANT]) :]]
-        told = taken_by_others(world, pool, devices, coming=coming, stops=stops)
+        found = {
+            pool: taken_by_others(world, pool, count, coming=coming, stops=stops) for pool, count in usable.items()
+        }
+        told = [TenantNow(now_s, *each) for rows in found.values() for each in rows]
         if told:
-            self.tell(tenants=[TenantNow(now_s, *each) for each in told])
-        return bool(told)
+            self.tell(tenants=told)
+        return [pool for pool, rows in found.items() if rows]
 
     @property
     def now_s(self) -> float:

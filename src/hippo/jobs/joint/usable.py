@@ -34,14 +34,15 @@ def taken_by_others(
         if first <= node < last:
             free[node - first] -= devices
             taken[node - first] += devices
-    held = [(at, *piece) for at in range(last - first) for piece in _pieces(world, first + at)]
     short, told = int(rows[:, c.BIN_SIZE].sum() - taken.sum()) - usable, list[NodeChange]()
+    asks = stops and short > int(free.sum())
+    held = [(at, *piece) for at in range(last - first) for piece in _pieces(world, first + at)] if asks else []
     while short < 0 and taken.any():
         at, devices = _fitting(taken, -short)
         taken[at] -= devices
         short += devices
         told.append((first + at, -devices))
-    while short > 0 and ((free > 0).any() or (stops and held)):
+    while short > 0 and ((free > 0).any() or held):
         if (free > 0).any():
             at, devices = _fitting(free, short)
         else:

@@ -156,22 +156,22 @@ def samples_from_server(
     return ServerSamples(tuple(sorted(samples, key=lambda sample: sample.time_s)), tuple(remarks))
 
 
-def gpus_from_server(url: str, span: TimeSpan, text: str) -> dict[str, tuple[float, int]]:
-    """When GPUs of each domain (the label ``domain``) were counted last in a span, and how many; none: no data.
+def gpus_from_server(url: str, span: TimeSpan, text: str) -> dict[str, int]:
+    """GPUs of each domain (the label ``domain``) as they were counted last in a span.
 
     Raises
     ------
     InputError
         As ``samples_from_server``, of which no data is no error here.
     """
-    found, query = dict[str, tuple[float, int]](), Query("--gpus-query", text, 1.0, MOST_GPUS)
+    found, query = dict[str, int](), Query("--gpus-query", text, 1.0, MOST_GPUS)
     for labels, values in _asked(url, query, span):
         name = labels.get(DOMAIN, "")
         if name in found:
             problem, remedy = f"several series for {name or 'no domain'}", "count by (domain) (..)"
             raise InputError(problem, source=query.option, value=text, remedy=remedy)
         if values:
-            found[name] = max(values), int(values[max(values)])
+            found[name] = int(values[max(values)])
     return found
 
 
