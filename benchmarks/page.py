@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 import yaml
-from benchmarks.service import NOWHERE, started
+from benchmarks.service import started
 
 PORT = 8476
 PAINT_S, LONGEST_MS = 1.0, 100.0
@@ -56,10 +56,11 @@ def traced(folder: Path, url: str, seconds: float, http: httpx.Client) -> list[d
         end_s, number = time.monotonic() + seconds + 5.0, 0
         while time.monotonic() < end_s and not path.exists():
             began_s = time.monotonic()
-            for _ in range(5):  # each is taken in and refused: two events
-                http.post("/v1/jobs", json=NOWHERE, headers={"Idempotency-Key": f"e{number}"}).raise_for_status()
+            for _ in range(10):
+                alert = {"status": "firing", "labels": {"alertname": f"e{number}"}}
+                http.post("/v1/alerts", json={"version": "4", "alerts": [alert]}).raise_for_status()
                 number += 1
-                time.sleep(max(0.0, 0.2 - (time.monotonic() - began_s) % 0.2))
+                time.sleep(max(0.0, 0.1 - (time.monotonic() - began_s) % 0.1))
         while time.monotonic() < end_s + 20.0 and not path.exists():
             time.sleep(0.2)
         time.sleep(2.0)

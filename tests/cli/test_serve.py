@@ -47,12 +47,15 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
     [
         ("prot: 1", "unknown option 'prot'. To fix: did you mean 'port'?"),
         ("port: many", "port: Input should be a valid integer"),
-        ("port: null", "port: is no value of an option"),
-        ("port: {a: 1}", "port: is no value of an option"),
+        ("port: null", "port: is no value of this option"),
+        ("port: {a: 1}", "port: is no value of this option"),
         ("- port", "is no table of options. To fix: write one option a line"),
         ("keep-running: perhaps", "keep-running: Input should be a valid boolean"),
         ("config: other.yaml", "unknown option 'config'"),
         ("port: 1\nport: 2", "port"),
+        ("port: true", "port: is no value of this option (got True)"),
+        ("log: [a]", "log: is no value of this option"),
+        ("demo: ''", "demo: is no value of this option"),
     ],
 )
 def test_a_file_that_is_wrong(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -63,6 +66,25 @@ def test_a_file_that_is_wrong(text: str, said: str, tmp_path: Path, capsys: pyte
     assert told.startswith(f"hippo: {file}: ")
     assert said in told
     assert "To fix: " in told
+
+
+def test_what_goes_with_nothing(
+    served: list[ServiceTerms], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+):
+    file = tmp_path / "hippo.yaml"
+    file.write_text("# nothing yet\n")
+    run(["serve", "--config", str(file)])
+    assert served[0].mode == "observe"
+    assert run(["serve", "--demo", str(tmp_path), "--mode", "act"]) == 2
+    assert "--mode: does not go with --demo" in capsys.readouterr().err
+    assert run(["serve", "--gpus-query", "up"]) == 2
+    assert "--gpus-query: asks nobody. To fix: name a Prometheus" in capsys.readouterr().err
+    monkeypatch.setenv("HIPPO_SERVE_MODES", "act")
+    assert run(["serve"]) == 2
+    assert (
+        "environment: unknown variable 'HIPPO_SERVE_MODES'. To fix: did you mean 'HIPPO_SERVE_MODE'"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("option", ["--stale", "--epoch"])

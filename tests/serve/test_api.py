@@ -19,6 +19,7 @@ from rich.console import Console
 from starlette.testclient import TestClient
 
 from hippo.errors import InputError
+from hippo.front_door.service import Client
 from hippo.jobs.job import TrainingKind
 from hippo.jobs.placement.offers import OfferTable
 from hippo.report.service_terminal import service_view
@@ -387,6 +388,62 @@ def test_dry_runs_say_what_would_be_and_leave_nothing(asked: Asked):
     assert asked.http.post("/otlp/v1/metrics", json=told).status_code == 200  # the same without is taken
     asked.served.turn()
     assert asked.http.get("/v1/links").json()["links"][0]["gbps"] == 0.5
+
+
+def test_authorities_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    for name in ("ca.pem", "nowhere.pem"):
+        monkeypatch.setenv("HIPPO_CA", str(tmp_path / name))
+        with pytest.raises(InputError, match="HIPPO_CA: holds no authorities: .* To fix: name a PEM file"):
+            Client("https://127.0.0.1:1")
+
+
+def test_words_that_an_address_does_not_know_stop_it(asked: Asked):
+    submit(asked)
+    asked.served.turn()
+    answer = asked.http.delete("/v1/jobs/j1", params={"dry-run": True})
+    assert (answer.status_code, answer.json()["remedy"]) == (422, "write dry_run")
+    assert asked.http.get("/v1/jobs/j1").json()["state"] == "running"
+    assert asked.http.get("/v1/state", params={"pretty": 1}).status_code == 422
+    assert asked.http.get("/v1/jobs", params={"limit": 1, "state": "running"}).status_code == 200
+
+
+def test_dry_runs_of_answers_and_cancels_say_no_where_they_would(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    token = served.store.write(made("me", OPERATOR, served.clock())).result()
+    app = application(served.store, served.loop, Access(served.store))
+    with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as http:
+        http.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "one"})
+        served.turn()
+        dry = {"dry_run": True}
+        assert http.post("/v1/decisions/d1/approve", params=dry).json()["state"] == "proposed"
+        assert http.post("/v1/decisions/d9/approve", params=dry).status_code == 404
+        assert http.post("/v1/decisions/d1/deny").json()["state"] == "denied"
+        assert http.post("/v1/decisions/d1/approve", params=dry).status_code == 409
+        assert http.delete("/v1/jobs/j1", params=dry).status_code == 202
+        assert not served.jobs()["j1"].cancels
+        http.delete("/v1/jobs/j1")
+        served.turn(1.0)
+        assert http.delete("/v1/jobs/j1", params=dry).status_code == 409
+    served.close()
+
+
+def test_who_may_not_submit_has_nothing_planned(asked: Asked):
+    viewer = {"Authorization": f"Bearer {asked.tokens['viewer']}"}
+    assert asked.http.post("/v1/whatif", json=JOB, headers=viewer).status_code == 200
+    answer = asked.http.post("/v1/whatif", json={**JOB, "batch": 7}, headers=viewer)
+    assert (answer.status_code, answer.json()["remedy"]) == (403, "let an operator ask")
+
+
+def test_the_first_token_is_an_operators_whoever_was_there_before(tmp_path: Path):
+    store = Store(url(tmp_path))
+    store.write(made("first", AGENT, 0.0)).result()
+    told = access.first_token(store, tmp_path / "token", 0.0)
+    assert told is not None
+    caller = Access(store).caller(told.read_text().strip())
+    assert caller is not None
+    assert (caller.name, caller.role) == ("first-2", OPERATOR)
+    store.close()
 
 
 def test_cancelled(asked: Asked):

@@ -252,6 +252,7 @@ def test_a_prometheus_is_asked_for_gpus(served: Served):
         with pytest.raises(InputError, match="counts no GPUs"):
             puller.count()
         assert Puller(served.loop, PullTerms(at, "rate", "trip"), now_s=served.clock).count() == 0
+        assert Puller(served.loop, PullTerms(at, "none", "trip", gpus="gpus"), now_s=served.clock).look() == 0
 
 
 def test_a_push_is_checked_kept_and_shown(served: Served):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from threading import Event
 
 import pytest
 import sqlalchemy as sql
@@ -181,6 +182,39 @@ def test_an_order_that_was_not_answered_is_told_again_with_its_key(tmp_path: Pat
     until(again, lambda: scripted.orders)
     assert {each.key for each in (*hangs.orders, *scripted.orders)} == {scripted.orders[0].key}
     again.close()
+
+
+def test_steps_are_kept_while_a_move_is_under_way(tmp_path: Path, clock: Clock):
+    goes_on = Event()
+
+    class Slow(Scripted):
+        def carry_out(self, order: JobOrder) -> Receipt:
+            self.orders.append(order)
+            if order.act == "resize":
+                assert goes_on.wait(60.0)
+            self.jobs[order.job] = SeenJob(order.job, order.key, "running", 0.0)
+            return Receipt(True)
+
+    slow = Slow()
+    served = Served.of(url(tmp_path), clock, slow, actuator="scripted")
+    first, *_ = [served.submit(devices=each, duration_s=50.0, **GANG) for each in (64, 64, 64, 56)]
+    until(served, lambda: [each.state for each in served.decisions()] == ["carried out"] * 4)
+    name = served.submit(tokens=1e10)
+    until(served, lambda: [each.state for each in served.decisions()] == ["carried out"] * 5)
+    before = slow.orders[-1].key
+    slow.jobs[first] = SeenJob(first, slow.orders[0].key, "done", 1.0)
+    until(served, lambda: slow.orders[-1].act == "resize")
+    for look in (1, 2, 3):
+        served.clock.now_s += 1.0
+        slow.jobs[name] = SeenJob(name, before, "running", 0.1 * look, step_s=2.0 + 0.1 * look, loss=3.0 - look)
+        until(served, lambda look=look: served.jobs()[name].step_s == 2.0 + 0.1 * look)
+    asked = sql.select(t.PROGRESS.c.loss).where(t.PROGRESS.c.job == name).order_by(t.PROGRESS.c.time_s)
+    assert served.store.read(lambda at: at.execute(asked).scalars().all()) == [2.0, 1.0, 0.0]
+    assert served.decisions()[-1].measured_after_s is None  # these are no steps of what was decided
+    assert not served.loop.pace()
+    goes_on.set()
+    until(served, lambda: served.decisions()[-1].state == "carried out")
+    served.close()
 
 
 def test_an_order_that_breaks_for_ever_gives_way_to_the_stop_of_its_job(tmp_path: Path, clock: Clock):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ import typer
 from hippo.cli.options import Json, takes
 from hippo.cli.output import mention, print_document, say
 from hippo.cli.progress import Watch
-from hippo.errors import InputError, MissingExtraError
+from hippo.errors import InputError, MissingExtraError, UnknownNameError
 
 PREFIX = "HIPPO_SERVE"
 """Of environment variables that stand for options: HIPPO_SERVE_PORT for --port."""
@@ -21,6 +22,10 @@ PREFIX = "HIPPO_SERVE"
 def _configured(context: typer.Context, file: Path | None) -> Path | None:
     """Options of the environment and of a file, in this order behind those of the command line."""
     context.auto_envvar_prefix = PREFIX
+    known = {f"{PREFIX}_{str(each.name).upper()}" for each in context.command.params}
+    for name in sorted(os.environ):
+        if name.startswith(f"{PREFIX}_") and name not in known:
+            raise UnknownNameError("variable", name[:60], known, source="environment")
     if file is not None:
         context.default_map = _options_of(file, context)
     return file
@@ -28,11 +33,12 @@ def _configured(context: typer.Context, file: Path | None) -> Path | None:
 
 def _options_of(file: Path, context: typer.Context) -> dict[str, Any]:
     """What a file says of options, by their names."""
-    from hippo.errors import UnknownNameError
     from hippo.files import read_text
     from hippo.problem.document import parse_yaml
 
     document, found = parse_yaml(read_text(file, what="configuration"), str(file)), dict[str, Any]()
+    if document is None:  # nothing but comments
+        return found
     if not isinstance(document, dict):
         remedy = "write one option a line, for instance 'port: 8470'"
         raise InputError("is no table of options", source=str(file), remedy=remedy)
@@ -42,10 +48,16 @@ def _options_of(file: Path, context: typer.Context) -> dict[str, Any]:
         if name not in known:
             raise UnknownNameError("option", str(name)[:60], known, source=str(file))
         option = known[name]
-        told = [value] if getattr(option, "multiple", False) and isinstance(value, str) else value
+        several, flag = (bool(getattr(option, each, False)) for each in ("multiple", "is_flag"))
+        told = [value] if several and isinstance(value, str) else value
         try:
-            if isinstance(told, dict) or told is None:
-                raise TypeError("is no value of an option")
+            if (
+                told in (None, "")
+                or isinstance(told, dict)
+                or isinstance(told, list) != several
+                or (told is True) > flag
+            ):
+                raise TypeError("is no value of this option")
             option.process_value(context, told)
         except (typer.BadParameter, TypeError, ValueError) as error:
             problem = getattr(error, "message", str(error)).rstrip(".")
@@ -105,7 +117,8 @@ class Choice:
     ] = ""
     every: Annotated[float, typer.Option(metavar="S", help="--prometheus: how often.")] = 15.0
     rate_query: Annotated[
-        str, typer.Option(metavar="PROMQL", help="Bits/s of links.", show_default="see docs/measuring.md")
+        str,
+        typer.Option(metavar="PROMQL", help="Bits/s of links; none: GPUs alone.", show_default="see docs/measuring.md"),
     ] = ""
     latency_query: Annotated[
         str, typer.Option(metavar="PROMQL", help="Seconds of round trips.", show_default="see docs/measuring.md")
@@ -163,6 +176,11 @@ def serve(choice: Choice) -> None:
             say(f"the token of {choice.drop_token} is good for nothing any more")
         return
     if choice.demo is not None:
+        own = ("demo", "port", "json", "config")
+        for each in fields(choice):
+            if each.name not in own and getattr(choice, each.name) != each.default:
+                name = f"--{each.name.replace('_', '-')}"
+                raise InputError("does not go with --demo, which has its own", source=name, remedy=f"leave {name} out")
         from hippo.serve.demo import run_demo
 
         run_demo(choice.demo.resolve(), choice.port, say)

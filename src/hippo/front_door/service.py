@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +17,8 @@ from hippo.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     import httpx
 
-URL, TOKEN = "HIPPO_URL", "HIPPO_TOKEN"
-"""Environment variables: where the service is, and who asks."""
+URL, TOKEN, AUTHORITIES = "HIPPO_URL", "HIPPO_TOKEN", "HIPPO_CA"
+"""Environment variables: where the service is, who asks, and a file of authorities that vouch for it."""
 HERE = "http://127.0.0.1:8470"
 
 
@@ -29,7 +30,8 @@ class Client:
             print(service.why(job["id"]))
 
     ``url`` and ``token``: else of ``HIPPO_URL`` and ``HIPPO_TOKEN``; ``token_file`` is what ``hippo serve`` wrote
-    beside its store; ``uds``: through a socket of this machine. Every method raises ``InputError`` with the service's
+    beside its store; ``verify``: False, or a file of authorities (PEM; else of ``HIPPO_CA``, else those of the web);
+    ``uds``: through a socket of this machine. Every method raises ``InputError`` with the service's
     own words where it refuses, or does not answer.
     """
 
@@ -47,6 +49,13 @@ class Client:
             import httpx
         except ImportError:
             raise MissingExtraError("httpx", "service", source="Client") from None
+        vouched: bool | ssl.SSLContext = verify is not False
+        if file := verify if isinstance(verify, str) else os.environ.get(AUTHORITIES, "") if verify else "":
+            try:
+                vouched = ssl.create_default_context(cafile=file)
+            except OSError as error:
+                told, remedy = f"holds no authorities: {error.strerror or error}", "name a PEM file"
+                raise InputError(told, source=AUTHORITIES, value=file, remedy=remedy) from None
         self.url = (url or os.environ.get(URL) or HERE).rstrip("/")
         if token_file is not None:
             try:
@@ -61,7 +70,12 @@ class Client:
         try:
             through = None if uds is None else httpx.HTTPTransport(uds=str(uds))
             self._http: httpx.Client = httpx.Client(
-                base_url=self.url, headers=headers, timeout=timeout_s, verify=verify, trust_env=False, transport=through
+                base_url=self.url,
+                headers=headers,
+                timeout=timeout_s,
+                verify=vouched,
+                trust_env=False,
+                transport=through,
             )
         except (ValueError, OSError, httpx.InvalidURL) as error:
             remedy = "write http://HOST:PORT"
@@ -150,11 +164,11 @@ class Client:
         """How long a job would wait, with an interval; what nobody trained there before is planned first, which is
         waited for for so long."""
         until_s = time.monotonic() + patience_s
-        while "expected_wait_s" not in (found := self._ask("POST", "/v1/whatif", json=dict(job))):
+        while "expected_wait_s" not in (found := self._ask("POST", "/v1/whatif", json=dict(job), later=True)):
             if time.monotonic() >= until_s:
                 told = f"still {found.get('detail', 'being planned')} after {patience_s:g} s"
                 raise InputError(told, source="service", value=self.url, remedy="ask again later")
-            time.sleep(0.2)  # each answer took its time already
+            time.sleep(1.0)
         return found
 
     def events(self, *, since: int | None = None) -> Iterator[dict[str, Any]]:
@@ -167,11 +181,14 @@ class Client:
                 elif line.startswith("data: "):
                     yield {"kind": kind, **json.loads(line[6:])}
 
-    def _ask(self, method: str, path: str, **how: Any) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, *, later: bool = False, **how: Any) -> dict[str, Any]:
+        """What is answered; ``later``: also that others are being answered, which is no refusal."""
         try:
             answer = self._http.request(method, path, **how)
         except self._error as error:
             remedy = f"start it with 'hippo serve', or say where it is: {URL}, --url"
+            if "CERTIFICATE" in str(error):
+                remedy = f"name the file of the authorities that vouch for it: {AUTHORITIES}"
             told = f"no service answers: {error}"
             raise InputError(told, source="service", value=self.url, remedy=remedy) from None
         try:
@@ -181,7 +198,7 @@ class Client:
         if not isinstance(found, dict):
             told, remedy = f"answers {answer.status_code}, and not as hippo does", "name the address of 'hippo serve'"
             raise InputError(told, source="service", value=self.url, remedy=remedy)
-        if answer.status_code >= 400:
+        if answer.status_code >= 400 and not (later and answer.status_code == 429):
             told = str(found.get("detail") or found.get("title") or answer.status_code)
             remedy = "" if "To fix:" in told else str(found.get("remedy") or "")
             raise InputError(told.removesuffix("."), remedy=remedy or None)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain, count
 from math import inf
 from pathlib import Path
 from threading import Lock, Thread
@@ -132,7 +133,7 @@ def made(name: str, role: str, now_s: float, token: str | None = None) -> Callab
 
     def write(at: Connection) -> str:
         if at.execute(sql.select(t.TOKENS.c.name).where(t.TOKENS.c.name == name)).first() is not None:
-            raise InputError("has a token already", source="--name", value=name[:40], remedy="name another one")
+            raise InputError("has a token already", source="--new-token", value=name[:40], remedy="name another one")
         at.execute(sql.insert(t.TOKENS).values(sha256=_hashed(token), name=name, role=role, made_s=now_s))
         note(at, now_s, "token", name, event="token made", role=role)
         return token
@@ -158,11 +159,14 @@ def taken_back(name: str, now_s: float) -> Callable[[Connection], None]:
 
 
 def first_token(store: Store, beside: Path, now_s: float) -> Path | None:
-    """Makes the first token of a store that has none, and writes it into a file; None: it has some."""
-    if store.read(lambda at: at.execute(sql.select(t.TOKENS.c.name)).first()) is not None:
+    """Makes the first token of a store in which nobody is operator, and writes it into a file; None: somebody is."""
+    rows = store.read(lambda at: at.execute(sql.select(t.TOKENS.c.name, t.TOKENS.c.role)).all())
+    if any(row.role == OPERATOR for row in rows):
         return beside if beside.exists() else None
+    known = {row.name for row in rows}
+    name = next(name for name in chain([FIRST], (f"{FIRST}-{at}" for at in count(2))) if name not in known)
     token = drawn()
     write_whole(beside, token + "\n")  # first: a token that nobody has would lock everybody out
     beside.chmod(0o600)
-    store.write(made(FIRST, OPERATOR, now_s, token)).result()
+    store.write(made(name, OPERATOR, now_s, token)).result()
     return beside

@@ -10,9 +10,10 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from time import monotonic
 from typing import Annotated, Any, Literal
@@ -42,7 +43,7 @@ from hippo.serve.otlp import told_links
 from hippo.serve.pull import Puller
 from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, PLANNING, LinkPoint, StoredDecision, StoredJob
 from hippo.serve.site import check_model, job_of
-from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, note, number_of
+from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, last_event, note, number_of
 from hippo.serve.telemetry import checked, history
 from hippo.serve.telemetry import written as store_points
 from hippo.serve.watching import metrics_text
@@ -54,11 +55,12 @@ PAGE = 50
 MOST_PAGE = 500
 MOST_POINTS = 20_000
 """Of one push."""
-EVENTS_EVERY_S = 0.25
+EVENTS_EVERY_S, EVENTS = 0.25, "/v1/events"
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
-Word = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
+Word = Annotated[str, Field(max_length=200, pattern=NO_CONTROL)]
 JobName = Annotated[str, Query(pattern=r"^j\d{1,16}$")]
 JobState = Annotated[str, Query(pattern=f"^({'|'.join(JOB_STATES)})$")]
 DecisionState = Annotated[str, Query(pattern=f"^({'|'.join(DECISION_STATES)})$")]
@@ -150,7 +152,7 @@ class Alert(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     status: Literal["firing", "resolved"]
-    labels: Annotated[dict[str, Annotated[str, Field(max_length=1000)]], Field(max_length=64)]
+    labels: Annotated[dict[str, Annotated[str, Field(max_length=1000, pattern=NO_CONTROL)]], Field(max_length=64)]
     annotations: Annotated[dict[str, Annotated[str, Field(max_length=5000)]], Field(max_length=64)] = {}
 
 
@@ -171,6 +173,10 @@ class AsciiAnswer(JSONResponse):
         return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
+class Undone(Exception):
+    """Takes back what a dry run has written."""
+
+
 class Refusal(Exception):
     """Ends a request."""
 
@@ -189,6 +195,22 @@ def _may(act: str) -> Any:
         return caller
 
     return Depends(check)
+
+
+def _words_of(dependant: Any) -> set[str]:
+    """Names of what may stand behind the question mark."""
+    below = (_words_of(each) for each in dependant.dependencies)
+    return {each.alias for each in dependant.query_params}.union(*below)
+
+
+async def _known_words(request: Request) -> None:
+    """Words of an address that it does not know are no wish that may be passed over: ``dry-run`` for ``dry_run``."""
+    if request.scope["query_string"] and request.url.path not in OPEN_PATHS:  # who watches may say what it likes
+        known = _words_of(request.scope["route"].dependant) | ({"token"} if request.url.path == EVENTS else set())
+        if unknown := sorted(request.query_params.keys() - known):
+            told = f"the address knows no {unknown[0][:60]!r}"
+            remedy = f"write {', '.join(sorted(known))}" if known else "leave out what stands behind the question mark"
+            raise Refusal(422, "not understood", told, remedy=remedy)
 
 
 Reader = Annotated[Caller, _may("read")]
@@ -212,7 +234,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         whatifs.close()
 
     named: dict[str, Any] = {"title": "hippo", "version": hippo.__version__, "openapi_url": "/openapi.json"}
-    app = FastAPI(**named, docs_url=None, redoc_url=None, lifespan=lasting)
+    app = FastAPI(**named, docs_url=None, redoc_url=None, lifespan=lasting, dependencies=[Depends(_known_words)])
     _problems(app)
     app.add_middleware(Admission, access=access)
 
@@ -223,8 +245,18 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         future.add_done_callback(lambda done: None if done.exception() else then(done.result()))
         return await asyncio.wrap_future(future)
 
+    async def tried(function: Callable[[Any], Any]) -> None:
+        """Raises what it would, and leaves nothing."""
+
+        def undone(at: Any) -> None:
+            function(at)
+            raise Undone
+
+        with suppress(Undone):
+            await asyncio.wrap_future(store.write(undone))
+
     # ---------------------------------------------------------------------------------------------------------- jobs
-    @app.post("/v1/jobs", status_code=201, responses=_told(200, 400, 401, 403, 409, 422))
+    @app.post("/v1/jobs", status_code=201, responses=_told(200, 400, 401, 403, 409))
     async def submit(
         job: Submission,
         caller: Submitter,
@@ -242,7 +274,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         try:
             check_model(spec)
             asked = job_of(spec, "job", caller.name, 0.0)
-            refused = _unfit(asked, spec)
+            refused = await asyncio.to_thread(_unfit, asked, spec)
         except InputError as error:
             refused = error
         if refused is not None or dry_run:
@@ -260,6 +292,9 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         found = job_document(taken)
         return AsciiAnswer(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
 
+    def _unplanned(job: Job) -> bool:
+        return job.least > 0 and loop.site.lacks(TrainingKind(job.model, job.batch, job.seq))
+
     def _unfit(job: Job, spec: Mapping[str, Any]) -> Refusal | None:
         """Why the service cannot take in a job that is well formed."""
         least = job.least or job.devices
@@ -269,15 +304,14 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         if least > loop.site.devices:
             detail, remedy = f"job: wants {least} GPUs of the site's {loop.site.devices}", "ask for fewer"
             return Refusal(400, "larger than the site", detail, remedy=remedy)
-        clear = job.least == 0 or not loop.site.lacks(TrainingKind(job.model, job.batch, job.seq))
-        if clear and (why := loop.site.why_never(job)):
+        if not _unplanned(job) and (why := loop.site.why_never(job)):
             return Refusal(400, "fits nowhere", f"job: {why}", remedy="ask for what the site has")
         if why := loop.lacks(spec):
             detail, _, remedy = why.partition(". To fix: ")
             return Refusal(400, "not for its actuator", detail, remedy=remedy)
         return None
 
-    @app.get("/v1/jobs", responses=_told(400, 401, 403, 422))
+    @app.get("/v1/jobs", responses=_told(400, 401, 403))
     async def jobs(
         caller: Reader,
         after: JobName | None = None,
@@ -316,17 +350,19 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             raise Refusal(404, "no such job", f"jobs: no job (got {name[:40]!r})", remedy="see GET /v1/jobs")
         return job_of_row(row)
 
-    @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(400, 401, 403, 404, 409, 422))
+    @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(400, 401, 403, 404, 409))
     async def cancel(name: str, caller: Submitter, dry_run: bool = False) -> Response:
         """Cancel a job."""
-        found = _job(name)
-        if not dry_run:
+        _job(name)
+        if dry_run:
+            await tried(let_go(name, caller.name, loop.now_s()))
+        else:
             await written(let_go(name, caller.name, loop.now_s()), lambda _: loop.cancel(name))
-            found = _job(name)
+        found = _job(name)
         return AsciiAnswer({**job_document(found), "dry_run": dry_run}, 202)
 
     # ----------------------------------------------------------------------------------------------------- decisions
-    @app.get("/v1/decisions", responses=_told(400, 401, 403, 422))
+    @app.get("/v1/decisions", responses=_told(400, 401, 403))
     async def decisions(
         caller: Reader,
         since: Annotated[str, Query(pattern=r"^d\d{1,16}$")] | None = None,
@@ -346,7 +382,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         cursor = rows[-1]["id"] if since is not None and len(rows) == limit else None
         return AsciiAnswer({"decisions": rows, "next": cursor})
 
-    @app.post("/v1/decisions/{name}/{verdict}", responses=_told(400, 401, 403, 404, 409, 422))
+    @app.post("/v1/decisions/{name}/{verdict}", responses=_told(400, 401, 403, 404, 409))
     async def decide(
         name: str, verdict: Literal["approve", "deny"], caller: Decider, dry_run: bool = False
     ) -> Response:
@@ -354,8 +390,8 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         if verdict == "approve" and loop.mode == OBSERVE:
             remedy = "serve it with --mode advise"
             raise Refusal(409, "not now", "in the mode observe nothing is carried out", remedy=remedy)
-        if not dry_run:
-            await written(answer(name, caller.name, loop.now_s(), yes=verdict == "approve"))
+        said = answer(name, caller.name, loop.now_s(), yes=verdict == "approve")
+        await (tried(said) if dry_run else written(said))
         asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.number == number_of(name))
         row = store.read(lambda at: at.execute(asked).first())
         if row is None or not name.startswith("d"):
@@ -381,7 +417,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         found = await asyncio.to_thread(links_document, loop)
         return AsciiAnswer({"links": found, "holds": loop.state.holds})
 
-    @app.get("/v1/links/history", responses=_told(400, 401, 403, 404, 422))
+    @app.get("/v1/links/history", responses=_told(400, 401, 403, 404))
     async def link_history(
         caller: Reader,
         source: Annotated[str, Query(alias="from", max_length=200)],
@@ -397,7 +433,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         found = [dict(zip(names, (each[0], *map(gbps_from_bytes_per_s, each[1:])), strict=True)) for each in rows]
         return AsciiAnswer({"from": source, "to": destination, "minutes": found})
 
-    @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413, 422))
+    @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413))
     async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
         """Measurements of links, and how many GPUs of domains can be used; nonsense is refused, and nothing of the push
         is taken."""
@@ -407,11 +443,20 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             checked(loop.site.live.site, each.measured(loop, caller.name), f"links.{at}", now_s)
             for at, each in enumerate(push.links)
         ]
-        if points and not dry_run:
-            await written(store_points(points), lambda _: loop.points(points))
-        if domains and not dry_run:
-            write = domains_written(loop.site.live.site, domains, now_s)
-            await written(write, lambda _: loop.tell_domains(domains))
+        writes = [store_points(points)] if points else []
+        writes += [domains_written(loop.site.live.site, domains, now_s)] if domains else []
+
+        def write(at: Any) -> None:  # all of it or nothing
+            for each in writes:
+                each(at)
+
+        def take(_: Any) -> None:
+            loop.points(points)
+            if domains:
+                loop.tell_domains(domains)
+
+        if writes and not dry_run:
+            await written(write, take)
         return AsciiAnswer({"taken": 0 if dry_run else len(points) + len(domains)}, 202)
 
     @app.post("/otlp/v1/metrics", responses=_told(400, 401, 403, 413))
@@ -438,7 +483,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(store_points(points), lambda _: loop.points(points))
         return Response(otlp_answer(kind, len(refused), refused[0] if refused else ""), media_type=kind)
 
-    @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413, 422))
+    @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413))
     async def alerts(push: Alerts, caller: Teller, dry_run: bool = False) -> Response:
         """An Alertmanager's webhook: alerts stand among the events, and on the page."""
         now_s = loop.now_s()
@@ -453,7 +498,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(write)
         return AsciiAnswer({"taken": 0 if dry_run else len(push.alerts)}, 202)
 
-    @app.post("/v1/whatif", responses=_told(202, 400, 401, 403, 409, 422, 429))
+    @app.post("/v1/whatif", responses=_told(202, 400, 401, 403, 409, 429))
     async def whatif(job: Submission, caller: Reader) -> Response:
         """How long a job would wait if it came now, with an interval; nothing is taken in. 202: what such training can
         run under is being found out, ask again."""
@@ -462,8 +507,11 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             raise UnknownNameError("model", job.model[:60], MODELS, source="job", key="model")
         check_model(spec)
         asked = job_of(spec, "whatif", caller.name, 0.0)
-        if (refused := _unfit(asked, spec)) is not None:
+        if (refused := await asyncio.to_thread(_unfit, asked, spec)) is not None:
             raise refused
+        if _unplanned(asked) and not caller.may("submit"):
+            detail = f"nobody has planned such training here yet, and the role {caller.role} may not have it planned"
+            raise Refusal(403, "not allowed", detail, remedy="let an operator ask")
         found = await whatifs.wait(asked)
         if found is None:
             told = {"state": PLANNING, "detail": f"finding out what {asked.model} can run under here: ask again"}
@@ -471,7 +519,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         return AsciiAnswer(found)
 
     # ------------------------------------------------------------------------------------------------------- watching
-    @app.get("/v1/events", responses=_told(400, 401, 403))
+    @app.get(EVENTS, responses=_told(400, 401, 403))
     async def events(
         request: Request,
         caller: Reader,
@@ -481,8 +529,9 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         """Server-sent events: what comes about, from now on or since a number."""
         begin = int(last_event_id) if last_event_id and last_event_id.isdecimal() else since
         if begin is None:
-            begin = store.read(lambda at: at.execute(sql.select(sql.func.max(t.EVENTS.c.number))).scalar()) or 0
-        return StreamingResponse(_stream(store, request, begin), media_type="text/event-stream")
+            begin = store.read(last_event)
+        known = partial(access.caller, request.scope["token"])
+        return StreamingResponse(_stream(store, request, begin, known), media_type="text/event-stream")
 
     @app.get("/v1/state", responses=_told(400, 401, 403))
     async def state(caller: Reader) -> Response:
@@ -537,7 +586,7 @@ def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
     words |= {404: "Not there", 409: "Not now", 413: "Too large", 422: "Not understood"}
     words |= {429: "Too many", 503: "Not ready"}
     problem = {"content": {"application/problem+json": {"schema": {"type": "object", "required": ["title", "status"]}}}}
-    return {each: {"description": words[each]} | (problem if each >= 400 else {}) for each in statuses}
+    return {each: {"description": words[each]} | (problem if each >= 400 else {}) for each in {*statuses, 422}}
 
 
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"})
@@ -588,7 +637,7 @@ class Admission:
         if scope["path"] in OPEN_PATHS:
             return None
         kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        if kind.lower() != "bearer" and scope["path"] == "/v1/events":  # browsers cannot say more of a stream
+        if kind.lower() != "bearer" and scope["path"] == EVENTS:  # browsers cannot say more of a stream
             token = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token", "")
         elif kind.lower() != "bearer":
             token = ""
@@ -609,7 +658,7 @@ class Admission:
         if not self.access.allows(caller):
             told = {"title": "too many requests", "remedy": "ask less often"}
             return problem_response(429, {"type": "about:blank", **told, "status": 429})
-        scope["caller"] = caller
+        scope["caller"], scope["token"] = caller, token.strip()
         return None
 
 
@@ -636,7 +685,14 @@ def _problems(app: FastAPI) -> None:
             document |= {"source": error.source, "key": error.key, "remedy": error.remedy}
         elif isinstance(error, StoreError):
             document["remedy"] = "nothing was taken: ask again once there is room" if status == 507 else "ask again"
-        return problem_response(status, document)
+        found = problem_response(status, document)
+        found.headers.update({"Retry-After": "5"} if status == 429 else {})
+        return found
+
+    @app.exception_handler(Exception)
+    async def of_its_own(request: Request, error: Exception) -> Response:
+        told = {"title": "a fault of its own", "status": 500, "remedy": "report it, with the log of this trace"}
+        return problem_response(500, {"type": "about:blank", **told, "trace_id": TRACE.get()})
 
     @app.exception_handler(RequestValidationError)
     async def of_body(request: Request, error: RequestValidationError) -> Response:
@@ -654,11 +710,12 @@ def _problems(app: FastAPI) -> None:
         return found
 
 
-async def _stream(store: Store, request: Request, begin: int) -> AsyncIterator[str]:
-    """Events after a number, as they come; a word now and then, so that who has gone is noticed."""
+async def _stream(store: Store, request: Request, begin: int, known: Callable[[], object]) -> AsyncIterator[str]:
+    """Events after a number, as they come, while the token is known; a word now and then, so that who has gone is
+    noticed."""
     last, quiet = begin, 0.0
     yield ": begun\n\n"
-    while not await request.is_disconnected():
+    while known() and not await request.is_disconnected():
         asked = sql.select(t.EVENTS).where(t.EVENTS.c.number > last).order_by(t.EVENTS.c.number).limit(200)
         rows = store.read(lambda at, asked=asked: at.execute(asked).all())  # type: ignore[misc]
         for row in rows:
@@ -777,4 +834,5 @@ def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, A
         "actuators": actuators,
         "telemetry": None if puller is None else {"from": puller.terms.url, "fault": puller.fault},
         "decisions": loop.state.decisions,
+        "last_event": loop.store.read(last_event),
     }

@@ -21,7 +21,7 @@ from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.serve import tables as t
 from hippo.serve.records import CANCELLED
-from hippo.serve.store import BEYOND, OWNER, Store, engine_of, keep
+from hippo.serve.store import BEYOND, OWNER, Store, check_form, engine_of, keep
 
 MARK = "hippo_store"
 
@@ -47,6 +47,7 @@ def backup(url: str, path: Path) -> dict[str, int]:
             lines, counts = list(_lines(at)), dict[str, int]()
             for name, _ in lines:
                 counts[name] = counts.get(name, 0) + 1
+            check_form(at, url)
             head = {MARK: 1, "form": MigrationContext.configure(at).get_current_revision(), "rows": counts}
     except SQLAlchemyError as error:
         told = f"cannot be read: {str(error).splitlines()[0][:200]}"

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -83,7 +84,10 @@ def run_demo(folder: Path, port: int, say: Callable[[str], None]) -> None:
         def tell() -> None:
             while not (token := folder / "hippo.db.token").exists():
                 time.sleep(0.1)
-            say(f"the page: {address}/#token={token.read_text().strip()}")
+            page = f"{address}/#token={token.read_text().strip()}"
+            say(f"the page: {page}")
+            if sys.stderr.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+                webbrowser.open(page)
             say(f"it is served from {folder}; kill the service to see it come back: kill -9 $(cat {folder / 'pid'})")
 
         threading.Thread(target=tell, daemon=True).start()
@@ -210,4 +214,5 @@ def _token(folder: Path) -> str:
 
 if __name__ == "__main__":
     where, part = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "keep"
-    {"keep": keep, "serve": serve, "drive": drive}[part](where)
+    with suppress(KeyboardInterrupt):  # of a terminal, which all of them hear
+        {"keep": keep, "serve": serve, "drive": drive}[part](where)

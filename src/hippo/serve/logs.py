@@ -22,7 +22,7 @@ import sqlalchemy as sql
 
 from hippo.errors import InputError
 from hippo.serve import tables as t
-from hippo.serve.store import TRACE, Store, StoreError
+from hippo.serve.store import TRACE, Store, StoreError, last_event
 
 LOG = logging.getLogger("hippo.serve")
 OTHERS = ("uvicorn.error",)
@@ -86,8 +86,7 @@ class EventLog:
 
     def __init__(self, store: Store) -> None:
         self._store, self._ends = store, Event()
-        most = sql.select(sql.func.max(t.EVENTS.c.number))
-        self._last: int = store.read(lambda at: at.execute(most).scalar()) or 0
+        self._last = store.read(last_event)
         self._thread = Thread(target=self._follow, name="log", daemon=True)
         self._thread.start()
 

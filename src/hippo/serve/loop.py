@@ -674,6 +674,8 @@ class ServeLoop:
                 tells = found is not None and found.key == key and self._open.get(name, set()) <= self._steers.keys()
                 if worker.seen is None or worker.fault or (name in self._open and not tells):
                     self.site.live.outlast(name, at_s + 10.0, at_s)  # nobody knows: it goes on
+                    if not worker.fault and found is not None and (found.key, found.state) == (key, r.RUNNING):
+                        self._went_on(name, found, now_s)  # as it was, until it is elsewhere
                 elif found is None or found.key != key:
                     if monotonic() - since_s > self.terms.gone_after_s and worker.seen_s > since_s:
                         self._lost(name, f"{worker.actuator.name} has it no more", now_s)
@@ -725,20 +727,25 @@ class ServeLoop:
         if seen.share_done is not None:
             self.site.live.progress(name, max(1e-6, 1.0 - seen.share_done), at_s)
         self.site.live.outlast(name, at_s + 5.0, at_s)
-        job = self._jobs[name]
         said = (self.site.places().get(name) or {}).get("step_s")
         if seen.step_s is not None and said and name not in self._measured:
             now = seen.step_s / said
             self._times[name] = now if name not in self._times else 0.7 * self._times[name] + 0.3 * now
-        share, step_s = seen.share_done or job.share_done, seen.step_s or job.step_s
-        if (step_s, share) != (job.step_s, job.share_done):
-            self._set(name, now_s, step_s=step_s, share_done=share)
-            if seen.step_s is not None:
-                self._measure(name, seen.step_s)
-            if now_s >= self._looked.get(name, 0.0) + LOOK_EVERY_S:
-                self._looked[name] = now_s
-                self._unwritten.append(looked(name, now_s, seen))
+        if self._went_on(name, seen, now_s) and seen.step_s is not None:
+            self._measure(name, seen.step_s)
         return False
+
+    def _went_on(self, name: str, seen: SeenJob, now_s: float) -> bool:
+        """Keeps how far a job is; whether it is farther than before."""
+        job = self._jobs[name]
+        share, step_s = seen.share_done or job.share_done, seen.step_s or job.step_s
+        if (step_s, share) == (job.step_s, job.share_done):
+            return False
+        self._set(name, now_s, step_s=step_s, share_done=share)
+        if now_s >= self._looked.get(name, 0.0) + LOOK_EVERY_S:
+            self._looked[name] = now_s
+            self._unwritten.append(looked(name, now_s, seen))
+        return True
 
     def _measure(self, name: str, step_s: float) -> None:
         """What steps take since a job's last decision: the median of ``SETTLED`` of them after the first."""

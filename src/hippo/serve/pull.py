@@ -23,7 +23,7 @@ from hippo.serve.loop import ServeLoop
 from hippo.serve.records import LinkPoint
 from hippo.serve.telemetry import checked, written
 
-BY = "prometheus"
+BY, NOTHING = "prometheus", "none"
 LOOKS_BACK = 3
 """Steps that one question goes back: a scrape may be late."""
 
@@ -33,7 +33,7 @@ class PullTerms:
     """Whom, what and how often."""
 
     url: str
-    rate: str = RATE_QUERY
+    rate: str = RATE_QUERY  # NOTHING: links are not asked for, others tell of them
     trip: str = TRIP_QUERY
     every_s: float = 15.0
     gpus: str = ""  # empty: GPUs are not asked for
@@ -88,8 +88,10 @@ class Puller:
         return len(told)
 
     def look(self) -> int:
-        """Ask once for links; how many points were new."""
+        """Ask once for links, if that is wanted; how many points were new."""
         site, terms, now_s = self.loop.site.live.site, self.terms, self.now_s()
+        if terms.rate == NOTHING:
+            return 0
         span = TimeSpan(now_s - LOOKS_BACK * terms.every_s, now_s, terms.every_s)
         names = {each: each for each in site.domains}
         rate, trip = rate_query(terms.rate), trip_query(terms.trip)
@@ -128,9 +130,15 @@ def _point(sample: Sample, time_s: float) -> LinkPoint:
 
 
 def pulled(url: str, every_s: float, rate: str = "", trip: str = "", gpus: str = "") -> PullTerms | None:
-    """Checked terms; None without an address. ``InputError``: it is none, or the interval is."""
+    """Checked terms; None without an address. ``InputError``: it is none, the interval is, or nobody or nothing is
+    asked."""
     if not url:
+        given = {"--rate-query": rate, "--latency-query": trip, "--gpus-query": gpus}
+        if name := next((name for name, query in given.items() if query), ""):
+            raise InputError("asks nobody", source=name, remedy="name a Prometheus with --prometheus, or leave it out")
         return None
+    if rate == NOTHING and not gpus:
+        raise InputError("leaves nothing to ask for", source="--rate-query", value=rate, remedy="add --gpus-query")
     if not url.startswith(("http://", "https://")):
         raise InputError("is no address", source="--prometheus", value=url[:100], remedy="write http://HOST:9090")
     if not 1.0 <= every_s <= 3600.0:

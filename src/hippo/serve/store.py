@@ -179,23 +179,32 @@ class Store:
             raise OwnedError(told, source="--store", value=_shown(self.url), remedy=remedy)
 
     def _migrate(self) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        config.set_main_option("path_separator", "os")
-        known = {each.revision for each in ScriptDirectory.from_config(config).walk_revisions()}
+        config = _migrations()
         with self.engine.begin() as connection:
-            now = MigrationContext.configure(connection).get_current_revision()
-            if now is not None and now not in known:
-                told = f"is of a later version ({now})"
-                remedy = "serve it with the version of hippo that wrote it, or a later one"
-                raise InputError(told, source="--store", value=_shown(self.url), remedy=remedy)
-            if now is None and sql.inspect(connection).has_table("jobs"):
+            if check_form(connection, self.url) is None and sql.inspect(connection).has_table("jobs"):
                 remedy = "name an empty database, or a store of hippo"
                 raise InputError(
                     "holds tables of something else", source="--store", value=_shown(self.url), remedy=remedy
                 )
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+
+def _migrations() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def check_form(connection: Connection, url: str) -> str | None:
+    """The form of a store; None: it has none yet. ``InputError``: it is of a later version."""
+    known = {each.revision for each in ScriptDirectory.from_config(_migrations()).walk_revisions()}
+    now = MigrationContext.configure(connection).get_current_revision()
+    if now is not None and now not in known:
+        told, remedy = f"is of a later version ({now})", "use the version of hippo that wrote it, or a later one"
+        raise InputError(told, source="--store", value=_shown(url), remedy=remedy)
+    return now
 
 
 def written_beside(url: str, function: Callable[[Connection], T]) -> T:
@@ -230,7 +239,7 @@ def engine_of(url: str) -> Engine:
     if kind == "postgresql":
         address = address.set(drivername="postgresql+psycopg")
     try:
-        engine = sql.create_engine(address, pool_pre_ping=kind == "postgresql")
+        engine = sql.create_engine(address, pool_pre_ping=kind == "postgresql", hide_parameters=True)
     except (NoSuchModuleError, ImportError):
         told = "its driver is not installed"
         raise InputError(
@@ -288,6 +297,11 @@ def note(
     told |= {"trace": trace} if (trace := trace or TRACE.get()) else {}
     row = {"time_s": time_s, "kind": kind, "subject": subject, "who": who, "told": json.dumps(told)}
     connection.execute(NOTED, row)
+
+
+def last_event(connection: Connection) -> int:
+    """Number of the event that was written last; 0: none was."""
+    return connection.execute(sql.select(sql.func.max(t.EVENTS.c.number))).scalar() or 0
 
 
 def set_job(connection: Connection, name: str, **values: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hippo.jobs.engine import world as c
@@ -23,11 +24,16 @@ def reasons(site: ServedSite, moment: Moment, change: JobChange, pace: float = 1
     found["waiting"] = int(len(moment.waiting))
     if row is None or moment.world.mark[row, c.ELASTIC] == 0:
         return found
-    now = (change.after or {}).get("domains"), (change.after or {}).get("gpus")
+    now = _held(change.after)
     places = [_at_pace(site.described(moment, place), pace) for place in moment.places(row)[: MOST + 1]]
-    found["alternatives"] = [each for each in places if (each["domains"], each["gpus"]) != now][:MOST]
+    found["alternatives"] = [each for each in places if _held(each) != now][:MOST]
     found["left_s"] = moment.remaining_s(row)
     return found
+
+
+def _held(place: Mapping[str, Any] | None) -> list[tuple[str, int]]:
+    """GPUs of each domain, in whichever order it has them."""
+    return sorted(zip((place or {}).get("domains", ()), (place or {}).get("gpus", ()), strict=True))
 
 
 def _at_pace(place: dict[str, Any], pace: float) -> dict[str, Any]:

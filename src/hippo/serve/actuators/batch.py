@@ -39,6 +39,8 @@ RAN = "ran.json"
 LEFT = "left.txt"
 """What its folders ``checkpoint*`` held when it was last begun: a run that added nothing left no checkpoint."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+RUN_WORDS = frozenset({"command", "environment", "runtime", "image"})
+"""What a submission may say under ``run``."""
 KEPT_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH")
 """Of the service's environment what jobs get; tokens are not among them."""
 
@@ -118,6 +120,8 @@ class BatchActuator:
         """A command to start."""
         run = spec.get("run") or {}
         words, more = run.get("command"), run.get("environment") or {}
+        if unknown := sorted(run.keys() - RUN_WORDS):
+            return f"job: run.{unknown[0][:60]}: is unknown. To fix: write {', '.join(sorted(RUN_WORDS))}"
         if not isinstance(words, list) or not words or not all(map(_is_word, words)):
             return "job: run.command: is no list of words. To fix: write what is to be started, word by word"
         if not isinstance(more, dict) or not all(NAME.fullmatch(name) and _is_word(more[name]) for name in more):

@@ -25,8 +25,8 @@ WITHIN_S = 30.0  # that a command of Slurm may take
 COLUMNS = "%i|%j|%T|%r|%N"
 NODE_COLUMNS = "Partition:200|,Available:20|,StateLong:50|,Gres:500|,GresUsed:500|"
 SOUND = ("idle", "mixed", "allocated", "completing", "planned")
-"""Of nodes that may get jobs. Of one in another state, or marked (but ``~``, ``#``: power saved), or of a partition
-that is not up, those GPUs alone count that jobs have: one that is drained lets them end."""
+"""Of nodes that may get jobs. Of one in another state, or marked (but ``~``, ``#``: power saved, ``-``: planned for),
+or of a partition that is not up, those GPUs alone count that jobs have: one that is drained lets them end."""
 STATES = {
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED"), PENDING),
     **dict.fromkeys(("RUNNING", "COMPLETING", "STAGE_OUT"), RUNNING),
@@ -114,7 +114,7 @@ def gpus_of(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for line in text.splitlines():
         partition, up, state, has, used = (each.strip() for each in line.split("|")[:5])
-        sound = up == "up" and state.rstrip("~#") in SOUND
+        sound = up == "up" and state.rstrip("~#-") in SOUND
         count = sum(int(each) for each in GPUS.findall(has if sound else used))
         found[partition] = found.get(partition, 0) + count
     return found
