@@ -66,7 +66,7 @@ def test_a_better_plan_makes_the_volume_larger(problem, worlds):
 def test_a_front_that_its_limit_cut_short_says_so(problem, worlds):
     free = Says(worlds.alone_plan(WAVES))
     for closed, told in ((True, ""), (False, "Cut short by its time limit")):
-        front = pareto_front(problem, [free], Stop(1.0), search=lambda _, known, stop, end=closed: (known, end))
+        front = pareto_front(problem, [free], Stop(1.0), search=lambda _, known, *rest, end=closed: (known, end))
         assert front.cut_short[: len(told) or None] == told
 
 

@@ -20,7 +20,7 @@ from hippo.decide.rivals import (
     told,
     value_from_scratch,
 )
-from hippo.plan.plan import Pipeline, Plan
+from hippo.plan.plan import Pipeline, Plan, Relay
 from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.objective import Objective
@@ -214,6 +214,17 @@ def test_a_runner_up_that_is_better_than_the_answer_says_so_and_how_to_get_it(wo
     assert first.without == ("b",)
     assert first.sentence().startswith("Better than the answer:") is told
     assert first.sentence().endswith("leave b out of the cluster file.") is told
+
+
+def test_a_domain_that_relays_stays_in_the_cluster_file(worlds):
+    problem = problem_of(worlds, 1e8)
+    answer = judge(problem, worlds.across_plan(WAVES))
+    other = judge(problem, replace(worlds.alone_plan(WAVES), relays=(Relay("a", "c", "b"),)))
+    found = replace(other, score=replace(other.score, step_time_s=0.9 * answer.step_time_s))
+    first, *_ = runner_up_reasons(Alternatives(answer, (found,)))
+    assert isinstance(first, RunnerUp)
+    assert first.beats_answer
+    assert first.without == ()
 
 
 def test_a_plan_explained_that_is_not_the_answer_is_told_its_rivals_as_runners_up(worlds):

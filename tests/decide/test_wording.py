@@ -72,7 +72,7 @@ def test_a_plan_in_one_phrase():
 @pytest.mark.parametrize(
     ("sizes", "runtime", "said"),
     [
-        ((4, 4), "deepspeed", " It knows no groups of unequal size or weights sharded over domains."),
+        ((4, 4), "deepspeed", " It knows no groups of unequal size."),
         ((4, 4), "megatron", " It knows no groups of unequal size."),
         ((4,), "deepspeed", ""),
         ((3,), "torch", " It knows no tensor parallelism that does not divide a node."),

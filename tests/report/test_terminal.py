@@ -38,7 +38,7 @@ peak memory      55.0 GB  of 80.0 GB on the fullest GPU
 cost a step        $0.20  $0.02 egress
 between domains  1.00 GB  sent each step
 Proven by exact: no plan that it knows is quicker, by the cost model. It knows no groups of unequal
-size, unlike stages in a domain or weights sharded over domains.
+size or unlike stages in a domain.
 Found by exact in 0.40 s of CPU; 2 planners took 0.41 s together.
 
 Plan

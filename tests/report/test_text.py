@@ -112,11 +112,7 @@ def test_settings_tell_what_is_special() -> None:
 )
 def test_gap(small_story: PlanStory, gap: float | None, bound: float | None, said: str) -> None:
     problem = small_story.problem
-    beside = (
-        ""
-        if gap is None
-        else " It knows no groups of unequal size, unlike stages in a domain or weights sharded over domains."
-    )
+    beside = "" if gap is None else " It knows no groups of unequal size or unlike stages in a domain."
     assert text.gap_sentence(problem, gap, bound, "exact") == said + beside
     assert text.gap_sentence(problem, gap, bound, "brute") == said.replace("exact", "brute")  # it tries those, too
 

@@ -20,12 +20,13 @@ from hippo.decide.local_sgd import if_allowed
 from hippo.decide.reasons import Dropped, Note
 from hippo.decide.rivals import WORK_S, Alternatives
 from hippo.decide.shortfall import shortfall
-from hippo.decide.wording import Way, count, percent, usd, way_of
+from hippo.decide.wording import Way, count, listed, percent, usd, way_of
 from hippo.plan.plan import Plan
 from hippo.planners.answers import answer_of, at_degree
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.effort import Effort
 from hippo.planners.exact.front import MARGIN
+from hippo.planners.exact.layouts import shards_weights_across
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.search import SETTLED
 from hippo.planners.exact.thrift import EQUAL
@@ -49,7 +50,7 @@ COMPRESSED = (
 )
 
 
-Search = Callable[[Problem, list[Judged], Stop], tuple[list[Judged], bool]]
+Search = Callable[[Problem, list[Judged], Stop, Progress | None], tuple[list[Judged], bool]]
 """Known plans in, those and others out, and whether every plan of its space is as good as met (``exact.front``)."""
 Thrift = Callable[[Problem, Stop], Judged | None]
 """The cheapest plan about as quick as the quickest of the search that was just made (``exact.thrift``)."""
@@ -149,7 +150,8 @@ def choose(
             break
         proposals.append(asking.ask(planner, asking.effort.left_s))
     if problem.objective.name == "weighted" and panel.search is not None:
-        proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.effort.left_s)))
+        left = replace(stop, time_limit_s=asking.effort.left_s)
+        proposals.append(_weighed(problem, panel.search, proposals, left, progress))
     return replace(_settled(asking, proposals, against, asking.effort.left_s), unasked=asking.effort.cut)
 
 
@@ -198,19 +200,23 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
     return replace(decision, rows=rows, planning_s=sum(row.planning_s for row in rows), others=others)
 
 
-def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
+def _weighed(
+    problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop, progress: Progress | None
+) -> Proposal:
     """The plans that none beats in time, utilisation and egress: the best reward of all is among them."""
     began = process_time()
     timed = replace(problem, objective=replace(problem.objective, name="time"))
     asked = (judged(problem, proposal).best for proposal in proposals)
     known = {found.plan: found.under(timed) for found in sound(problem, asked)}
-    found, closed = search(timed, list(known.values()), stop)
+    found, closed = search(timed, list(known.values()), stop, progress)
     if not found:
         return Proposal(WEIGHED, Status.INFEASIBLE)
     weighed = f"It weighed {count(len(found), 'plan')}"
-    unbeaten = (
-        f"no plan that exact knows beats all of them by more than {percent(MARGIN)} in time, utilisation or egress"
-    )
+    left_out = ["chunks"] if problem.rules.interleave else []
+    left_out += ["weights sharded over domains"] if shards_weights_across(problem) else []
+    without = f" without {listed(left_out, 'or')}" if left_out else ""
+    beats = f"beats all of them by more than {percent(MARGIN)} in time, utilisation or egress"
+    unbeaten = f"no plan{without} that exact knows {beats}"
     note = f"{weighed}; {unbeaten}." if closed else f"{weighed}, then time ran out."
     first, *others = found
     spent_s = process_time() - began

@@ -101,7 +101,8 @@ def pareto_front(
     known, closed, cut_short = list(plans.values()), False, ""
     if search is not None:
         asked_s = sum(row.work_s for row in decision.rows)
-        known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, stop.time_limit_s - asked_s)))
+        left = replace(stop, time_limit_s=max(0.0, stop.time_limit_s - asked_s))
+        known, closed = search(timed, known, left, progress)
         cut_short = "" if closed else LIMITED
     base = None if decision.baseline is None else decision.baseline.score
     judged = (found.under(problem, baseline=base) for found in sound(problem, known))

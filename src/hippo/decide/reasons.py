@@ -355,7 +355,7 @@ class RunnerUp(Reason):
     worse_share: float  # by the objective: (its value - the plan's) / the plan's; rewards: the difference
     searched: bool = False  # with the effort of the answer; else found on the way
     beats_answer: bool = False  # by more than counts as equal: found only after the answer was chosen
-    without: tuple[str, ...] = ()  # domains that it does not use
+    without: tuple[str, ...] = ()  # domains that it does not use, not even as relays
 
     def _said(self) -> str:
         egress = f" ({usd(self.egress_usd_per_step)} egress)" if self.egress_usd_per_step > 0 else ""

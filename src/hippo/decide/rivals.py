@@ -489,7 +489,8 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
         figures = theirs.step_time_s, theirs.usd_per_step, theirs.egress_usd_per_step
         searched = way_of(plan) in others.searched or other is others.answer
         better = game is others.answer and worse < -EQUAL
-        without = tuple(each.name for each in game.problem.cluster.domains if each.name not in plan.domains)
+        used = {*plan.domains, *(relay.via for relay in plan.relays)}
+        without = tuple(each.name for each in game.problem.cluster.domains if each.name not in used)
         who = described(plan), plan.domains, joining(plan)
         reasons.append(RunnerUp(*who, *figures, worse, searched, beats_answer=better, without=without))
         changes = switches(others, *pair)

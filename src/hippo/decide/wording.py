@@ -109,7 +109,6 @@ def unknown_plans(problem: Problem, prover: str) -> str:
     odd = any(node % tp and tp_refusal(model, tp, rules) is None for node in nodes for tp in range(2, node))
     told = ["groups of unequal size"] if several else []
     told += [] if rules.uniform_tp_dp else ["unlike stages in a domain"]
-    told += ["weights sharded over domains"] if several and "full" in rules.shardings else []
     told += ["tensor parallelism that does not divide a node"] if odd else []
     return f" It knows no {listed(told, 'or')}." if told else ""
 

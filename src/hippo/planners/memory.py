@@ -75,9 +75,10 @@ class MemoryEstimate:
             self._known[key] = [0.0, *accumulate(each)]
         return self._known[key]
 
-    def temporary(self, tp: int, recipe: Recipe, *, dp: int = 1) -> Sequence[float]:
-        """(N,) what is temporary or reserved; ``dp`` matters where parameters are gathered."""
-        gathered = recipe.sharding not in STATE_SHARDINGS and dp * self.costs.problem.context_parallel > 1
+    def temporary(self, tp: int, recipe: Recipe, *, dp: int = 1, piped: bool = False) -> Sequence[float]:
+        """(N,) what is temporary or reserved; ``dp`` matters where parameters are gathered, which one stage of several
+        (``piped``) keeps whole instead."""
+        gathered = recipe.sharding not in STATE_SHARDINGS and dp * self.costs.problem.context_parallel > 1 and not piped
         key = "temporary", tp, recipe.micro_batch, recipe.recompute, gathered
         if key not in self._known:
             asked = Recipe(recipe.micro_batch, recipe.recompute, recipe.sharding if gathered else "none")

@@ -6,11 +6,17 @@ from operator import mul
 from random import Random
 
 import pytest
+from tests.planners.tiny import both, domain
+from tests.planners.tiny import problem as tiny
 
 from hippo.plan.check import check
+from hippo.plan.plan import Relay
 from hippo.planners.base import Stop
+from hippo.planners.brute.brute import Brute
+from hippo.planners.brute.space import Space
 from hippo.planners.exact.replicas import deal
 from hippo.planners.exact.search import Exact
+from hippo.problem.cluster import Domain, Link
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 
@@ -85,3 +91,34 @@ def test_runtimes_with_equal_shares_do_not_get_them():
     found = Exact().propose(replace(unlike(1e12), runtime="megatron"), Stop(200.0))
     for other in found.runners_up:
         assert len({line.num_micro_batches for line in other.plan.pipelines}) == 1
+
+
+def test_local_sgd_joins_domains_of_unlike_fabric_where_all_replicas_lie_alike():
+    """Under torch, whose stages have one width: as quick as the best of every plan."""
+    domains = tuple(Domain(name, 1, 1, 3e11 * share, 2.5e10 * share, 1e-5) for name, share in (("a", 1.0), ("b", 0.7)))
+    asked = tiny(domains, both("a", "b", 3e9, 1e-4), runtime="torch", allow_local_sgd=True)
+    found, best = Exact().propose(asked, Stop(200.0)), Brute().propose(asked, Stop(200.0))
+    assert found.plan is not None
+    assert found.score is not None
+    assert best.score is not None
+    assert (found.plan.sync.method, len(found.plan.pipelines)) == ("local_sgd", 2)
+    assert best.gap == 0.0
+    assert found.score.step_time_s == pytest.approx(best.score.step_time_s, rel=1e-9)
+
+
+def test_sums_of_replicas_go_through_a_third_domain_where_that_is_quicker():
+    """A link back that is slow; the third domain has half the GPUs."""
+    domains = domain("a"), domain("b", 1, 2), domain("c", 1, 2)
+    links = (*both("a", "b", 1e10, 1e-4), *both("a", "c", 1e10, 1e-4), *both("b", "c", 1e10, 1e-4)[:1])
+    asked = tiny(domains, (*links, Link("c", "b", 2e8, 1e-4, 0.02)), batch=2, runtime="hippo", allow_local_sgd=True)
+    space = Space(recompute=("none",), sharding=("none",), run_ahead=False, most_chunks=1)
+    found, best = Exact().propose(asked, Stop(200.0)), Brute(space=space).propose(asked, Stop(200.0))
+    without = Brute(space=replace(space, relays=False)).propose(asked, Stop(200.0))
+    assert found.plan is not None
+    assert found.score is not None
+    assert best.score is not None
+    assert without.score is not None
+    assert found.plan.relays == (Relay("c", "b", "a"),)
+    assert best.gap == without.gap == 0.0
+    assert found.score.step_time_s == pytest.approx(best.score.step_time_s, rel=1e-9)
+    assert without.score.step_time_s > 1.01 * best.score.step_time_s

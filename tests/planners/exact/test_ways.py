@@ -12,6 +12,7 @@ from tests.planners.tiny import both, domain
 from hippo.planners.exact.ways import (
     DomainRoutes,
     closed_paths,
+    least_ring_pace,
     least_sums,
     paths,
     real_way,
@@ -86,6 +87,16 @@ def test_the_best_ring_of_all_orders(seed: int) -> None:
     rings = [(members[0], *rest, members[0]) for rest in permutations(members[1:])]
     wanted = min(max(pace[a, b] for a, b in zip(ring[:-1], ring[1:], strict=True)) for ring in rings)
     assert ring_pace(pace, members) == wanted
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_no_ring_through_so_many_domains_is_quicker_than_the_least(size: int) -> None:
+    """Of few just that of the best; of six a bound."""
+    pace = np.random.default_rng(size).uniform(0.1, 1.0, (7, 7))
+    rings = [(one, *rest) for one in range(7) for rest in permutations(range(one + 1, 7), size - 1)]
+    slowest = [max(pace[a, b] for a, b in zip(ring, (*ring[1:], ring[0]), strict=True)) for ring in rings]
+    least = least_ring_pace(pace, size)
+    assert least == min(slowest) if size < 6 else least <= min(slowest)
 
 
 def test_a_ring_of_many_goes_on_to_the_nearest() -> None:

@@ -135,6 +135,30 @@ def stage_need(t, f, w, rest, waves, live):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def gathering(table, gathers, stages):  # type: ignore[no-untyped-def]
+    """The table of a layout whose passes gather weights over links: ``gathers`` (2,) seconds in which these carry those
+    of the whole model forward, half of what goes backward, and of latencies before.
+
+    A pass lasts as long as its work or its gathers. Each of both is a sum over layers, a bound, and that counts which
+    takes longer for the whole model. Latencies are those of a pass, so only a single stage has them in its sums.
+    """
+    found, n = table.copy(), table.shape[1] - 1
+    late = gathers[1] if stages == 1 else 0.0
+    forth, back = gathers[0] * table[7], table[1] - table[0]
+    if forth[n] + late > table[0, n]:
+        found[0] = forth
+        found[0, n] += late
+    found[8] = found[0] + table[8] - table[0]
+    if 2.0 * forth[n] + late > back[n]:
+        back = 2.0 * forth
+        back[n] += late
+        found[8] = found[0] + back
+        found[10] = 0.0  # work hides behind gathers
+    found[1] = found[0] + back
+    return found
+
+
+@kernel
 def room_for(table, usable, a, b):  # type: ignore[no-untyped-def]
     """Most live micro-batches that layers [a, b) leave room for (0: the layers alone do not fit)."""
     return room_with(table, usable, a, b, b)
@@ -453,6 +477,7 @@ class Courses(NamedTuple):
     pace: Floats  # (W, 3, n) per byte
     slowest: Floats  # (W,)
     tail_s: Floats  # (W,)
+    gathers_s: Floats  # (W, 2) as of ``gathering``
     sync_s: Floats  # (W, n) with one rank of each domain on the ring
     carried_s: Floats  # (W, n) of it what links carry, without latencies
 
@@ -506,6 +531,8 @@ def settle_one(sorts, courses, entries, standing, one, asked, enough, cuts):  # 
     slowest = courses.slowest[way] * wave * wave_bytes * fewer
     tail = sorts.ends_s[layout] if span == 1 and q > 1 else courses.tail_s[way]
     table = sorts.tables[layout] if courses.split[way] else sorts.fused[layout]
+    if courses.gathers_s[way, 0] > 0.0:
+        table = gathering(table, courses.gathers_s[way], p)
     line = UniformLine(table, before, after, down, sync, q, most, ahead, slowest, tail, usable)
     if standing.settled[one]:
         cut(line, standing.reach[one], cuts)

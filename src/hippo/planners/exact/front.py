@@ -59,7 +59,7 @@ class FoundPlans:
 
 
 def front_candidates(
-    problem: Problem, known: list[Judged], stop: Stop, *, progress: Progress | None = None
+    problem: Problem, known: list[Judged], stop: Stop, progress: Progress | None = None
 ) -> tuple[list[Judged], bool]:
     """Plans among which every shape has one within ``MARGIN``, and whether all shapes were settled within ``stop``.
 
@@ -72,13 +72,11 @@ def front_candidates(
     closed = True
     kinds = range(len(searched.tables.examples))
     for kind in kinds:
-        if progress is not None:
-            progress("looking for plans that none beats", kind / len(kinds))
-        closed = _search(searched, kind, found) and closed
+        closed = _search(searched, kind, found, progress) and closed
     return found.plans, closed
 
 
-def _search(searched: Field, kind: int, found: FoundPlans) -> bool:
+def _search(searched: Field, kind: int, found: FoundPlans, progress: Progress | None) -> bool:
     """Adds the plans of one kind of domains; False: the effort was spent before."""
     ways = [real for way in searched.ideal_ways(kind) for real in searched.real_ways(kind, way)]
     bounds, keys = shapes(searched, kind, ways)
@@ -102,6 +100,8 @@ def _search(searched: Field, kind: int, found: FoundPlans) -> bool:
                 refined[first] = shape, cuts
                 at = np.insert(at, np.searchsorted(bounds[at], bounds[first]), first)
             continue
+        if progress is not None:
+            progress("looking for plans that none beats", 1.0 - len(at) / len(bounds))
         for plan in _plans(searched, *refined.pop(first)):
             found.add(plan)
         if len(found.plans) > known:

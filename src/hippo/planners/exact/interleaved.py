@@ -19,7 +19,16 @@ from hippo.cost.money import rent_usd_per_s
 from hippo.planners.effort import SHAPE_S
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.space import Field
-from hippo.planners.exact.uniform import PlanShape, Range, agreed_bound, bubbled, candidate, shape_of, sorts
+from hippo.planners.exact.uniform import (
+    PlanShape,
+    Range,
+    agreed_bound,
+    bubbled,
+    candidate,
+    gathered_s,
+    shape_of,
+    sorts,
+)
 from hippo.planners.exact.ways import DomainWay
 
 Floats = NDArray[np.float64]
@@ -287,6 +296,7 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
     heads = _heads(field, kind, _trip_row(field))[own.layout, ranks - 1] + hops
     back = own.once + tail
     shortest, agreed = (heads + (waves - 1) * total + trip) / ranks, agreed_bound(field, way, own)
+    shortest = np.maximum(shortest, waves * gathered_s(field, way, own, 2) / ranks)  # of two chunks at least
     alone = (_heads(field, kind, 0)[own.layout, ranks - 1] + waves * total + packed.tables[own.layout, 5, -1]) / ranks
     agreed = np.maximum(agreed, alone + packed.tables[own.layout, 6, 0])
     fits = (ranks > 1) & (2 * ranks <= layers) & (fixed + usd * np.maximum(shortest + back, agreed) < ceiling)
@@ -309,11 +319,14 @@ def shapes_of(field: Field, kind: int, way: DomainWay, ceiling: float) -> tuple[
     wave = trip[r] + 2 * hop * (v * way.span * (own.stages[r] - 1) + (v - 1 if way.span == 1 else 0))
     wave += v * (way.after_s[0] + way.after_pace[0] * own.wave_bytes[r])
     compute = np.maximum(np.maximum(shortest[r], dealt), m * heaviest * numbers[at, TOTAL]) + waits
+    gathers = gathered_s(field, way, own)[r] / p + 2 * (v - 1) * field.gathers_s(way)[1]  # of a wave on a mean rank
+    compute = np.maximum(compute, m * gathers)
     bound = np.maximum(np.maximum(compute, np.maximum(wave, links)) + back[r], agreed[r])
 
     chunk = -(-most // v) * inner / (layers - 2)
     likely = m * np.maximum(v * chunk, total[r] / p) + (p - 1) * chunk + back[r]
     likely = np.maximum(bound, likely + (m * v if coupled else 2 * p) * _usual_hops(field, kind)[at])
+    likely = np.maximum(likely, (m + (p - 1) / v) * gathers + back[r])
     ring = field.carried_s(way) * own.longer[r, None]
     ring = np.where(own.longer[r, None] != 1.0, ring, field.sync_s(way)) * np.diff(field.tables.share)[1:-1].min()
     bound, likely = fixed + usd[r] * bound, fixed + usd[r] * likely

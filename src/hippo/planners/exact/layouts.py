@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import TypeVar
 
 import numpy as np
@@ -41,7 +42,7 @@ class Mode:
     micro_batch: int  # sequences per rank and micro-batch at the pipeline's first stage
     recompute: str  # ``FITTED``: each plan has a number of its own
     sharding: str
-    groups: int = 1  # pipelines over which ``optimizer-across`` shards
+    groups: int = 1  # pipelines over which ``optimizer-across`` shards, and ``full`` where they are several
 
     def computing_again(self, recompute: str) -> Mode:
         """The mode with this in place of ``FITTED``."""
@@ -115,6 +116,7 @@ class LayerTables:
     model: CostModel
     split: bool = True  # weight gradients may come later than their input gradients
     overlapped: bool = False  # exchanges of experts run beside other micro-batches, as much as any plan lets them
+    gathering: bool = False  # layouts are those whose weights are sharded over several groups, and no others
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -124,9 +126,10 @@ class LayerTables:
 
     def shared(self, key: Hashable, make: Callable[[], Each]) -> Each:
         """What ``make`` says of the problem's domains and layers, not of its links: asked for once."""
-        if key not in self._cache:
-            self._cache[key] = make()
-        return self._cache[key]  # type: ignore[return-value]
+        mine = self.gathering, key
+        if mine not in self._cache:
+            self._cache[mine] = make()
+        return self._cache[mine]  # type: ignore[return-value]
 
     @cached_property
     def _memory(self) -> MemoryEstimate:
@@ -258,7 +261,8 @@ class LayerTables:
     def workspace(self, tp: int, dp: int, mode: Mode) -> Floats:
         """Workspace and reserved bytes (N,) of a stage of one layer."""
         recipe = Recipe(mode.micro_batch, mode.computing_again("none").recompute, mode.sharding)
-        return np.array(self._memory.temporary(tp, recipe, dp=dp))
+        piped = self.kept(tp, dp, mode.sharding, piped=False, groups=mode.groups)[-1] > self.usable_bytes
+        return np.array(self._memory.temporary(tp, recipe, dp=dp * mode.groups, piped=bool(piped)))
 
     def once(self, kind: int, tp: int, dp: int, sharding: str, groups: int = 1) -> tuple[Floats, float]:
         """Seconds once per step as prefix plus a constant: the cost model's are affine in the layers."""
@@ -348,6 +352,13 @@ class DomainLayout:
         """Sequences of one wave."""
         return self.mode.micro_batch * self.dp
 
+    def summed(self, problem: Problem) -> float:
+        """What sums of its groups send over what sums of gradients do; nothing is left to sum where every pass gathers
+        weights of all groups, and scatters their gradients."""
+        return (
+            0.0 if self.mode.sharding == "full" and self.mode.groups > 1 else summed_share(problem, self.mode.sharding)
+        )
+
     def between(self, problem: Problem) -> tuple[int, int]:
         """Fewest and most groups of a plan in which it may stand: sharded over all of them it is for their number
         alone, and where that can be had other plans of several groups need nothing that sums as slowly and keeps
@@ -373,6 +384,11 @@ def shards_across(problem: Problem) -> bool:
     )
 
 
+def shards_weights_across(problem: Problem) -> bool:
+    """Whether they may share out everything, weights, too."""
+    return len(problem.cluster.domains) > 1 and "full" in problem.rules.shardings
+
+
 def shardings(problem: Problem, dp: int) -> tuple[str, ...]:
     """What ``dp`` lanes may shard; a single one on one tensor-parallel group has nothing to."""
     several = dp * problem.context_parallel > 1
@@ -381,8 +397,8 @@ def shardings(problem: Problem, dp: int) -> tuple[str, ...]:
     return tuple(name for name in some if name in known) if several else ("none",)
 
 
-def lone(problem: Problem, sharding: str) -> int:
-    """1: only for pipelines of one stage, 2: and for one of them alone, 0: for all.
+def lone(problem: Problem, sharding: str, groups: int = 1) -> int:
+    """1: only for pipelines of one stage, 2: and for one of them alone, 0: for all; of a sharding over so many groups.
 
     Beside a pipeline sharded gradients save nothing over a sharded optimizer: they are looked at where the runtime has
     no such.
@@ -390,7 +406,9 @@ def lone(problem: Problem, sharding: str) -> int:
     piped = problem.rules.shardings_with_pipeline
     if sharding == "gradients":
         return int("optimizer" in piped or sharding not in piped)
-    return 2 if sharding == "full" else 0
+    if sharding == "full":
+        return int(sharding not in piped) if groups > 1 else 2
+    return 0
 
 
 def in_chains(problem: Problem, layout: DomainLayout) -> Iterator[DomainLayout]:
@@ -416,6 +434,7 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
     problem, domain = tables.problem, tables.examples[kind]
     batch, layers = problem.workload.global_batch, problem.model.num_layers
     allowed = tables.model.allowed_layouts()
+    over = ["full"] if tables.gathering else [ACROSS] if shards_across(problem) else []
     for tp in every_width(problem, domain):
         if tp == 1 and problem.expert_tensor_parallel and problem.rules.uniform_tp_dp:
             continue  # they are whole there anyway
@@ -429,20 +448,16 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
                     break
                 if not problem.spreads_experts(tp, dp):
                     continue
-                for mode in modes:
-                    for sharding in shardings(problem, dp):
-                        stages = 1 if lone(problem, sharding) else min(room // dp, layers)
-                        shared = Mode(micro_batch, mode.recompute, sharding)
-                        yield DomainLayout(kind, tp, dp, stages, shared, problem.context_parallel)
-                    for groups in _over_groups(problem, batch // (micro_batch * dp)):
-                        across = Mode(micro_batch, mode.recompute, ACROSS, groups)
-                        yield DomainLayout(kind, tp, dp, min(room // dp, layers), across, problem.context_parallel)
+                inside = [] if tables.gathering else [(name, 1) for name in shardings(problem, dp)]
+                across = [(name, groups) for name in over for groups in _groups(problem, batch // (micro_batch * dp))]
+                for mode, (sharding, groups) in product(modes, [*inside, *across]):
+                    stages = 1 if lone(problem, sharding, groups) else min(room // dp, layers)
+                    shared = Mode(micro_batch, mode.recompute, sharding, groups)
+                    yield DomainLayout(kind, tp, dp, stages, shared, problem.context_parallel)
 
 
-def _over_groups(problem: Problem, lots: int) -> list[int]:
-    """Numbers of pipelines over which the optimizer's state may be sharded; the last stands for all that are more."""
-    if not shards_across(problem):
-        return []
+def _groups(problem: Problem, lots: int) -> list[int]:
+    """Numbers of pipelines over which something may be sharded; the last stands for all that are more."""
     domains = len(problem.cluster.domains)
     few = [groups for groups in range(2, min(domains, COUNTED - 1) + 1) if groups <= lots]
     even = [groups for groups in few if not problem.rules.equal_shares or lots % groups == 0]

@@ -17,13 +17,13 @@ from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.uniform import PlanShape, agreed_s, refine, warm_ups
-from hippo.planners.exact.ways import DomainWay, real_way
+from hippo.planners.exact.ways import DomainWay, real_way, ring_ceilings
 from hippo.planners.placement import PipelineSketch, StageSketch
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 MOST_DOMAINS = 6  # all of whose subsets are looked at; of more, only the quickest ones
-MOST_PLAYED = 24
+MOST_PLAYED, MOST_LOOKED_AT = 24, 96  # the latter with those that do not fit
 NEARBY = 3  # waves more or less than a proportional share
 
 
@@ -48,48 +48,91 @@ class Dealt:
 
 def search_replicas(field: Field) -> None:
     """Plays replicas over sets of domains that are not all alike, the most promising first."""
-    if len(field.tables.examples) < 2 or field.rules.uniform_tp_dp or field.rules.equal_shares:
+    if len(field.tables.examples) < 2 or field.tables.overlapped:
         return
     offers: list[tuple[float, tuple[int, int], DomainWay, Dealt]] = []
     for at, (members, way) in enumerate(_sets(field)):
         for dealt in _dealt(field, tuple(field.tables.kinds[each] for each in members)):
             wait_s = dealt.busy_s + float(agreed_s(field, way, dealt.seats[0].layout)[0])
             offers.append((wait_s, (dealt.mode, at), way, dealt))
-    for wait_s, _, way, dealt in sorted(offers, key=lambda offer: offer[:2])[:MOST_PLAYED]:
-        if wait_s >= field.tried.value or field.tried.must_stop:
+    played = 0
+    for wait_s, _, way, dealt in sorted(offers, key=lambda offer: offer[:2])[:MOST_LOOKED_AT]:
+        if wait_s >= field.tried.value or field.tried.must_stop or played == MOST_PLAYED:
             return
-        for candidate in _candidates(field, way, dealt):
-            field.tried.play(candidate)
+        found = [field.tried.play(candidate) for candidate in _candidates(field, way, dealt)]
+        played += len(found) > 0
 
 
 def _dealt(field: Field, kinds: tuple[int, ...]) -> list[Dealt]:
     """Domains of these kinds as replicas, in every mode in which they can share the batch; links do not matter."""
+    able = (1,) if field.sync.method == "local_sgd" else (1, len(kinds))  # groups that shard something
 
-    def make() -> list[Dealt]:
+    def made() -> list[Dealt]:
         found = []
-        for at, ((micro_batch, _, _), of) in enumerate(field.tables.shared("seats", lambda: _seats(field)).items()):
-            if not all(kind in of for kind in kinds):
+        for at, ((mode, groups), of) in enumerate(field.tables.shared("seats", lambda: _seats(field)).items()):
+            if groups not in able or not all(kind in of for kind in kinds):
                 continue
             seats = [of[kind] for kind in kinds]
-            lots = field.problem.workload.global_batch // micro_batch
+            lots = field.problem.workload.global_batch // mode[0]
             waves = deal(lots, [seat.layout.dp for seat in seats], [1.0 / seat.seconds for seat in seats])
             if waves is not None:
                 busy_s = max(own * seat.layout.wave * seat.seconds for own, seat in zip(waves, seats, strict=True))
                 found.append(Dealt(at, seats, waves, busy_s))
         return found
 
-    return field.tables.shared(("dealt", kinds), make)
+    def alike() -> list[Dealt]:
+        return _dealt_alike(field, kinds)
+
+    return field.tables.shared(("dealt", field.sync.method, kinds), alike if field.rules.uniform_tp_dp else made)
 
 
-def _seats(field: Field) -> dict[tuple[int, str, str], dict[int, DomainShare]]:
-    """For every (micro-batch, recomputation, sharding) the quickest seat of every kind."""
-    found: dict[tuple[int, str, str], dict[int, DomainShare]] = {}
+def _dealt_alike(field: Field, kinds: tuple[int, ...]) -> list[Dealt]:
+    """The same for a runtime in which all replicas lie alike: each layout with all the stages there is room for, and
+    with half of them; the likeliest."""
+    rows, n = {kind: field.layout_rows(kind) for kind in kinds}, len(kinds)
+    if not all(len(each.wave) for each in rows.values()):
+        return []
+    first, at = rows[kinds[0]], {kind: _same_layouts(field, kinds[0], kind) for kind in rows}
+    lots, local = field.problem.workload.global_batch // first.wave, field.sync.method == "local_sgd"
+    able = (lots >= n) & (lots % n == 0) & (first.lone < 2) & np.all([each >= 0 for each in at.values()], axis=0)
+    able &= (first.least == 1) if local else (first.least <= n) & (n <= first.most)
+    total = np.max([each.total[at[kind]] for kind, each in rows.items()], axis=0)
+    if field.tables.gathering:
+        total = np.maximum(total, 3 * field.gathers_of(n, n)[0])
+    most, waves = np.min([each.stages[at[kind]] for kind, each in rows.items()], axis=0), lots // n
+    found = []
+    for stages in (most, -(-most // 2)):
+        busy_s = np.where(able, (waves + stages - 1) * total / stages, np.inf)
+        for one in np.argsort(busy_s, kind="stable")[:MOST_LOOKED_AT].tolist():
+            if able[one]:
+                q, count = int(stages[one]), int(waves[one])
+                seconds = float(busy_s[one]) / (count * int(first.wave[one]))
+                seats = [DomainShare(field.layouts[kind][at[kind][one]], q, seconds) for kind in kinds]
+                found.append(Dealt(one, seats, (count,) * n, float(busy_s[one])))
+    return found
+
+
+def _same_layouts(field: Field, one: int, other: int) -> Ints:
+    """(L,) where each layout of one kind of domain stands among those of the other; -1: it has none such."""
+
+    def made() -> Ints:
+        own = {(each.tp, each.dp, each.mode): at for at, each in enumerate(field.layouts[other])}
+        return np.array([own.get((each.tp, each.dp, each.mode), -1) for each in field.layouts[one]], np.int64)
+
+    return field.tables.shared(("same layouts", one, other), made)
+
+
+def _seats(field: Field) -> dict[tuple[tuple[int, str, str], int], dict[int, DomainShare]]:
+    """For every (micro-batch, recomputation, sharding), and groups that shard something, the quickest seat of every
+    kind."""
+    found: dict[tuple[tuple[int, str, str], int], dict[int, DomainShare]] = {}
     batch, domains = field.problem.workload.global_batch, len(field.tables.kinds)
     for kind, layouts in enumerate(field.layouts):
-        for layout in (each for each in layouts if each.mode.groups == 1):
-            mode = (layout.mode.micro_batch, layout.mode.recompute, layout.mode.sharding)
-            seats, table = found.setdefault(mode, {}), field.table(layout).packed
-            total, waves = float(table[1, -1]), max(1.0, batch / domains / layout.wave)
+        for layout in layouts:
+            mode, groups = (layout.mode.micro_batch, layout.mode.recompute, layout.mode.sharding), layout.mode.groups
+            seats, table = found.setdefault((mode, groups), {}), field.table(layout).packed
+            gathers_s = 3 * field.gathers_of(groups, groups)[0] if field.tables.gathering else 0.0
+            total, waves = max(float(table[1, -1]), gathers_s), max(1.0, batch / domains / layout.wave)
             for stages in range(1, min(layout.stages, table.shape[1] - 1) + 1):
                 seconds = (waves + stages - 1) / waves * total / layout.wave / stages
                 if kind in seats and seconds >= seats[kind].seconds:
@@ -112,9 +155,10 @@ def _sets(field: Field) -> Iterator[tuple[tuple[int, ...], DomainWay]]:
         if len({kinds[each] for each in members}) > 1:
             if field.only is not None and not field.only.holds((each,) for each in members):
                 continue
-            way = real_way(routes, tuple((each,) for each in members), np.inf, tied=False)
-            if way is not None and np.isfinite(way.sync_pace).all():
-                yield members, way
+            for ceiling in ring_ceilings(routes, members):
+                way = real_way(routes, tuple((each,) for each in members), ceiling, tied=False)
+                if way is not None and np.isfinite(way.sync_pace).all():
+                    yield members, way
 
 
 def deal(lots: int, widths: list[int], speeds: list[float]) -> tuple[int, ...] | None:
@@ -137,16 +181,20 @@ def _candidates(field: Field, way: DomainWay, dealt: Dealt) -> Iterator[Candidat
     """The replicas with their shares, cut by the bound, with plain 1F1B and with run-ahead."""
     seats, waves = dealt.seats, dealt.waves
     mode = seats[0].layout.mode
-    lines: list[list[PipelineSketch]] = []
-    for seat, path, own in zip(seats, way.domains, waves, strict=True):
-        shape = PlanShape(seat.layout, way, seat.stages, (own,))
-        bound, cuts = refine(field, shape, NO_LIMIT)
-        if not np.isfinite(bound):
-            return
-        lines.append([_line(field, shape, path[0], cuts, warm_up) for warm_up in warm_ups(field, shape, cuts)])
+    shapes = [PlanShape(seat.layout, way, seat.stages, (own,)) for seat, own in zip(seats, waves, strict=True)]
+    found = [refine(field, shape, NO_LIMIT) for shape in shapes]
+    if not all(np.isfinite(bound) for bound, _ in found):
+        return
+    if field.rules.uniform_cuts_across_replicas:
+        found = [max(found, key=lambda each: each[0])] * len(found)
+    lines = [
+        [_line(field, shape, path[0], cuts, warm_up) for warm_up in warm_ups(field, shape, cuts)]
+        for shape, path, (_, cuts) in zip(shapes, way.domains, found, strict=True)
+    ]
     for choice in range(max(len(options) for options in lines)):
         pipelines = tuple(options[min(choice, len(options) - 1)] for options in lines)
-        yield field.tried.fitted(Candidate(pipelines, mode.micro_batch, mode.recompute, mode.sharding, (), field.sync))
+        shared = mode.micro_batch, mode.recompute, mode.sharding, way.relays, field.sync
+        yield field.tried.fitted(Candidate(pipelines, *shared))
 
 
 def _line(field: Field, shape: PlanShape, domain: int, cuts: Ints, warm_up: tuple[int, ...]) -> PipelineSketch:

@@ -26,11 +26,12 @@ from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
 from hippo.planners.exact.candidates import Candidate, Tried, joining
 from hippo.planners.exact.chains import search_chains
 from hippo.planners.exact.interleaved import least_interleaved, search_interleaved
+from hippo.planners.exact.layouts import shards_weights_across
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
-from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
-from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
+from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, LayoutRows, remember
+from hippo.planners.exact.uniform import best_first, bubbled, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import DomainWay, slowest_border
 from hippo.planners.recipe import overlapping, recompute_choices
 from hippo.problem.problem import Problem
@@ -78,9 +79,11 @@ class Exact:
         remember(fields[0])
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
+            before = tried.plays
             search_ways(field, others=stop.below == inf)
             search_replicas(field)
-            play_ordered(field)
+            if tried.plays > before:
+                play_ordered(field)
         tried.share = 1.0
         _say(progress, "proving the bound", 0.9)
         lower, cause = _lower(problem, tried, _granted(tried, fields))
@@ -211,22 +214,25 @@ def _least_gpu_s(field: Field) -> float:
 
 def _fields(problem: Problem, tried: Tried) -> list[Field]:
     """The problem with replicas that agree every step; with exchanges of experts beside other work where the runtime
-    has that, or with local SGD where the user allows it (no runtime has both)."""
+    has that, with local SGD where the user allows it, and with weights sharded over domains."""
     field = Field.of(problem, tried)
+    found = [field]
     if overlapping(problem, recompute_choices(problem)) and problem.profile is None:
-        tables = replace(field.tables, overlapped=True, _cache={})
-        return [field, replace(field, tables=tables, _cache={})]
+        found.append(replace(field, tables=replace(field.tables, overlapped=True, _cache={}), _cache={}))
     if problem.allow_local_sgd and field.rules.local_sgd:
-        return [field, replace(field, sync=Sync.outer(problem.outer_step), _cache={})]
-    return [field]
+        found.append(replace(field, sync=Sync.outer(problem.outer_step), _cache={}))
+    if shards_weights_across(problem):
+        found.append(replace(field, tables=replace(field.tables, gathering=True)))
+    return found
 
 
 def _kinds(field: Field) -> list[tuple[int, list[DomainWay]]]:
-    """Ideal ways over the domains of every kind; with local SGD only those with several groups."""
-    least = 1 if field.sync.method == "allreduce" else 2
+    """Ideal ways over the domains of every kind; only those with several groups for local SGD, and for weights sharded
+    over groups."""
+    least = 1 if field.sync.method == "allreduce" and not field.tables.gathering else 2
     found = []
-    for kind in range(len(field.tables.examples)):
-        ways = field.ideal_ways(kind)
+    for kind, layouts in enumerate(field.layouts):
+        ways = field.ideal_ways(kind) if layouts else []
         found.append((kind, [way for way in ways if way.groups >= least]))
     return found
 
@@ -237,15 +243,17 @@ def search_ways(field: Field, *, others: bool = True) -> None:
     ``others``: also the next best ways, as long as they find better plans of their own.
     """
     tried, found = field.tried, []
+    told = 0 if field.tables.gathering else FIRST_WAYS
     for order, (bound, kind, way) in enumerate(promising(field)):
-        if bound >= tried.ceiling or (order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop)):
+        if bound >= tried.ceiling or (order >= told and (bound >= tried.value or tried.must_stop)):
             continue
         real = field.real_ways(kind, way)
         guess = first_guess(field, kind, real) if real else None
         if guess is not None:
             play(field, guess[1], guess[2], guess[0])
             found.append((guess, kind, real))
-    play_ordered(field, operations=1)  # early: what cannot beat it need not be played
+    if found:
+        play_ordered(field, operations=1)  # early: what cannot beat it need not be played
     for _, kind, real in found:
         _exhaust(field, kind, real)
     for (_, shape, cuts), kind, real in found[: FIRST_WAYS if others else 0]:
@@ -335,7 +343,7 @@ def _least_of_unlike(field: Field) -> float:
     """Least step time of replicas over domains of different kinds (inf: all that take a stage are of one kind).
 
     G groups of n domains agree on n sets of layers, each over a ring of its own; a domain does its share of the layers
-    no quicker than the best layout would (docs/theory.md, bound 8).
+    no quicker than the best layout would (docs/theory.md, bound 8). Where passes gather weights, nothing is summed.
     """
     batch = field.problem.workload.global_batch
     rows = {kind: field.layout_rows(kind) for kind, layouts in enumerate(field.layouts) if layouts}
@@ -351,6 +359,9 @@ def _least_of_unlike(field: Field) -> float:
         at_once = 0.0  # of all gradients, what the rings can carry in a second
         for n in range(1, len(seconds) // groups + 1):
             compute = batch / speed[groups * n - 1]
+            if field.tables.gathering:
+                least = min(least, max(compute, _least_gathered(field, list(rows.values()), groups, n)))
+                continue
             ring = 2 * (groups - 1) / groups * slowest_border(either, groups, n) * whole
             at_once += 1.0 / ring if ring > 0 else np.inf
             if 0 < at_once < np.inf:
@@ -358,6 +369,25 @@ def _least_of_unlike(field: Field) -> float:
             else:
                 least = min(least, compute if at_once else np.inf)
     return least
+
+
+def _least_gathered(field: Field, rows: list[LayoutRows], groups: int, n: int) -> float:
+    """Least step time of so many groups of n domains by the waves of the one that works through the most, whose passes
+    gather weights: bound 4 of the quickest layout, and of the most stages, with waves of each size; inf: there is
+    none."""
+    joined = [
+        np.concatenate([getattr(row, name) for row in rows]) for name in ("wave", "trip", "stages", "least", "most")
+    ]
+    wave, trip, stages, fewest, most = (each[(joined[3] <= groups) & (groups <= joined[4])] for each in joined)
+    if not len(wave):
+        return np.inf
+    sizes, at = np.unique(wave, return_inverse=True)
+    quickest, longest = np.full(len(sizes), np.inf), np.zeros(len(sizes), np.int64)
+    np.minimum.at(quickest, at, trip)
+    np.maximum.at(longest, at, stages)
+    passes = 3 * field.gathers_of(groups, groups * n)[0] * field.tables.share[-1]
+    waves = -(-field.problem.workload.global_batch // (groups * sizes))
+    return float(bubbled(np.maximum(quickest, passes), 1.0 / waves, n * longest).min())
 
 
 def _say(progress: Progress | None, phase: str, share: float) -> None:

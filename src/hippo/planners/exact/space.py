@@ -9,12 +9,23 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
 from hippo.planners.answers import degrees_of, with_degrees
+from hippo.planners.exact.bounds import NO_LIMIT
 from hippo.planners.exact.candidates import Tried
 from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts, lone, shards_across
 from hippo.planners.exact.lineups import told_apart
-from hippo.planners.exact.ways import DomainRoutes, DomainWay, Lines, ideal_ways, lines, real_ways
+from hippo.planners.exact.ways import (
+    DomainRoutes,
+    DomainWay,
+    Lines,
+    ideal_ways,
+    least_ring_pace,
+    lines,
+    real_ways,
+    ring_pace,
+)
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import ACROSS, Runtime
 from hippo.simulate.agree import summed_share
@@ -113,9 +124,52 @@ class Field:
 
     @cached_property
     def layouts(self) -> tuple[list[DomainLayout], ...]:
-        """Layouts of every kind of domain."""
-        kinds = range(len(self.tables.examples))
-        return self.tables.shared("layouts", lambda: tuple(layouts(self.tables, kind) for kind in kinds))
+        """Layouts of every kind of domain; where passes gather over links only those that may be worth it when first
+        asked for."""
+
+        def made() -> tuple[list[DomainLayout], ...]:
+            found = tuple(layouts(self.tables, kind) for kind in range(len(self.tables.examples)))
+            return tuple([each for each in own if self._may_win(each)] for own in found)
+
+        return self.tables.shared("layouts", made)
+
+    def _may_win(self, layout: DomainLayout) -> bool:
+        """Whether gathers over the quickest links alone do not take longer than the best plan so far."""
+        if not self.tables.gathering:
+            return True
+        problem, domains, (least, most) = self.problem, len(self.tables.kinds), layout.between(self.problem)
+        waves = max(1, problem.workload.global_batch // layout.wave // min(most, domains))
+        gathers_s = 3 * waves * self.gathers_of(least, least)[0] * self.tables.share[-1]
+        if problem.objective.name == "cost":
+            return bool(rent_usd_per_s(problem.cluster.gpu, 1) * layout.gpus * least * gathers_s < self.tried.value)
+        return bool(gathers_s / (layout.stages * (domains // least)) < self.tried.value)
+
+    def gathers_s(self, way: DomainWay) -> tuple[float, float]:
+        """Seconds in which the links carry all weights to the groups of a way, at least, and of latencies before: of
+        every forward pass, where weights are sharded over groups; a backward sends twice as much. Of a real way on the
+        ring that is likely."""
+        if not self.tables.gathering or way.groups < 2:
+            return 0.0, 0.0
+        if not way.domains:
+            return self.gathers_of(way.groups, way.size)
+        routes, members = self.routes(None), tuple(sorted(each for path in way.domains for each in path))
+        pace = routes.seconds_per_byte if way.relays else routes.direct_seconds_per_byte
+        carried_s = self._gathered_bytes(way.groups) * ring_pace(pace, members)
+        return min(carried_s, NO_LIMIT), self.gathers_of(way.groups, way.size)[1]
+
+    def gathers_of(self, groups: int, size: int) -> tuple[float, float]:
+        """The same of so many groups on a ring through ``size`` domains, whichever."""
+        key = "gathers", groups, size
+        if key not in self._cache:
+            routes, away = self.routes(None), ~np.eye(len(self.tables.kinds), dtype=bool)
+            late = (size - 1) * float(routes.least_latency_s[away].min())
+            carried_s = self._gathered_bytes(groups) * least_ring_pace(routes.seconds_per_byte, size)
+            self._cache[key] = min(carried_s, NO_LIMIT), min(late, NO_LIMIT)
+        return self._cache[key]  # type: ignore[return-value]
+
+    def _gathered_bytes(self, groups: int) -> float:
+        """Bytes of the whole model that a domain gets in a forward pass where so many groups share it."""
+        return self.tables.gradient_bytes * (groups - 1) / groups
 
     def table(self, layout: DomainLayout) -> LayerTable:
         """Prefix sums of a layout."""
@@ -146,9 +200,10 @@ class Field:
             early = early_of[id(seconds)]
             spared = early * seconds[1] + once[1] if self.tables.split else 0.0
             kept = self.tables.kept(*where[1:], mode.sharding, groups=mode.groups)[-1]
-            nodes, alone = layout.nodes(self.tables.examples[kind].gpus_per_node), lone(self.problem, mode.sharding)
+            nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
+            alone = lone(self.problem, mode.sharding, mode.groups)
             gpus, flat = layout.gpus, self.problem.all_reduce_with(mode.sharding) == "ring"
-            share = summed_share(self.problem, mode.sharding)
+            share = layout.summed(self.problem)
             seconds_of = (seconds[-1], trip[-1], early, spared, blocks)
             sums = kept, once[1] + fixed, self.ends_s(layout)
             ways = flat, share, *layout.between(self.problem)
@@ -237,12 +292,14 @@ class Field:
         among, tied, only = self.members(kind), bool(self.tied_bytes), self.only
         if not among:
             return []
-        return [
-            replace(way, senders=senders)
-            for senders in self._senders(kind)
-            for way in ideal_ways(self.routes(senders), self.routes(None), among, tied=tied)
-            if only is None or only.admits(way.groups, way.span)
-        ]
+        found: list[DomainWay] = []
+        for senders in self._senders(kind):
+            key = "ideal", kind, senders
+            if key not in self._cache:
+                self._cache[key] = ideal_ways(self.routes(senders), self.routes(None), among, tied=tied)
+            ways: list[DomainWay] = self._cache[key]  # type: ignore[assignment]
+            found += [replace(way, senders=senders) for way in ways]
+        return found if only is None else [way for way in found if only.admits(way.groups, way.span)]
 
     def ways_apart(self, kind: int, ideal: DomainWay) -> list[DomainWay]:
         """Ideal ways that are told apart by the borders and rings that they can have at once."""

@@ -26,6 +26,7 @@ from hippo.planners.exact.bounds import (
     Sorts,
     Standings,
     UniformLine,
+    gathering,
     room_for,
     settle,
     uniform_bound,
@@ -37,7 +38,6 @@ from hippo.planners.exact.ways import DomainWay
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import ChainTimes
 from hippo.planners.run_ahead import warm_ups as warm_ups_of
-from hippo.simulate.agree import summed_share
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -118,6 +118,7 @@ def courses(field: Field, ways: list[DomainWay]) -> Courses:
         pace,
         np.array([way.slowest for way in ways], dtype=np.float64),
         np.array([field.tail_s(way) for way in ways], dtype=np.float64),
+        np.array([field.gathers_s(way) for way in ways], dtype=np.float64),
         sync,
         carried,
     )
@@ -183,6 +184,13 @@ class PlanShape:
             )
         )
         return before + 2 * hop * hops, after + 2 * hop * (way.span * (q - 1) - hops), down + hop * hops
+
+    def table(self, field: Field, *, split: bool) -> Floats:
+        """(12, N + 1) of the layout, where passes gather over links with the time of that; ``split``: as its backwards
+        may be."""
+        own, gathers_s = field.table(self.layout), np.array(field.gathers_s(self.way))
+        table = own.packed if split else own.fused
+        return np.asarray(gathering(table, gathers_s, self.way.span * self.stages)) if gathers_s[0] > 0 else table
 
     def border_delays(self, field: Field) -> Floats:
         """(p,) round trip between each stage and the one before."""
@@ -279,7 +287,11 @@ def rough_bounds(field: Field, kind: int, way: DomainWay) -> tuple[Floats, Range
     own = Range.known(field, kind, way)
     links = way.after_s[0] + way.after_pace[0] * own.wave_bytes + own.followers * own.wave_bytes * way.slowest
     tail = own.ends if way.span == 1 else field.tail_s(way)
-    bound = np.maximum(own.trip + links, own.bubbled) + own.once + tail
+    bubble = own.bubbled
+    if field.tables.gathering:
+        passes, share = gathered_s(field, way, own), 1.0 / (own.followers + 1)
+        bubble = np.maximum(bubble, bubbled(passes, share, way.span * own.stages))
+    bound = np.maximum(own.trip + links, bubble) + own.once + tail
     if own.early is not None:  # stages between the ends do not wait for tied embeddings
         bound = np.maximum(bound, own.early)
     bound = np.maximum(bound, agreed_bound(field, way, own))
@@ -287,6 +299,12 @@ def rough_bounds(field: Field, kind: int, way: DomainWay) -> tuple[Floats, Range
         gpus = way.size * own.stages * own.lane
         bound = bound * rent_usd_per_s(field.problem.cluster.gpu, 1) * gpus + field.least_egress_usd(way)
     return bound, own
+
+
+def gathered_s(field: Field, way: DomainWay, own: Range, chunks: Ints | int = 1) -> Floats:
+    """(R,) seconds in which the passes of a wave gather weights over links, and scatter gradients, on all stages."""
+    carried, late = field.gathers_s(way)
+    return np.asarray(3 * carried * field.tables.share[-1] + 2 * late * chunks * way.span * own.stages)
 
 
 def agreed_bound(field: Field, way: DomainWay, own: Range) -> Floats:
@@ -309,7 +327,9 @@ def shapes(field: Field, kind: int, ways: list[DomainWay]) -> tuple[Floats, Ints
         bounds.append(bound)
         keys.append(np.stack([own.layout, np.full(len(bound), w), own.stages], axis=1))
     if not any(len(bound) for bound in bounds):
-        field.tried.rejected[NO_MEMORY] += 0 if field.tables.overlapped else len(field.layout_rows(kind).wave)
+        field.tried.rejected[NO_MEMORY] += (
+            0 if field.tables.overlapped or field.tables.gathering else len(field.layout_rows(kind).wave)
+        )
         return np.empty(0), np.empty((0, 3), np.int64)
     bound, key = np.concatenate(bounds), np.concatenate(keys)
     order = np.argsort(bound, kind="stable")
@@ -410,9 +430,8 @@ def shape_of(field: Field, layout: DomainLayout, way: DomainWay, stages: int) ->
 
 def agreed_s(field: Field, way: DomainWay, layout: DomainLayout) -> Floats:
     """(n,) seconds in which replicas of a layout agree on the whole model over the ring of each position, at least."""
-    problem, sharding = field.problem, layout.mode.sharding
-    flat, summed = problem.all_reduce_with(sharding) == "ring", summed_share(problem, sharding)
-    longer = ring_share(way.groups, layout.ranks, summed, flat=flat)
+    flat = field.problem.all_reduce_with(layout.mode.sharding) == "ring"
+    longer = ring_share(way.groups, layout.ranks, layout.summed(field.problem), flat=flat)
     return field.sync_s(way) if longer == 1.0 else field.carried_s(way) * longer
 
 
@@ -423,8 +442,7 @@ def refine(field: Field, shape: PlanShape, ceiling: float, *, floor: float = 0.0
     """
     layout, way, price = shape.layout, shape.way, shape.price(field)
     before, after, down = shape.delays(field)
-    layers, stages = field.table(layout), len(before)
-    table = layers.packed if field.splits(way) else layers.fused
+    table, stages = shape.table(field, split=field.splits(way)), len(before)
     fewer = (min(shape.waves) - 1) / max(1, max(shape.waves) - 1)  # whoever has the slowest border may have fewer waves
     line = UniformLine(
         table,
@@ -471,7 +489,7 @@ def warm_ups(field: Field, shape: PlanShape, cuts: Ints) -> list[tuple[int, ...]
     plain: list[tuple[int, ...]] = [()] if shape.way.span == 1 or not field.rules.live_limit else []
     if not field.rules.live_limit or p == 1:
         return plain
-    table, waves = field.table(layout).packed, min(shape.waves)
+    table, waves = shape.table(field, split=True), min(shape.waves)
     room = np.array([room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) for i in range(p)], np.float64)
     forward, seconds = (table[row, cuts[1:]] - table[row, cuts[:-1]] for row in (0, 1))
     slowest = shape.way.slowest * layout.wave * field.wave_bytes

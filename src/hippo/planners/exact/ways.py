@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, permutations
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -364,7 +365,7 @@ def least_sums(cost: Floats) -> Floats:
 
 
 def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool) -> DomainWay | None:
-    """What these groups of domains cost, relayed where a border would be slower than ``ceiling`` seconds per byte.
+    """What these groups of domains cost, relayed where a pair would be slower than ``ceiling`` seconds per byte.
 
     None: some that must exchange data are not joined.
     """
@@ -383,7 +384,9 @@ def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool
     if len(ends) > 1:  # the holders of all groups may sum their matrix at once
         tails.append(_sum_of(pace, latency, tuple(dict.fromkeys(each for pair in ends for each in pair))))
     borders = [pair for path in groups for pair in border_pairs(path)]
-    pairs = borders + [(b, a) for a, b in ends] + ends
+    pairs = (
+        borders + [(b, a) for a, b in ends] + ends + [pair for members in rings for pair in permutations(members, 2)]
+    )
     return DomainWay(
         groups=g,
         span=n,
@@ -502,23 +505,40 @@ def real_ways(
     ordered = sorted(
         found.values(), key=lambda way: (way.slowest + way.sync_pace.max(), way.before_s[-1] + way.tail_pace)
     )
-    return ordered[: MOST_WAYS if groups > 1 else 3 * MOST_WAYS]
+    return ordered[: 3 * MOST_WAYS if groups == 1 else 2 * MOST_WAYS if span == 1 else MOST_WAYS]
 
 
 def _choices(
     routes: DomainRoutes, among: tuple[int, ...], known: Lines, groups: int, span: int
 ) -> list[tuple[Groups, float]]:
-    """Groups of domains, and the pace (seconds per byte) above which their borders are relayed."""
+    """Groups of domains, and the pace (seconds per byte) above which their pairs are relayed."""
     if span == 1:
         pace = routes.pair_pace[np.ix_(among, among)]
         sets = _rings(among, pace, groups) if groups > 1 else [among[:1]]
-        return [(tuple((k,) for k in members), np.inf) for members in sets]
+        return [
+            (tuple((k,) for k in members), ceiling) for members in sets for ceiling in ring_ceilings(routes, members)
+        ]
     chosen: list[tuple[Groups, float]] = []
     for order, ceiling in known[groups * span - 1]:
         chosen.append((tuple(order[i * span : (i + 1) * span] for i in range(groups)), ceiling))
         if groups > 1:
             chosen.append((tuple(order[i::groups] for i in range(groups)), ceiling))
     return chosen
+
+
+def least_ring_pace(pace: Floats, size: int) -> float:
+    """Least seconds per byte of the slowest pair of a directed ring through any ``size`` domains, or less where their
+    sets are too many to look at: any ring joins a connected set."""
+    if size <= MOST_ORDERED and comb(len(pace), size) <= MOST_SETS:
+        return min(ring_pace(pace, members) for members in combinations(range(len(pace)), size))
+    return slowest_border(np.minimum(pace, pace.T), size, 1)
+
+
+def ring_ceilings(routes: DomainRoutes, members: tuple[int, ...]) -> list[float]:
+    """Paces (seconds per byte) above which pairs of a ring may be relayed: none; and the ring's own with relays, where
+    they make it quicker."""
+    relayed, direct = (ring_pace(pace, members) for pace in (routes.seconds_per_byte, routes.direct_seconds_per_byte))
+    return [np.inf, relayed] if len(members) > 1 and relayed < direct else [np.inf]
 
 
 def lines(routes: DomainRoutes, among: tuple[int, ...], *, tied_bytes: float) -> Lines:
