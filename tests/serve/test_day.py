@@ -155,7 +155,7 @@ def test_a_day_told_to_the_service_leads_to_the_decisions_of_its_replay(seed: in
 
 @pytest.mark.parametrize("name", ["srpt", pytest.param("hi_ppo", marks=pytest.mark.slow)])
 def test_so_does_one_on_which_nodes_go_and_come(name: str, tmp_path: Path):
-    """The replay has other tenants where the service found that they must be."""
+    """The replay has other tenants where the queue took them, which the queue is asked for: the store keeps counts."""
     second, decisions, taken = served(3, name, tmp_path, nodes_too=True)
     assert decisions > 20
     assert sum(each.devices for each in taken) == 0

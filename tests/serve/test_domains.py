@@ -20,8 +20,9 @@ from hippo.serve.ahead import expected_wait
 from hippo.serve.api import application
 from hippo.serve.domains import DomainNow, domains_written, holding, kept_words
 from hippo.serve.pull import Puller, PullTerms
-from hippo.serve.site import job_of
+from hippo.serve.site import JobChange, job_of
 
+from .test_loop import GANG
 from .worlds import JOB, Clock, Served, until, url
 
 NAMES = ("zhangjiakou", "wuhu", "guian", "zhongwei")  # eight nodes of eight GPUs each
@@ -135,6 +136,48 @@ def test_where_nobody_may_be_stopped_only_what_is_free_is_taken(tmp_path: Path, 
     again.close()
 
 
+class Other(Paper):
+    """An actuator beside the other."""
+
+    name = "other"
+
+
+def test_nobody_begins_on_what_comes_free_of_a_domain_that_has_less_than_is_held(tmp_path: Path):
+    clock = Clock()
+    first = Served.of(url(tmp_path), clock, Paper(), Other())
+    tell(first, dict.fromkeys(NAMES[1:], 0))
+    first.submit(devices=8, duration_s=1e6, actuator="other", **GANG)
+    for _ in range(7):
+        first.submit(devices=8, duration_s=600.0, **GANG)
+    first.turn()
+    until(first, lambda: not first.loop._open)
+    first.close()
+    again = Served.of(url(tmp_path), clock)  # nobody is stopped while a job's actuator is not served
+    for _ in range(3):
+        again.submit(devices=8, duration_s=600.0, **GANG)
+    tell(again, {NAMES[0]: 8})
+    again.turn(1.0)
+    assert held(again)[NAMES[0]] == 64
+    for _ in range(14):
+        again.turn(60.0)
+    assert held(again) == dict.fromkeys(NAMES[1:], 0) | {NAMES[0]: 8}
+    assert [each.act for each in again.decisions()] == ["begin"] * 8
+    again.close()
+
+
+def test_what_somebody_stops_comes_to_nobody_where_less_is_up_than_is_held(served: Served):
+    tell(served, dict.fromkeys(NAMES[1:], 0))
+    for _ in range(5):
+        served.submit(devices=16, duration_s=1e6, **GANG)
+    served.turn()
+    served.loop.site.usable[NAMES[0]] = 24
+    served.loop.site.heed(served.clock(), stops=False)
+    places = served.loop.site.places()
+    assert served.loop.site.carry_out(JobChange("j1", "stop", places["j1"], None))
+    assert not served.loop.site.carry_out(JobChange("j5", "begin", None, places["j1"]))
+    assert held(served)[NAMES[0]] == 48
+
+
 class Counting(Paper):
     """An actuator that knows nodes."""
 
@@ -190,8 +233,18 @@ def test_a_prometheus_is_asked_for_gpus(served: Served):
         assert puller.count() == 0
         assert served.loop.site.usable == {NAMES[0]: 48}
         rows.append([served.clock(), "65"])
+        answer[1] = {"domain": NAMES[1]}, [[served.clock(), "8"]]
         with pytest.raises(InputError, match="has 64"):
             puller.count()
+        served.turn()
+        assert served.loop.site.usable == {NAMES[0]: 48, NAMES[1]: 8}  # who can be right is heard
+        tell(served, {NAMES[1]: 64}, ago_s=-1.0)  # younger than the sample
+        served.clock.now_s += 15.0
+        rows[:] = [[served.clock() - 20.0, "48"]]
+        answer[1] = {"domain": NAMES[1]}, [[served.clock() - 20.0, "0"]]
+        assert puller.count() == 1
+        served.turn()
+        assert served.loop.site.usable == {NAMES[0]: 48, NAMES[1]: 0}
         answer.append(({"domain": NAMES[0], "gpu": "1"}, rows))
         with pytest.raises(InputError, match="several series"):
             puller.count()
@@ -234,6 +287,12 @@ def test_a_push_is_checked_kept_and_shown(served: Served):
         text = http.get("/metrics").text
         assert f'hippo_domain_gpus{{domain="{NAMES[0]}"}} 64.0' in text
         assert f'hippo_domain_gpus_up{{domain="{NAMES[0]}"}} 48.0' in text
+        ahead = {**right, "gpus": 64, "time_s": served.clock() + 59.0}  # by a clock that is before
+        assert http.post("/v1/telemetry", json={"domains": [ahead]}).json() == {"taken": 1}
+        served.turn(1.0)
+        tell(served, {NAMES[0]: 0}, by="another")
+        served.turn()
+        assert served.loop.site.usable == {NAMES[0]: 0}
 
 
 def test_who_asks_how_long_a_job_would_wait_is_told_of_what_is_up(served: Served):

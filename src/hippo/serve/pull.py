@@ -60,7 +60,8 @@ class Puller:
         self._over.set()
 
     def count(self) -> int:
-        """Ask once for GPUs, if that is wanted; of how many domains another number can be used than before."""
+        """Ask once for GPUs, if that is wanted; of how many domains another number can be used than before. One whose
+        count cannot be is a fault, and keeps nothing from the others."""
         site, terms, now_s = self.loop.site.live.site, self.terms, self.now_s()
         if not terms.gpus:
             return 0
@@ -71,11 +72,19 @@ class Puller:
             remedy = "name a query whose label domain is a domain of the site, see docs/service.md"
             raise InputError("counts no GPUs", source="--gpus-query", value=terms.gpus, remedy=remedy)
         before, at_s = self.loop.counted_by(BY), self.loop.now_s()
-        told = [DomainNow(at_s, name, gpus, BY) for name, gpus in found.items() if gpus != before.get(name)]
-        told = [checked_domain(site, each, each.domain, at_s) for each in told]
+        told, wrong = list[DomainNow](), list[InputError]()
+        for name, gpus in found.items():
+            if gpus == before.get(name):
+                continue
+            try:
+                told.append(checked_domain(site, DomainNow(at_s, name, gpus, BY), name, at_s))
+            except InputError as error:
+                wrong.append(error)
         if told:
             self.loop.store.write(domains_written(site, told, at_s)).result()
             self.loop.tell_domains(told)
+        if wrong:
+            raise wrong[0]
         return len(told)
 
     def look(self) -> int:

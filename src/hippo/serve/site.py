@@ -246,6 +246,11 @@ class ServedSite:
 
     def carry_out(self, change: JobChange) -> bool:
         """Do in the queue what somebody said yes to; False: there is no room for it any more."""
+        done = self._carried_out(change)
+        self.live.take_owed()  # what came free may not be for whoever is put somewhere next
+        return done
+
+    def _carried_out(self, change: JobChange) -> bool:
         moment = self.live.moment
         assert moment is not None
         row = {moment.workload.name(job): job for job in (*moment.running.tolist(), *moment.waiting.tolist())}

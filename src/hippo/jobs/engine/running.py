@@ -559,23 +559,28 @@ def break_or_repair(w, node, now):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def tenants_change(w, now):  # type: ignore[no-untyped-def]
+def others_take(w, node, devices):  # type: ignore[no-untyped-def]
     """Other tenants take devices of a node, from jobs if they must (who holds most of it first), or give some back."""
+    row = w.bin[node]
+    devices = min(max(devices, -row[c.BIN_TENANTS]), row[c.BIN_SIZE] - row[c.BIN_TENANTS])
+    while row[c.BIN_FREE] < devices:
+        piece, most = row[c.BIN_FIRST], row[c.BIN_FIRST]
+        while piece >= 0:
+            if w.piece[piece, c.PIECE_DEVICES] > w.piece[most, c.PIECE_DEVICES]:
+                most = piece
+            piece = w.piece[piece, c.PIECE_NEXT]
+        evict(w, most, False)
+    row[c.BIN_TENANTS] += devices
+    row[c.BIN_FREE] -= devices
+    if row[c.BIN_UP] == 1:
+        w.pool[row[c.BIN_POOL], c.POOL_FREE] -= devices
+
+
+@kernel(lean=True)
+def tenants_change(w, now):  # type: ignore[no-untyped-def]
+    """What other tenants take and give back by now."""
     while w.tally[c.TENANT] < len(w.tenant) and w.tenant_s[w.tally[c.TENANT]] <= now:
-        node, devices = w.tenant[w.tally[c.TENANT], 0], w.tenant[w.tally[c.TENANT], 1]
-        row = w.bin[node]
-        devices = min(max(devices, -row[c.BIN_TENANTS]), row[c.BIN_SIZE] - row[c.BIN_TENANTS])
-        while row[c.BIN_FREE] < devices:
-            piece, most = row[c.BIN_FIRST], row[c.BIN_FIRST]
-            while piece >= 0:
-                if w.piece[piece, c.PIECE_DEVICES] > w.piece[most, c.PIECE_DEVICES]:
-                    most = piece
-                piece = w.piece[piece, c.PIECE_NEXT]
-            evict(w, most, False)
-        row[c.BIN_TENANTS] += devices
-        row[c.BIN_FREE] -= devices
-        if row[c.BIN_UP] == 1:
-            w.pool[row[c.BIN_POOL], c.POOL_FREE] -= devices
+        others_take(w, w.tenant[w.tally[c.TENANT], 0], w.tenant[w.tally[c.TENANT], 1])
         w.tally[c.TENANT] += 1
         w.tally[c.EVENTS] += 1
     due = w.tenant_s[w.tally[c.TENANT]] if w.tally[c.TENANT] < len(w.tenant) else np.inf

@@ -25,12 +25,12 @@ from hippo.jobs.engine.carry import carry
 from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.learned_keys import refresh
 from hippo.jobs.engine.play import pass_time
-from hippo.jobs.engine.running import progressed, stop, withdraw
+from hippo.jobs.engine.running import others_take, progressed, stop, tenants_change, withdraw
 from hippo.jobs.job import Job
 from hippo.jobs.joint.copies import STILL
 from hippo.jobs.joint.moment import JobPlace, Moment, Scheduler
 from hippo.jobs.joint.play import opened, step
-from hippo.jobs.joint.usable import taken_by_others
+from hippo.jobs.joint.usable import NodeChange, taken_by_others
 from hippo.jobs.placement.offers import OfferTable
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.settings import ReplayRules, Tenants
@@ -76,6 +76,7 @@ class LiveWorld:
     moment: Moment | None = None  # of the world as it stands; None: nobody has come
     _links: list[LinksNow] = field(default_factory=list)  # the state that holds, and those to come
     _tenants: list[TenantNow] = field(default_factory=list)  # to come
+    _owed: dict[int, int] = field(default_factory=dict)  # of pools of which jobs hold more: how many they may use
 
     def submit(self, jobs: Iterable[Job]) -> None:
         """Jobs come, each at its arrival, which is now or later.
@@ -108,18 +109,33 @@ class LiveWorld:
 
     def let_use(self, usable: Mapping[int, int], now_s: float, *, stops: bool) -> list[int]:
         """Of some pools so many devices can be used from now on, the others are taken (``usable.taken_by_others``); for
-        which that is news. Not ``stops``: nobody is stopped for it, and the rest is to be told again."""
+        which that is news. Not ``stops``: nobody is stopped for it, and the rest is taken as it comes free, before
+        anybody can be begun there. It is not packed, and is to be told again to a restored queue."""
         if self.moment is None:
             return []
+        found = self._others(usable, stops=stops)
+        told = [TenantNow(now_s, *each) for rows in found.values() for each in rows]
+        if told:
+            self.tell(tenants=told)
+        return [pool for pool, rows in found.items() if rows]
+
+    def take_owed(self) -> None:
+        """What jobs held beyond what they may use, and has come free, is taken."""
+        if self._owed and self.moment is not None:
+            for rows in self._others(self._owed, stops=False).values():
+                for node, devices in rows:
+                    others_take(self.moment.world, node, devices)
+
+    def _others(self, usable: Mapping[int, int], *, stops: bool) -> dict[int, list[NodeChange]]:
+        """What others take and give back of each pool; what is missing then is owed."""
+        assert self.moment is not None
         world = self.moment.world
         coming = [(each.node, each.devices) for each in self._tenants[int(world.tally[c.TENANT]) :]]
         found = {
             pool: taken_by_others(world, pool, count, coming=coming, stops=stops) for pool, count in usable.items()
         }
-        told = [TenantNow(now_s, *each) for rows in found.values() for each in rows]
-        if told:
-            self.tell(tenants=told)
-        return [pool for pool, rows in found.items() if rows]
+        self._owed = {pool: usable[pool] for pool, (_, short) in found.items() if short}
+        return {pool: rows for pool, (rows, _) in found.items()}
 
     @property
     def now_s(self) -> float:
@@ -132,11 +148,8 @@ class LiveWorld:
         if self.moment is None:
             return np.inf
         world = self.moment.world
-        if world.tally[c.N_DONE] == len(
-            world.job
-        ):  # others may take devices; nothing comes of it before somebody comes
-            coming = world.links.time_s[world.links.tally[c.STATE_NOW] + 1 :]
-            return float(coming[0]) if len(coming) and coming[0] < SOME_DAY_S else np.inf
+        if world.tally[c.N_DONE] == len(world.job):
+            return self._told_next_s()
         arrived = int(world.tally[c.ARRIVED])
         comes = float(world.job[arrived, c.ARRIVAL]) if arrived < len(world.job) else np.inf
         due = float(world.due[world.heap[0]]) if world.tally[c.HEAP] > 0 else np.inf
@@ -148,21 +161,31 @@ class LiveWorld:
         if self.moment is None:
             self._forget_before(now_s)
         while self.moment is not None and (
-            self._links_move(now_s) or (self.next_s <= now_s and step(self.moment.world))
+            self._goes_over(now_s) or (self.next_s <= now_s and step(self.moment.world))
         ):
+            self.take_owed()
             self.scheduler.decide(self.moment)
             yield self.moment
 
-    def _links_move(self, now_s: float) -> bool:
-        """Whether links go over to their next state though all are done: a replay is over then, what lives is not."""
+    def _told_next_s(self) -> float:
+        """When links move or others take devices next; inf: never."""
         assert self.moment is not None
         world = self.moment.world
-        coming = world.links.time_s[world.links.tally[c.STATE_NOW] + 1 :]
-        if world.tally[c.N_DONE] < len(world.job) or not len(coming) or coming[0] > now_s:
+        links = world.links.time_s[world.links.tally[c.STATE_NOW] + 1 :]
+        others = world.tenant_s[world.tally[c.TENANT] :]
+        found = min((float(each[0]) for each in (links, others) if len(each)), default=np.inf)
+        return np.inf if found >= SOME_DAY_S else found
+
+    def _goes_over(self, now_s: float) -> bool:
+        """Whether links move or others take devices though all are done: a replay is over then, what lives is not."""
+        assert self.moment is not None
+        world, next_s = self.moment.world, self._told_next_s()
+        if world.tally[c.N_DONE] < len(world.job) or next_s > now_s:
             return False
-        at_s = max(float(coming[0]), self.moment.now_s)
+        at_s = max(next_s, self.moment.now_s)
         pass_time(world, at_s)
         network_moves(world, at_s)
+        tenants_change(world, at_s)
         refresh(world, at_s)
         return True
 
@@ -211,6 +234,7 @@ class LiveWorld:
             return None
         self._let_be(now_s)
         refresh(self.moment.world, now_s)
+        self.take_owed()
         self.scheduler.decide(self.moment)
         return self.moment
 
@@ -287,7 +311,7 @@ class LiveWorld:
 
     def clear(self) -> None:
         """Nobody is there, and nothing was told."""
-        self.jobs, self.moment, self._links, self._tenants = [], None, [], []
+        self.jobs, self.moment, self._links, self._tenants, self._owed = [], None, [], [], {}
 
     def _site_mark(self) -> str:
         """Of domains, pools and links as they were bought: a world of another site is another world."""

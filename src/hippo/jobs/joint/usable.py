@@ -1,4 +1,4 @@
-"""Which devices others have of a pool, where only how many can be used is known: those for which fewest jobs stop.
+"""Which devices others have of a pool, where only how many can be used is known: free ones first.
 
 Which node is down nobody says: a queue counts devices, and where a job's processes are its actuator decides.
 """
@@ -19,13 +19,13 @@ NodeChange = tuple[int, int]
 
 def taken_by_others(
     world: QueueWorld, pool: int, usable: int, *, coming: Iterable[NodeChange] = (), stops: bool
-) -> list[NodeChange]:
-    """What others take and give back so that ``usable`` devices of a pool are left to jobs.
+) -> tuple[list[NodeChange], int]:
+    """What others take and give back so that ``usable`` devices of a pool are left to jobs, and how many are missing.
 
     What is free is taken first: nodes that fit whole, the largest before others, then a part of the smallest; what is
     given back likewise. Where that is too little, and ``stops`` allows it, comes the node on which jobs hold least, of
-    which the engine stops the job that holds most; else what is missing stays for when somebody has ended. Ties: the
-    first node. ``coming``: what was told and has not come about.
+    which the engine stops the job that holds most (so more may stop than would have to); else what is missing stays for
+    when somebody has ended. Ties: the first node. ``coming``: what was told and has not come about.
     """
     first, last = world.pool[pool, c.POOL_FIRST : c.POOL_LAST + 1].tolist()
     rows = world.bin[first:last]
@@ -56,7 +56,7 @@ def taken_by_others(
         free[at] -= devices
         short -= devices
         told.append((first + at, devices))
-    return told
+    return told, max(0, short)
 
 
 def _pieces(world: QueueWorld, node: int) -> Iterable[tuple[int, int]]:
