@@ -42,13 +42,13 @@ LIVE = ChangePrices(
     0.4,  # by which stop and copy took longer than its bytes at the link's rate, the worst of nine scenarios
     MappingProxyType(
         {
-            "relay": LeverPrice(0.0001, 0.003),
+            "relay": LeverPrice(0.0001, 0.0),
             "order": LeverPrice(0.0001, 0.001),
-            "micro-batch": LeverPrice(0.0002, 0.001),
-            "fp8": LeverPrice(0.0001, 0.001),
-            "shares": LeverPrice(0.0001, 0.007),
-            "every": LeverPrice(0.0001, 0.007),
-            "all-reduce": LeverPrice(0.0001, 0.076),
+            "micro-batch": LeverPrice(0.0001, 0.002),
+            "fp8": LeverPrice(0.0, 0.002),
+            "shares": LeverPrice(0.0001, 0.002),
+            "every": LeverPrice(0.0001, 0.005),
+            "all-reduce": LeverPrice(0.0002, 0.079),
         }
     ),
 )
