@@ -25,6 +25,7 @@ ACROSS = "optimizer-across"
 """The optimizer's state sharded over all replicas, those in other domains too: ``optimizer`` does inside a stage."""
 SHARDING = ("none", "optimizer", ACROSS, "gradients", "full", "hybrid")
 _NOT_ACROSS = tuple(name for name in SHARDING if name != ACROSS)
+_NO_GATHERS = ("none", "optimizer", "gradients")
 ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
@@ -159,8 +160,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             name="hippo",
             told="hippo's executor",
             gradients_first=True,
-            shardings=_NOT_ACROSS,
-            shardings_with_pipeline=_NOT_ACROSS,
+            shardings=_NO_GATHERS,
+            shardings_with_pipeline=_NO_GATHERS,
             context_ways=(),
             expert_parallel=False,
             whole_experts=False,
