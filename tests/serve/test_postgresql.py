@@ -22,11 +22,17 @@ def server() -> Iterator[str]:
         yield folder
 
 
-@pytest.mark.slow
-def test_the_same_suite_on_postgresql(server: str):
+@pytest.mark.parametrize(
+    ("names", "which"),
+    [
+        (("loop",), "comes_runs_and_ends or approved or cancelled"),
+        pytest.param(("loop", "api", "telemetry", "domains", "faults"), "", marks=pytest.mark.slow),
+    ],
+)
+def test_the_same_suite_on_postgresql(server: str, names: tuple[str, ...], which: str):
     here = Path(__file__).parent
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
-    command += [str(here / f"test_{name}.py") for name in ("loop", "api", "telemetry", "domains", "faults")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", "-k", which]
+    command += [str(here / f"test_{name}.py") for name in names]
     environment = {**os.environ, SERVER: server}
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
     assert found.returncode == 0, found.stdout[-3000:]

@@ -26,6 +26,7 @@ import numpy as np
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
+import hippo
 from hippo.errors import HippoError, InputError
 from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.live import LinksNow, LiveWorld
@@ -1171,7 +1172,7 @@ def _decision_row(
         "act": change.act,
         "before": before,
         "after": after,
-        "why": json.dumps({**why, "sha256": seen}),
+        "why": json.dumps({**why, "version": hippo.__version__, "sha256": seen}),
         "policy": policy,
         "mode": mode,
         "state": state,

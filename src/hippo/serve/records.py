@@ -74,7 +74,7 @@ class StoredDecision:
     act: str  # BEGIN, RESIZE, STOP or of ``STEERED``
     before: Mapping[str, Any] | None  # place
     after: Mapping[str, Any] | None  # place
-    why: Mapping[str, Any]  # cause, alternatives with what each would cost, the policy's version, hash of what it saw
+    why: Mapping[str, Any]  # cause, alternatives with what each would cost, hippo's version, hash of what it saw
     policy: str
     mode: str
     state: str
