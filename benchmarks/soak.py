@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -86,6 +87,19 @@ async def soaked(
     return memory, {what: await each for what, each in tasks.items()}, await came
 
 
+def early_and_late(memory: Sequence[float]) -> tuple[float, float]:
+    """Mean MB of minutes 5 to 15 of thirty, and of the last ten, of values at equal distances."""
+    at = np.linspace(0.0, 1.0, len(memory))
+    values = np.array(memory)
+    return float(values[(at >= 5 / 30) & (at < 0.5)].mean()), float(values[at >= 2 / 3].mean())
+
+
+def kept(memory: Sequence[float], told: Mapping[str, Mapping[str, float]], events: int) -> bool:
+    """Whether memory has stayed where it was, everything was answered, and events came."""
+    early, late = early_and_late(memory)
+    return abs(late / early - 1.0) <= MOST and not any(row["wrong"] for row in told.values()) and events > 0
+
+
 def main() -> int:
     """Prints what was kept; 1: memory grew by more than ``MOST``, or something was answered wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -103,9 +117,7 @@ def main() -> int:
             process.terminate()
             process.wait(30.0)
         size_mb = (folder / "store.db").stat().st_size / 1e6
-    at = np.linspace(0.0, asked.minutes, len(memory))
-    early = float(np.mean([mb for mb, when in zip(memory, at, strict=True) if 5 / 30 <= when / asked.minutes < 0.5]))
-    late = float(np.mean([mb for mb, when in zip(memory, at, strict=True) if when / asked.minutes >= 2 / 3]))
+    early, late = early_and_late(memory)
     for what, row in told.items():
         sys.stdout.write(
             f"{what:12} {row['per_s']:6.1f}/s  p99 {row['p99_ms']:7.1f} ms  answers >= 400: {row['wrong']}\n"
@@ -116,7 +128,7 @@ def main() -> int:
     sys.stdout.write(
         f"minutes 5 to 15 {early:.1f} MB, the last third {late:.1f} MB: {100 * (late / early - 1):+.1f} %\n"
     )
-    return int(abs(late / early - 1.0) > MOST or any(row["wrong"] for row in told.values()) or not came)
+    return int(not kept(memory, told, came))
 
 
 if __name__ == "__main__":

@@ -159,6 +159,17 @@ def test_a_trace_that_is_there_is_not_written_over(refused, port, tmp_path):
     assert (tmp_path / "network.csv").read_text() == "precious"
 
 
+def test_a_service_that_never_hears_is_no_success(hippo, port, tmp_path, monkeypatch):
+    """Rounds go on, as it may come; that it never did ends the command with its reason."""
+    pytest.importorskip("httpx", reason="needs the extra 'service'")
+    monkeypatch.setattr(rounds, "time", Clock())
+    words = ("--to", f"east=127.0.0.1:{port}", "--here", "west", *QUICK, "--every", "1.2", "--for", "2.4")
+    answer = hippo("probe", *words, "--textfile", tmp_path / "latest.prom", "--push", "http://127.0.0.1:9")
+    assert answer.code == 2
+    assert answer.err.count("not told") == 3
+    assert (tmp_path / "latest.prom").exists()
+
+
 def test_serving_ends_when_asked(hippo):
     answer = hippo("probe", "--serve", "--port", "0", "--bind", "127.0.0.1", "--for", "0.1")
     assert answer.code == 0

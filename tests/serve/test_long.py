@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks import soak
 
 from .servers import free_ports
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
+
+
+RECORDED = (*(219.4, 240.9, 243.1, 243.8, 244.2, 244.5, 244.8, 245.1, 245.4, 245.6, 245.9, 246.0, 246.3, 246.3, 246.4),)
+"""Resident MB every two minutes of half an hour."""
 
 
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
@@ -20,13 +24,24 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_memory_stays_where_it_is():
     (port,) = free_ports(1)
     ran = bench("benchmarks.soak", "--port", str(port))
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("schemathesis") is None, reason="schemathesis stands alone: pipx install schemathesis")
 def test_no_request_is_answered_wrong():
     ran = bench("benchmarks.fuzz", "--examples", "60")
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_what_was_recorded_of_half_an_hour_is_judged():
+    """As it was; with a leak of a megabyte a minute; with one answer that was wrong; without events."""
+    answers = {"reads": {"wrong": 0}, "what-ifs": {"wrong": 0}}
+    assert soak.kept(RECORDED, answers, 500)
+    assert not soak.kept([mb + 2.0 * at for at, mb in enumerate(RECORDED)], answers, 500)
+    assert not soak.kept(RECORDED, {**answers, "reads": {"wrong": 1}}, 500)
+    assert not soak.kept(RECORDED, answers, 0)

@@ -23,7 +23,7 @@ from hippo.serve.expected import AHEAD, LinkMinutes
 from hippo.serve.pull import Puller, PullTerms, pulled
 from hippo.serve.records import LinkPoint, SeenJob
 from hippo.serve.store import Store
-from hippo.serve.telemetry import MOST_LOOKS, POINTS_S, history, lately, looked, rolled, written
+from hippo.serve.telemetry import MOST_LOOKS, POINTS_S, checked, history, lately, looked, rolled, written
 
 from .worlds import Clock, Served, url
 
@@ -181,3 +181,10 @@ def test_how_a_job_went_on_is_kept_more_coarsely_the_older_it_is(served: Served)
 def test_tables_are_those_that_migrations_make(served: Served):
     with served.store.engine.connect() as at:
         assert compare_metadata(MigrationContext.configure(at), t.METADATA) == []
+
+
+def test_a_time_of_which_nothing_is_kept_is_refused(served: Served):
+    site = served.loop.site.live.site
+    assert checked(site, LinkPoint(NOW_S - 29 * 86_400.0, FROM, TO, 1e6), "links.0", NOW_S)
+    with pytest.raises(InputError, match=r"links\.0\.time_s: lies \d+ days back"):
+        checked(site, LinkPoint(1.0, FROM, TO, 1e6), "links.0", NOW_S)

@@ -60,12 +60,15 @@ def decisions_table(rows: list[dict[str, Any]]) -> Table:
         table.add_column(name, justify="right" if name == "step s" else "left")
     for row in rows:
         when = datetime.fromtimestamp(row["time_s"]).strftime("%m-%d %H:%M:%S")
-        told = (row["measured_before_s"], row["predicted_step_s"], row["measured_after_s"])
-        steps = " > ".join("-" if each is None else f"{each:.3g}" for each in told)
+        before, predicted, after, least = (
+            "-" if row[key] is None else f"{row[key]:.3g}"
+            for key in ("measured_before_s", "predicted_step_s", "measured_after_s", "bound_step_s")
+        )
+        steps = f"{before} > {predicted} ({least}) > {after}"
         to = row["after"]["domains"] if row["after"] else []
         gpus = row["after"]["gpus"] if row["after"] else []
         where = ", ".join(f"{domain} {count}" for domain, count in zip(to, gpus, strict=False))
         cause = str(row["why"].get("cause", ""))
         table.add_row(row["id"], when, row["job"], row["act"], where, steps, row["state"], cause)
-    table.caption = "step s: measured before > predicted > measured after"
+    table.caption = "step s: measured before > predicted (no plan there takes less than) > measured after"
     return table

@@ -235,6 +235,7 @@ def _again_and_again(
     assert choice.every is not None
     lasting = _seconds("--for", choice.every if choice.lasting is None else choice.lasting, LONGEST_PROBING_S)
     seen: dict[float, Sequence[LegMeasured]] = {}
+    heard, deaf = choice.push is None, None  # by the service, once at least; why it was not, last
     with Watch("probing") as watch:
         for time_s, looks in rounds(legs, effort, every_s=choice.every, for_s=lasting, progress=watch):
             if not seen:
@@ -245,7 +246,14 @@ def _again_and_again(
             seen[time_s] = looks
             found = _found(choice, effort, base, seen)
             _write(found[1])
-            _push(choice, [sample for look in looks for sample in look.samples(time_s)])
+            try:
+                _push(choice, [sample for look in looks for sample in look.samples(time_s)])
+                heard = True
+            except InputError as error:
+                deaf = error
+                mention(f"not told: {error}")
+    if deaf is not None and not heard:
+        raise deaf
     return found
 
 
@@ -357,7 +365,7 @@ def _from_others(choice: Choice, base: Cluster | None, findings: Findings) -> tu
 
 # ----------------------------------------------------------------------------------------------------------------- push
 def _push(choice: Choice, samples: Sequence[Sample]) -> None:
-    """The latest sample of each link, to a service; in rounds one that is not heard is said, and the next goes on."""
+    """The latest sample of each link, to a service. ``InputError``: it is not heard."""
     if choice.push is None:
         return
     from hippo.front_door.service import Client
@@ -371,13 +379,8 @@ def _push(choice: Choice, samples: Sequence[Sample]) -> None:
         told = {"from": source, "to": destination, "gbps": gbps_from_bytes_per_s(each.rate_bytes_per_s)}
         late = {} if each.round_trip_s is None else {"latency_ms": 1e3 * each.round_trip_s / 2.0}
         links.append({**told, **late, "time_s": each.time_s})
-    try:
-        with Client(choice.push) as service:
-            service.push(links)
-    except InputError as error:
-        if choice.every is None:
-            raise
-        mention(f"not told: {error}")
+    with Client(choice.push) as service:
+        service.push(links)
 
 
 # ---------------------------------------------------------------------------------------------------------------- files

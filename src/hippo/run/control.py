@@ -69,6 +69,7 @@ class Desk:
         self._under: deque[RunStep] = deque(maxlen=LATE)  # steps of late under that plan
         self._expected: tuple[Any, float | None] = None, None  # of what a step was predicted, and the seconds
         self._made, self._sent = 0, Counter[Pair]()  # steps; payload between domains, bytes
+        self._used: dict[Pair, dict[str, float]] = {}  # of pairs of domains in the last step
         self._watchers: list[Queue[tuple[RunStep, RunJob] | None]] = []
         before = standing(journal.lines) if job.options.resume_from is not None else []
         journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
@@ -213,6 +214,7 @@ class Desk:
                 "plan": repr(self._now.plan),
                 "step_s": None if self._last is None else self._last.seconds,
                 "loss": None if self._last is None else self._last.loss,
+                "links": [{"from": pair[0], "to": pair[1], **each} for pair, each in sorted(self._used.items())],
                 "orders": [dict(each) for each in self._orders],
             }
 
@@ -329,7 +331,8 @@ class Desk:
                 self._under.clear()
             self._under.append(step)
             self._last, self._ran, self._made = step, self._now, self._made + 1
-            for pair, used in links_used(step.messages, self._now.work.workers).items():
+            self._used = links_used(step.messages, self._now.work.workers)
+            for pair, used in self._used.items():
                 self._sent[pair] += int(used["bytes"])
             if step.number == self._first.options.first_step + 1:
                 self._late.clear()  # the first step, on cold connections

@@ -764,6 +764,7 @@ def decision_document(decision: StoredDecision) -> dict[str, Any]:
         "after": decision.after,
         "why": dict(decision.why),
         "predicted_step_s": decision.predicted_step_s,
+        "bound_step_s": decision.bound_step_s,
         "measured_before_s": decision.measured_before_s,
         "measured_after_s": decision.measured_after_s,
         "told": decision.told,

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
+from itertools import permutations
 from math import inf
 from queue import Empty, SimpleQueue
 from threading import Event, RLock, Thread
@@ -34,6 +35,7 @@ from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.serve import records as r
 from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
+from hippo.serve.bounds import StepBounds
 from hippo.serve.domains import DomainNow, domains_written, gpus_of, holding, kept_words, younger
 from hippo.serve.expected import LinkMinutes
 from hippo.serve.guard import HeldScheduler
@@ -53,7 +55,7 @@ from hippo.serve.store import (
     plan_of,
     set_job,
 )
-from hippo.serve.telemetry import lately, looked, rolled
+from hippo.serve.telemetry import checked, lately, looked, rolled, written
 from hippo.serve.why import reasons
 from hippo.serve.worker import ActuatorWorker
 
@@ -146,6 +148,8 @@ class ServeLoop:
         self._answers: SimpleQueue[tuple[JobOrder, Receipt]] = SimpleQueue()
         self._come: SimpleQueue[StoredJob] = SimpleQueue()  # taken in since the last turn
         self._cancels: SimpleQueue[str] = SimpleQueue()  # names of jobs that are to go
+        self._least: SimpleQueue[tuple[int, float]] = SimpleQueue()  # bounds of decisions, found since the last turn
+        self._bounds = StepBounds(site.cluster, lambda *pair: self._least.put(pair))
         self._domains_told: SimpleQueue[DomainNow] = SimpleQueue()  # since the last turn
         self._words: list[DomainNow] = []  # the last of each source about each domain, the oldest first
         self.domains: dict[str, DomainNow] = {}  # as they were told last
@@ -194,14 +198,16 @@ class ServeLoop:
             self._thread.join()
         for worker in self.workers.values():
             worker.close()
+        self._bounds.close()
         self._planner.shutdown(wait=False, cancel_futures=True)
 
     def wake(self) -> None:
         """Something has come: go round now."""
         self._woken.set()
 
-    def points(self, points: Sequence[LinkPoint]) -> None:
-        """What links were measured to carry; already checked. What is old is history, and says nothing of now."""
+    def points(self, points: Sequence[LinkPoint], *, heard: bool = True) -> None:
+        """What links were measured to carry; already checked. What is old is history, and says nothing of now. Not
+        ``heard``: who measures has not spoken."""
         young = [each for each in points if each.time_s >= self._clock() - self.terms.stale_s]
         self.state.points += len(points)
         if not young:
@@ -213,7 +219,7 @@ class ServeLoop:
         self.measured.add(young)
         if self.steering is not None:
             self.steering.links.add(young)
-        self._heard_s, self._moved = monotonic(), True
+        self._heard_s, self._moved = monotonic() if heard else self._heard_s, True
         self.wake()
 
     def tell_domains(self, told: Iterable[DomainNow]) -> None:
@@ -390,6 +396,8 @@ class ServeLoop:
                 self._look(now_s)
             self._looks = False
             self._steer(now_s)
+            for number, least_s in _all(self._least):
+                self._set_decision(number, bound_step_s=least_s)
             if self.mode != r.ACT:
                 self._propose(now_s)
             elif not self.state.turns:
@@ -728,6 +736,7 @@ class ServeLoop:
         if seen.share_done is not None:
             self.site.live.progress(name, max(1e-6, 1.0 - seen.share_done), at_s)
         self.site.live.outlast(name, at_s + 5.0, at_s)
+        self._at_least(seen.links, now_s)
         said = (self.site.places().get(name) or {}).get("step_s")
         if seen.step_s is not None and said and name not in self._measured:
             now = seen.step_s / said
@@ -735,6 +744,22 @@ class ServeLoop:
         if self._went_on(name, seen, now_s) and seen.step_s is not None:
             self._measure(name, seen.step_s)
         return False
+
+    def _at_least(self, found: Sequence[LinkPoint], now_s: float) -> None:
+        """What a run's messages got raises a link that was measured to carry less, and was not measured since."""
+        names, more = self.site.live.site.domains, list[LinkPoint]()
+        for each in found:
+            pair, at_s = (each.source, each.destination), self.of_wall_s(each.time_s)
+            if at_s <= self.measured.last_s.get(pair, inf):
+                continue
+            known = self._links.get(pair)
+            now = self.carried()[0][tuple(map(names.index, pair))] if known is None else known.bytes_per_s
+            if each.bytes_per_s > (1.0 + self.terms.least_change) * now:
+                with suppress(InputError):
+                    more.append(checked(self.site.live.site, replace(each, time_s=at_s), each.by, now_s))
+        if more:
+            self._unwritten.append(written(more))
+            self.points(more, heard=False)
 
     def _went_on(self, name: str, seen: SeenJob, now_s: float) -> bool:
         """Keeps how far a job is; whether it is farther than before."""
@@ -841,12 +866,20 @@ class ServeLoop:
                 self._order(change, now_s, self._reasons(change, moment))
         return self.site.standing(), self.site.places()
 
-    def _order(self, change: JobChange, now_s: float, why: Mapping[str, Any], job: StoredJob | None = None) -> None:
-        """Write a decision and its order, which is carried out once they are on the disk; ``job``: one that is over."""
+    def _order(
+        self,
+        change: JobChange,
+        now_s: float,
+        why: Mapping[str, Any],
+        job: StoredJob | None = None,
+        approved: StoredDecision | None = None,
+    ) -> None:
+        """Write a decision and its order, which is carried out once they are on the disk; ``job``: one that is over;
+        ``approved``: the proposal that becomes the decision."""
         job = job or self._jobs[change.job]
         if change.act not in r.STEERED and r.MOVE in [self._steers.get(key) for key in self._open.get(change.job, ())]:
             self._order(replace(change, act=r.CANCEL), now_s, {"cause": "the job stops, or goes elsewhere"}, job)
-        number = self._next_decision()
+        number = self._next_decision() if approved is None else approved.number
         order = JobOrder(f"o-{number}-{change.job}-{self._mark}", change.act, change.job, dict(job.spec), change.after)
         order = replace(order, plan=change.plan, way=str((change.after or {}).get("way", "")))
         steers, actuator = change.act in r.STEERED, self._actuator(job)
@@ -857,13 +890,19 @@ class ServeLoop:
         body |= {"body": json.dumps(asdict(order)), "state": OPEN, "made_s": now_s, "told": ""}
 
         def write(at: Connection) -> None:
-            at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
+            if approved is None:
+                at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
+            else:
+                became = {key: row[key] for key in ("before", "after", "state", "measured_before_s")}
+                at.execute(sql.update(t.DECISIONS).where(t.DECISIONS.c.number == number).values(**became))
             at.execute(sql.insert(t.ORDERS).values(**body))
             told = {"job": change.job, "act": change.act, "cause": why.get("cause", ""), "after": change.after}
             note(at, now_s, "decision", f"d{number}", trace=job.trace, **told)
 
         self._unwritten.append(write)
-        self.state.decisions += 1
+        if approved is None:
+            self._ask_bound(number, job, change)
+            self.state.decisions += 1
         self._open.setdefault(change.job, set()).add(order.key)
         self._due.append((order, actuator))
         if steers:
@@ -875,6 +914,17 @@ class ServeLoop:
             values |= {"place": change.after, "predicted_step_s": step_s, "why": ""}
             values |= {"began_s": now_s} if job.began_s is None else {}
         self._set(change.job, now_s, **values)
+
+    def _ask_bound(self, number: int, job: StoredJob, change: JobChange) -> None:
+        """Of a decision about training that is to run on."""
+        place, steers = change.after or {}, change.act in r.STEERED
+        if "offer" not in place or change.act == r.CANCEL:
+            return
+        names, (rate, late) = self.site.live.site.domains, self.carried()
+        at = [(one, two, (names.index(one), names.index(two))) for one, two in permutations(place["domains"], 2)]
+        links = {(one, two): (float(rate[pair]), float(late[pair])) for one, two, pair in at}
+        pace = change.pace if steers else self._times.get(job.name, 1.0)
+        self._bounds.ask(number, job.spec, place, links, pace, change.plan)
 
     def _expected(self, job: StoredJob, change: JobChange) -> float | None:
         """What a step should take: as the table of offers says, times what this job's steps take of what it says."""
@@ -909,7 +959,8 @@ class ServeLoop:
                 name, write = plan_kept(answer.document, now_s)
                 self._unwritten.append(write)
                 after = {**place, "plan": name, "way": answer.way, "lever": answer.lever}
-            change = JobChange(answer.job, answer.act, place, after, answer.document, answer.policy, answer.step_s)
+            change = JobChange(answer.job, answer.act, place, after, answer.document)
+            change = replace(change, policy=answer.policy, step_s=answer.step_s, pace=answer.pace)
             if self.mode == r.ACT:
                 self._order(change, now_s, answer.why or {})
                 self.steering.ordered(answer.job, answer.act, str(after["plan"]), answer.way)
@@ -970,6 +1021,7 @@ class ServeLoop:
             note(at, now_s, "proposal", f"d{number}", trace=job.trace, **told)
 
         self._unwritten.append(write)
+        self._ask_bound(number, job, change)
 
     def _take_approved_plan(self, each: StoredDecision, now_s: float) -> None:
         """An approved change of a plan becomes an order, where the job still runs as it did when it was proposed."""
@@ -978,10 +1030,9 @@ class ServeLoop:
         if now.get("plan") != (each.before or {}).get("plan") or (each.job in self._open and each.act != r.CANCEL):
             self._set_decision(each.number, state=r.SUPERSEDED, told="the job has changed since")
             return
-        self._set_decision(each.number, state=r.CARRIED_OUT, told="became an order")
         plan = None if each.act == r.CANCEL else self._document(each.job, str(after["plan"]))
         change = JobChange(each.job, each.act, now, after, plan, each.policy, each.predicted_step_s)
-        self._order(change, now_s, {**each.why, "approved": each.name, "by": each.by})
+        self._order(change, now_s, each.why, approved=each)
         if self.steering is not None:
             self.steering.ordered(each.job, each.act, str(after["plan"]), str(after.get("way", "")))
 
@@ -1021,6 +1072,7 @@ class ServeLoop:
                 note(at, now_s, "proposal", f"d{number}", trace=job.trace, **told)
 
             self._unwritten.append(write)
+            self._ask_bound(number, job, change)
 
     def _asked(self, without: Collection[str]) -> dict[str, JobChange]:
         """What the scheduler would do, were these not there: it is held where it breaks or is late, but asked."""
@@ -1063,12 +1115,11 @@ class ServeLoop:
             if not told:
                 self.site.live.pass_to(now_s - self.site.epoch_s)
                 told = "" if self.site.carry_out(change) else "there is no room for it any more"
-            done, state = not told, r.SUPERSEDED if told else r.CARRIED_OUT
-            told = told or "became an order"
-            self._set_decision(each.number, state=state, told=told)
-            if done:
+            if told:
+                self._set_decision(each.number, state=r.SUPERSEDED, told=told)
+            else:
                 again = replace(change, before=places.get(each.job), after=self.site.places().get(each.job))
-                self._order(again, now_s, {**each.why, "approved": each.name, "by": each.by})
+                self._order(again, now_s, each.why, approved=each)
 
     def _stands(self, name: str, place: Mapping[str, Any] | None) -> bool:
         """Whether the site has the domains of a place, and its table of offers what the place means by its number."""

@@ -80,6 +80,7 @@ class StoredDecision:
     state: str
     by: str = ""  # who approved or denied it
     predicted_step_s: float | None = None
+    bound_step_s: float | None = None  # no plan on these devices is quicker, links as they were; None: not found (yet)
     measured_before_s: float | None = None  # step
     measured_after_s: float | None = None
     told: str = ""  # what the actuator said
@@ -122,6 +123,18 @@ class Receipt:
 
 
 @dataclass(frozen=True)
+class LinkPoint:
+    """What a directed link was measured to carry."""
+
+    time_s: float
+    source: str
+    destination: str
+    bytes_per_s: float
+    latency_s: float | None = None  # None: not measured
+    by: str = ""
+
+
+@dataclass(frozen=True)
 class SeenJob:
     """What an actuator says of a job that it has."""
 
@@ -135,15 +148,4 @@ class SeenJob:
     left_s: float | None = None  # until it ends, at the pace of its steps
     arrived: float | None = None  # share of a move of its layers that is under way; None: there is none
     stands: bool = False  # training stands still for it
-
-
-@dataclass(frozen=True)
-class LinkPoint:
-    """What a directed link was measured to carry."""
-
-    time_s: float
-    source: str
-    destination: str
-    bytes_per_s: float
-    latency_s: float | None = None  # None: not measured
-    by: str = ""
+    links: tuple[LinkPoint, ...] = ()  # what its messages got: a link carried that at least

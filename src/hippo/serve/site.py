@@ -54,6 +54,7 @@ class JobChange:
     plan: Mapping[str, Any] | None = None  # where its plan alone changes: the document of the one that is to run
     policy: str = ""  # who decided that
     step_s: float | None = None  # that is to be expected of it
+    pace: float = 1.0  # of the job's steps in that: measured over predicted
 
 
 @dataclass(eq=False)

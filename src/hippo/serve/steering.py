@@ -103,6 +103,7 @@ class PlanAnswer:
     lever: str = ""
     why: Mapping[str, Any] | None = None
     step_s: float | None = None  # that is to be expected
+    pace: float = 1.0  # of the job's steps in that: measured over predicted
 
 
 class LinkEpochs:
@@ -277,6 +278,7 @@ class PlanPilot:
             lever=chosen.lever,
             why=why,
             step_s=expected_s if np.isfinite(expected_s) else None,
+            pace=self._pace,
         )
 
     def _other(self, cache: PlanCache, index: int, answer: EpochAnswer, running: int) -> dict[str, Any]:

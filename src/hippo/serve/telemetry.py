@@ -40,7 +40,7 @@ def checked(site: JobSite, point: LinkPoint, key: str, now_s: float) -> LinkPoin
     Raises
     ------
     InputError
-        No such domain or link, more than it can carry, or a time that has not come.
+        No such domain or link, more than it can carry, a time that has not come, or one of which nothing is kept.
     """
     names, told = site.domains, {"source": "telemetry", "key": key}
     for end in (point.source, point.destination):
@@ -57,6 +57,9 @@ def checked(site: JobSite, point: LinkPoint, key: str, now_s: float) -> LinkPoin
     if point.time_s > now_s + AHEAD_S:
         told["key"], remedy = f"{key}.time_s", "set that machine's clock, or leave time_s out"
         raise InputError(f"lies {point.time_s - now_s:.0f} s ahead", **told, remedy=remedy)
+    if point.time_s < now_s - MINUTES_S:
+        told["key"], remedy = f"{key}.time_s", "give seconds since 1970, or leave it out"
+        raise InputError(f"lies {(now_s - point.time_s) / 86_400.0:.0f} days back, 30 are kept", **told, remedy=remedy)
     return point
 
 

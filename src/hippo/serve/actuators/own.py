@@ -28,7 +28,20 @@ from hippo.run.checkpoint import last
 from hippo.run.control import RefusedError, RunClient
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.placing import plan_at, runs_cluster, runs_folder, until
-from hippo.serve.records import BEGIN, CANCEL, DONE, FAILED, MOVE, RESIZE, RUNNING, STEERED, JobOrder, Receipt, SeenJob
+from hippo.serve.records import (
+    BEGIN,
+    CANCEL,
+    DONE,
+    FAILED,
+    MOVE,
+    RESIZE,
+    RUNNING,
+    STEERED,
+    JobOrder,
+    LinkPoint,
+    Receipt,
+    SeenJob,
+)
 
 CHECKPOINT_EVERY = 25  # steps
 BEGINS_WITHIN_S, MOVES_WITHIN_S, ENDS_WITHIN_S = 120.0, 120.0, 20.0
@@ -38,6 +51,8 @@ SEED = 0
 RUNTIME = "hippo:live"  # levers act at the border of a step
 LOOKS_EVERY_S = 0.1
 """At an order for a plan that is under way."""
+TELLS_BYTES = 1e6
+"""Less over a link in a step says nothing of what it carries."""
 GIVES_WAY = ("nice", "-n", "5")
 """Where cores are few, who trains gives way to who watches."""
 
@@ -80,6 +95,7 @@ class Own:
         self.folder = runs_folder(folder)
         self._lock = Lock()  # of what is kept of jobs
         self._moves: dict[str, PlanMove] = {}  # under way, by job
+        self._looks: dict[str, tuple[int, float, tuple[LinkPoint, ...]]] = {}  # at runs: step, when, what links carried
         self._numbers: dict[str, int] = {}  # that the runs of jobs gave the orders for their plans that are under way
 
     def close(self) -> None:
@@ -262,7 +278,20 @@ class Own:
             left_s=None if step_s is None else max(0.0, (int(told["last_step"]) - step) * step_s),
             arrived=None if move is None else move.arrived,
             stands=move is not None and move.stands,
+            links=self._carried(home.name, step, step_s, told.get("links") or ()),
         )
+
+    def _carried(
+        self, job: str, step: int, step_s: float | None, used: Sequence[Mapping[str, Any]]
+    ) -> tuple[LinkPoint, ...]:
+        """What links carried at least in the last step, as of the earliest time at which it can have begun."""
+        now_s, (last, last_s, found) = time.time(), self._looks.get(job, (step, time.time(), ()))
+        if step != last:
+            began_s = last_s - (step_s or 0.0)
+            told = [each for each in used if each["bytes"] >= TELLS_BYTES]
+            found = tuple(LinkPoint(began_s, each["from"], each["to"], each["bytes_per_s"], None, job) for each in told)
+        self._looks[job] = step, now_s, found
+        return found
 
 
 _PROCESSES: dict[int, subprocess.Popen[bytes]] = {}

@@ -1,0 +1,96 @@
+"""What a step could take at the least: of each decision about training, a bound beside its prediction.
+
+It is that of the exact search (``planners.exact``) over all plans on the devices that the job is given, over links as
+they were measured to be and alone on them; so it says how far from the best the decision can be, not what another place
+would have been. It is found beside everything else, in a thread that rests longer than it works, and where decisions
+come quicker than that some have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import BoundedSemaphore, Event
+from time import thread_time
+from typing import Any
+
+from hippo.plan.codec import plan_from_document
+from hippo.planners.answers import answer_of
+from hippo.planners.base import Stop
+from hippo.planners.exact.search import Exact
+from hippo.problem.cluster import Cluster
+from hippo.problem.load import load_problem
+from hippo.problem.objective import for_time
+from hippo.problem.problem import Problem
+from hippo.serve.actuators.placing import held_part
+from hippo.serve.logs import LOG
+
+STOP = Stop(time_limit_s=1.0, gap=0.02)
+MOST_WAITING = 8
+RESTS = 4.0
+"""Times what it worked."""
+
+Ends = tuple[str, str]
+Carried = Mapping[Ends, tuple[float, float]]
+"""Bytes/s and seconds of links."""
+
+
+def least_step_s(problem: Problem, place: Mapping[str, Any], links: Carried) -> float | None:
+    """Seconds that a step takes at the least on the devices of a place; None: nothing is proven of it, or a link of it
+    carries nothing."""
+    part = held_part(problem.cluster, place)
+    now = {(each.source, each.destination): links[each.source, each.destination] for each in part.links}
+    if any(rate <= 0.0 for rate, _ in now.values()):
+        return None
+    moved = [(each, *now[each.source, each.destination]) for each in part.links]
+    told = tuple(replace(each, bandwidth_bytes_per_s=rate, latency_s=late) for each, rate, late in moved)
+    asked = replace(problem, cluster=replace(part, links=told), objective=for_time(problem.objective))
+    return answer_of(Exact(), asked, STOP).lower_bound_s
+
+
+class StepBounds:
+    """Finds the bounds of decisions, one after another. ``found`` hears of each, in the thread that found it."""
+
+    def __init__(self, cluster: Cluster, found: Callable[[int, float], None]) -> None:
+        self._cluster, self._found, self._over = cluster, found, Event()
+        self._room = BoundedSemaphore(MOST_WAITING)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="bounds")
+
+    def ask(
+        self,
+        decision: int,
+        spec: Mapping[str, Any],
+        place: Mapping[str, Any],
+        links: Carried,
+        pace: float,
+        document: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Of a decision; ``document``: of the plan that it is about, whose problem counts in place of the job's kind;
+        ``pace``: what the job's steps take of what is predicted of them, as in the prediction."""
+        if not self._room.acquire(blocking=False):
+            return
+
+        def find() -> None:
+            began_s = thread_time()
+            try:
+                if document is not None:
+                    problem = plan_from_document(document, source=f"decision {decision}")[0]
+                else:
+                    asked = {"model": spec["model"], "global_batch": spec["batch"], "seq": spec["seq"]}
+                    problem = load_problem(cluster=self._cluster, **asked)
+                least_s = least_step_s(problem, place, links)
+                if least_s is not None:
+                    self._found(decision, pace * least_s)
+            except Exception as error:  # whatever breaks in the search must not end the thread
+                LOG.warning("no bound of decision d%d: %s: %s", decision, type(error).__name__, error)
+            finally:
+                self._room.release()
+            self._over.wait(RESTS * (thread_time() - began_s))
+
+        self._pool.submit(find)
+
+    def close(self) -> None:
+        """Find no more."""
+        self._over.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
