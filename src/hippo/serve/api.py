@@ -715,7 +715,8 @@ async def _stream(store: Store, request: Request, begin: int, known: Callable[[]
     noticed."""
     last, quiet = begin, 0.0
     yield ": begun\n\n"
-    while known() and not await request.is_disconnected():
+    ends = getattr(request.app.state, "ends", lambda: False)
+    while known() and not ends() and not await request.is_disconnected():
         asked = sql.select(t.EVENTS).where(t.EVENTS.c.number > last).order_by(t.EVENTS.c.number).limit(200)
         rows = store.read(lambda at, asked=asked: at.execute(asked).all())  # type: ignore[misc]
         for row in rows:
@@ -765,6 +766,7 @@ def decision_document(decision: StoredDecision) -> dict[str, Any]:
         "why": dict(decision.why),
         "predicted_step_s": decision.predicted_step_s,
         "bound_step_s": decision.bound_step_s,
+        "ordered_s": decision.ordered_s,
         "measured_before_s": decision.measured_before_s,
         "measured_after_s": decision.measured_after_s,
         "told": decision.told,

@@ -155,6 +155,7 @@ class ServeLoop:
         self.domains: dict[str, DomainNow] = {}  # as they were told last
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._planning: dict[TrainingKind, Future[Any]] = {}
+        self._died: dict[TrainingKind, int] = {}  # how often the process that planned it did
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
         self.measured = LinkMinutes(site.cluster)
         self._heard_s: float | None = None  # monotonic time of the last points
@@ -317,7 +318,7 @@ class ServeLoop:
             for each in jobs:
                 self._learn(each)
             self.site.live.restore(content, self.site.timed(jobs))
-        except InputError as error:
+        except HippoError as error:
             self.tell(f"the queue is begun anew: {error}")
             self.site.live.clear()
             back = {name: job for name, job in self._jobs.items() if job.state in (r.WAITING, r.RUNNING)}
@@ -642,7 +643,17 @@ class ServeLoop:
         if not found.done():
             return r.PLANNING
         del self._planning[kind]
-        self.site.learn(found.result())
+        try:
+            self.site.learn(found.result())
+        except InputError:
+            raise
+        except HippoError as error:  # the process that planned it died, which is no fault of the job
+            tried = self._died[kind] = self._died.get(kind, 0) + 1
+            if tried >= MOST_FAILURES:
+                del self._died[kind]
+                raise
+            self.tell(f"{error}; it is planned again")
+            return r.PLANNING
         return r.WAITING
 
     def _job(self, stored: StoredJob, arrival_s: float | None = None) -> Job:
@@ -894,7 +905,7 @@ class ServeLoop:
             if approved is None:
                 at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
             else:
-                became = {key: row[key] for key in ("before", "after", "state", "measured_before_s")}
+                became = {key: row[key] for key in ("before", "after", "state", "measured_before_s", "ordered_s")}
                 at.execute(sql.update(t.DECISIONS).where(t.DECISIONS.c.number == number).values(**became))
             at.execute(sql.insert(t.ORDERS).values(**body))
             told = {"job": change.job, "act": change.act, "cause": why.get("cause", ""), "after": change.after}
@@ -903,7 +914,7 @@ class ServeLoop:
         self._unwritten.append(write)
         if approved is None:
             self._ask_bound(number, job, change)
-            self.state.decisions += 1
+        self.state.decisions += 1
         self._open.setdefault(change.job, set()).add(order.key)
         self._due.append((order, actuator))
         if steers:
@@ -1230,6 +1241,7 @@ def _decision_row(
         "state": state,
         "by": "",
         "told": "",
+        "ordered_s": now_s if state == r.ORDERED else None,
         "predicted_step_s": expected_s,
         "measured_before_s": step_s,
     }

@@ -71,7 +71,7 @@ class Background:
     def end(self) -> None:
         """Let what is under way in a process fail: whoever waits for it hears that it died."""
         if self._way == "process" and self._worker is not None:
-            self._worker.terminate()
+            self._worker.kill()
 
     def close(self) -> None:
         """Give up what is under way in a process; wait for a thread."""
