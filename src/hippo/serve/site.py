@@ -48,8 +48,7 @@ Standing = Mapping[str, tuple[Any, ...]]
 
 def _planned(cluster: Cluster, kind: TrainingKind) -> OfferTable | dict[str, Any]:
     """In the process beside: the table, or what is wrong. What ends the service is not its to hear: it ends with it."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(5)
     try:
         return offer_table(cluster, [kind])

@@ -129,7 +129,8 @@ class LinkEpochs:
                     continue
                 row = self._rows.setdefault(self.of(each.time_s), np.full((3, len(self.pairs)), np.nan))
                 if not each.time_s < row[2, at]:
-                    row[:, at] = each.bytes_per_s, np.nan if each.latency_s is None else each.latency_s, each.time_s
+                    late_s = row[1, at] if each.latency_s is None else each.latency_s
+                    row[:, at] = each.bytes_per_s, late_s, each.time_s
             for old in [each for each in self._rows if each <= max(self._rows) - self.most - BEFORE]:
                 del self._rows[old]
 
