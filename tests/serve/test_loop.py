@@ -21,7 +21,7 @@ from hippo.jobs.placement.offers import OfferTable
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.load import load_cluster, load_problem
 from hippo.serve import tables as t
-from hippo.serve.actuators.placing import held_part, renumbered
+from hippo.serve.actuators.placing import held_part, nodes_of, renumbered
 from hippo.serve.bounds import least_step_s
 from hippo.serve.jobs import answer, let_go
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob
@@ -527,6 +527,7 @@ def test_a_job_whose_planning_died_is_planned_again_and_at_last_refused(
 
 def test_the_part_of_a_place_has_all_of_its_devices_and_only_those():
     cluster = load_cluster("four-hubs")  # nodes of 8
+    assert [nodes_of(count, 8) for count in (6, 8, 12, 24)] == [(1, 6), (1, 8), (3, 4), (3, 8)]
     for held in (1, 6, 8, 12, 16, 20, 24, 9):
         (part,) = held_part(cluster, {"domains": ["wuhu"], "gpus": [held]}).domains
         assert part.nodes * part.gpus_per_node == held

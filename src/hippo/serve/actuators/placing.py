@@ -58,15 +58,20 @@ def held_gpus(place: Mapping[str, Any]) -> dict[str, int]:
     return dict(zip(place["domains"], place["gpus"], strict=True))
 
 
+def nodes_of(count: int, gpus_per_node: int) -> tuple[int, int]:
+    """Nodes that hold so many GPUs together, and GPUs of each: parts of nodes, as large as share out what is held, if
+    whole ones do not (12 GPUs of nodes of 8: three halves)."""
+    size = count if count <= gpus_per_node else gcd(count, gpus_per_node)
+    return count // size, size
+
+
 def held_part(cluster: Cluster, place: Mapping[str, Any]) -> Cluster:
-    """The devices of a place, and the links between its domains. Where they are no whole nodes, its nodes are parts of
-    the cluster's, as large as share out what is held (12 GPUs of nodes of 8: three halves)."""
+    """The devices of a place, and the links between its domains."""
     held = held_gpus(place)
 
     def part(domain: Domain) -> Domain:
-        count, size = held[domain.name], domain.gpus_per_node
-        size = count if count <= size else gcd(count, size)
-        return replace(domain, nodes=count // size, gpus_per_node=size)
+        nodes, size = nodes_of(held[domain.name], domain.gpus_per_node)
+        return replace(domain, nodes=nodes, gpus_per_node=size)
 
     domains = tuple(part(each) for each in cluster.domains if each.name in held)
     links = tuple(each for each in cluster.links if each.source in held and each.destination in held)
