@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from time import sleep
 
+import numpy as np
 import pytest
 import sqlalchemy as sql
 
 import hippo
+from hippo.errors import InputError
+from hippo.jobs.job import TrainingKind
+from hippo.jobs.placement.offer_plans import offer_table
 from hippo.problem.load import load_problem
 from hippo.serve import tables as t
 from hippo.serve.actuators.placing import held_part
@@ -459,3 +464,34 @@ def test_without_telemetry_it_holds_and_says_so(tmp_path: Path, clock: Clock):
     assert served.jobs()[name].state == "waiting"
     assert "no telemetry" in served.loop.state.holds
     served.close()
+
+
+@pytest.mark.slow
+def test_training_is_planned_beside_the_service_as_in_it(served: Served):
+    site, known = served.loop.site, TrainingKind("gpt2", 8, 128)
+    one = tuple(replace(each, nodes=1, gpus_per_node=1) for each in site.cluster.domains[:1])
+    site.cluster = replace(site.cluster, domains=one, links=())
+    found, here = site.planned(known), offer_table(site.cluster, [known])
+    assert found.kinds == (known,)
+    assert np.array_equal(found.rate, here.rate)
+
+
+def test_what_is_wrong_beside_the_service_comes_back_whole_and_what_is_given_up_is_a_failure(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    site, wrong = served.loop.site, TrainingKind("gpt2", 1, 1_000_000)
+    with pytest.raises(InputError) as refused:
+        site.planned(wrong)
+    assert str(refused.value).startswith("--seq: exceeds the 1024 learned positions of gpt2 (got 1000000). To fix:")
+    monkeypatch.setattr("hippo.serve.site._planned", sleep_on)
+    with ThreadPoolExecutor(1) as aside:
+        given_up = aside.submit(site.planned, wrong)
+        until(served, lambda: site._beside and site._beside[0].busy)
+        site.close()
+        with pytest.raises(InputError, match="its process died"):
+            given_up.result()
+
+
+def sleep_on(cluster: object, kind: object) -> None:
+    """What is being planned, and takes long."""
+    sleep(600.0)

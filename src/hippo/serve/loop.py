@@ -199,6 +199,7 @@ class ServeLoop:
         for worker in self.workers.values():
             worker.close()
         self._bounds.close()
+        self.site.close()
         self._planner.shutdown(wait=False, cancel_futures=True)
 
     def wake(self) -> None:

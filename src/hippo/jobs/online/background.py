@@ -68,6 +68,11 @@ class Background:
         self._worker, answer, self._answer = None, self._answer, None
         return answer
 
+    def end(self) -> None:
+        """Let what is under way in a process fail: whoever waits for it hears that it died."""
+        if self._way == "process" and self._worker is not None:
+            self._worker.terminate()
+
     def close(self) -> None:
         """Give up what is under way in a process; wait for a thread."""
         if self._way == "process" and self._worker is not None:
