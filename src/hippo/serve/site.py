@@ -6,6 +6,7 @@ Jobs are known to the world by their ids. Its clock counts from ``epoch_s``, so 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hippo.errors import InputError
+from hippo.errors import HippoError, InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.running import withdraw
 from hippo.jobs.job import Job, TrainingKind
@@ -46,7 +47,8 @@ Standing = Mapping[str, tuple[Any, ...]]
 
 
 def _planned(cluster: Cluster, kind: TrainingKind) -> OfferTable | dict[str, Any]:
-    """In the process beside: the table, or what is wrong."""
+    """In the process beside: the table, or what is wrong. What ends the service is not its to hear: it ends with it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(5)
     try:
         return offer_table(cluster, [kind])
@@ -102,7 +104,7 @@ class ServedSite:
 
     def planned(self, kind: TrainingKind) -> OfferTable:
         """What it can run under (seconds to minutes, in a process of its own, so that it holds up nobody; kept on the
-        disk); ``InputError``: under nothing."""
+        disk); ``InputError``: under nothing; ``HippoError``: its process died."""
         beside = Background("process")
         beside.start(_planned, self.cluster, kind)
         self._beside.append(beside)
@@ -110,8 +112,10 @@ class ServedSite:
         self._beside.remove(beside)
         if isinstance(found, OfferTable):
             return found
-        told = {"problem": found.reason} if isinstance(found, Failed) else found
-        raise InputError(**told)
+        if isinstance(found, Failed):
+            remedy = "look at the machine's memory, then submit it again"
+            raise HippoError(f"planning {kind.model}: {found.reason.rstrip('.')}. To fix: {remedy}.")
+        raise InputError(**found)
 
     def close(self) -> None:
         """What is being planned is given up."""
