@@ -380,9 +380,12 @@ def batch(store: str, folder: Path, steps: Sequence[str], seed: int, client: Cli
         else:
             left = [name for name in client.jobs if name not in client.over]
             client.wrong.append(f"jobs that do not end: {left}")
-        time.sleep(1.0)
         try:
-            client.look()
+            for _ in range(200):  # an order whose answer was lost is told again
+                client.look()
+                if not any(each["state"] == "ordered" for each in client.decisions.values()):
+                    break
+                time.sleep(0.1)
         except (OSError, HTTPException) as error:
             client.wrong.append(f"it does not answer at the end: {error}")
     client.wrong += reckoned(store, folder)
