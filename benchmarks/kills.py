@@ -382,10 +382,10 @@ def batch(store: str, folder: Path, steps: Sequence[str], seed: int, client: Cli
             client.wrong.append(f"jobs that do not end: {left}")
         try:
             for _ in range(200):  # an order whose answer was lost is told again
-                client.look()
-                if not any(each["state"] == "ordered" for each in client.decisions.values()):
+                if not client.ask("GET", "/v1/decisions?state=ordered")[1]["decisions"]:
                     break
                 time.sleep(0.1)
+            client.look()
         except (OSError, HTTPException) as error:
             client.wrong.append(f"it does not answer at the end: {error}")
     client.wrong += reckoned(store, folder)
