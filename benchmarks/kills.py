@@ -334,7 +334,8 @@ class Client:
         for name, each in now.items():
             before = self.decisions.get(name)
             if before is not None:
-                same = all(each[key] == before[key] for key in ("job", "act", "after", "time_s"))
+                fixed = ("job", "act", "time_s") if before["ordered_s"] is None else ("job", "act", "time_s", "after")
+                same = all(each[key] == before[key] for key in fixed)
                 ended = before["state"] in ENDED and (each["state"], each["told"]) != (before["state"], before["told"])
                 unsaid = before["measured_after_s"] is not None and each["measured_after_s"] is None
                 if not same or ended or unsaid:
@@ -478,7 +479,7 @@ def reckoned(store: str, folder: Path) -> list[str]:
         else:
             last[job] = each
     asked: dict[str, str] = {}  # of each job, the act of its last order: one that was refused may be stopped, unheard
-    for order in sorted(orders, key=lambda each: each.decision):
+    for order in sorted(orders, key=lambda each: (each.made_s, each.decision)):
         act = json.loads(order.body)["act"]
         if act in STEERED:
             continue

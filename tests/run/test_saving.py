@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from hippo.errors import InputError
+from hippo.front_door.running import Checkpoints, job_of
 from hippo.plan.plan import Sync
 from hippo.run import checkpoint, saving
 from hippo.run.job import RunJob, RunOptions, check_saving
@@ -23,16 +24,39 @@ from hippo.run.run import Crew, run
 from hippo.run.saving import Saver, Saving
 from hippo.run.version import Version
 
+from ..judges.local_sgd_replicas import local_losses
 from .worlds import GPT2, PLANS, TWINS, problem
 
 
-def test_replicas_that_train_alone_are_not_saved():
+def test_a_sum_under_way_between_replicas_is_not_saved():
     model, plan = PLANS["unlike shares"]
-    check_saving(RunJob(problem(model), plan), source="plan.json")
+    late = RunOptions(outer_late=1)
+    check_saving(RunJob(problem(model), plan, late), source="plan.json")
     alone = replace(plan, sync=Sync("local_sgd", 2))
-    with pytest.raises(InputError, match="cannot be saved yet"):
-        check_saving(RunJob(problem(model), alone), source="plan.json")
-    check_saving(RunJob(problem(model), replace(alone, pipelines=alone.pipelines[:1])), source="plan.json")
+    check_saving(RunJob(problem(model), alone), source="plan.json")
+    with pytest.raises(InputError, match="--outer-late: an outer sum may be under way"):
+        check_saving(RunJob(problem(model), alone, late), source="plan.json")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["unlike shares", *[pytest.param(each, marks=pytest.mark.slow) for each in ("two lanes a domain", "everything")]],
+)
+def test_replicas_that_train_alone_go_on_from_their_checkpoint_as_if_they_had_never_ended(name: str, tmp_path: Path):
+    """Saved between two outer steps, where all have weights of their own; and of other replicas nobody goes on."""
+    model, plan = PLANS[name]
+    alone = replace(plan, sync=Sync("local_sgd", 3))
+    given = replace(problem(model), allow_local_sgd=True)
+    job = RunJob(given, alone, RunOptions(steps=7, precision="fp64", timeout_s=20.0))
+    whole = list(local_losses(job, settings_of(job)))
+    first = run(replace(job, options=replace(job.options, steps=4)), saving=Saving(tmp_path, 4))
+    saved = checkpoint.last(tmp_path, model)
+    assert (saved.step, saved.replicas) == (4, len(plan.pipelines))
+    resumed = replace(job.options, steps=3, first_step=5, resume_from=str(saved.folder))
+    then = run(replace(job, options=resumed))
+    assert [step.loss for step in (*first.steps, *then.steps)] == pytest.approx(whole, rel=1e-9)
+    with pytest.raises(InputError, match=r"replicas: is of 2 replicas that train alone \(got 'one set of weights'\)"):
+        job_of(given, plan, job.options, checkpoints=Checkpoints(tmp_path, resume=True))
 
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system limits no file's size")

@@ -191,6 +191,17 @@ def test_a_proxy_speaks_for_who_signed_on_with_it(asked: Asked):
     assert "twice" in asked.http.get("/v1/state", headers=twice).json()["detail"]
     both = {**anna, "X-Forwarded-Groups": "hippo-viewer,hippo-operator"}
     assert submit("one", **both).json()["owner"] == "anna@example.org"
+    for browser in (
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ):
+        answer = submit("two", **both, **browser)
+        assert (answer.status_code, "another site" in answer.json()["detail"]) == (403, True), browser
+        assert asked.http.get("/v1/jobs", headers={**both, **browser}).status_code == 200
+    for browser in ({"Sec-Fetch-Site": "same-origin"}, {"Origin": str(asked.http.base_url).rstrip("/")}):
+        assert submit("one", **both, **browser).json()["owner"] == "anna@example.org"
     one, two = asked.served.loop.site.live.site.domains[:2]
     push = {"links": [{"from": one, "to": two, "gbps": 1.0}]}
     agent = {"X-Forwarded-User": "probe", "X-Forwarded-Groups": "hippo-agent"}

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from time import sleep
 
+import numpy as np
 import pytest
 import sqlalchemy as sql
 
 import hippo
-from hippo.problem.load import load_problem
+from hippo.errors import HippoError, InputError
+from hippo.jobs.job import TrainingKind
+from hippo.jobs.placement.offer_plans import offer_table
+from hippo.jobs.placement.offers import OfferTable
+from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.problem.load import load_cluster, load_problem
 from hippo.serve import tables as t
-from hippo.serve.actuators.placing import held_part
+from hippo.serve.actuators.placing import held_part, nodes_of, renumbered
 from hippo.serve.bounds import least_step_s
 from hippo.serve.jobs import answer, let_go
 from hippo.serve.records import JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.store import StoreError
 
-from .worlds import KIND, Clock, Served, until, url
+from .worlds import KIND, Clock, Served, offers, until, url
 
 GANG = {"model": "", "batch": 0, "seq": 0, "tokens": 0.0, "least": 0, "most": 0}
 """Nothing of what elastic training says."""
@@ -106,6 +113,8 @@ def test_a_decision_waits_for_a_yes(tmp_path: Path, clock: Clock, yes: bool):
     (first,) = served.decisions()  # who is approved becomes the order
     assert first.by == "boss"
     assert first.state in (("ordered", "carried out") if yes else ("denied",))
+    assert (first.ordered_s is not None) == yes
+    assert served.loop.state.decisions == int(yes)
     if yes:
         until(served, lambda: served.decisions()[0].state == "carried out")
     served.close()
@@ -161,12 +170,19 @@ def test_what_a_run_gets_over_a_link_raises_it_and_lowers_nothing(tmp_path: Path
     assert carries(one, two) == 9e6
     got(1e6, clock.now_s)
     assert carries(one, two) == 9e6
+    clock.now_s += 30.0
+    served.loop.points([LinkPoint(clock() - 20.0, "wuhu", "guian", 1e6)])  # of a round that lasted, told at its end
+    until(served, lambda: carries(one, two) == 1e6)
+    got(9e6, clock.now_s - 3.0)  # it began before anybody heard of that
+    assert carries(one, two) == 1e6
+    got(9e6, clock.now_s)
+    assert carries(one, two) == 9e6
     got(1e30, clock.now_s)  # nonsense
     assert carries(one, two) == 9e6
     got(2.0 * bought, clock.now_s, "zhongwei")  # which nobody measures
     assert carries(one, three) == bought
     kept = served.store.read(lambda at: at.execute(sql.select(t.POINTS.c.bytes_per_s, t.POINTS.c.by)).all())
-    assert [tuple(each) for each in kept] == [(9e6, name)]
+    assert [tuple(each) for each in kept] == [(9e6, name)] * 2
     served.close()
 
 
@@ -459,3 +475,71 @@ def test_without_telemetry_it_holds_and_says_so(tmp_path: Path, clock: Clock):
     assert served.jobs()[name].state == "waiting"
     assert "no telemetry" in served.loop.state.holds
     served.close()
+
+
+@pytest.mark.slow
+def test_training_is_planned_beside_the_service_as_in_it(served: Served):
+    site, known = served.loop.site, TrainingKind("gpt2", 8, 128)
+    one = tuple(replace(each, nodes=1, gpus_per_node=1) for each in site.cluster.domains[:1])
+    site.cluster = replace(site.cluster, domains=one, links=())
+    found, here = site.planned(known), offer_table(site.cluster, [known])
+    assert found.kinds == (known,)
+    assert np.array_equal(found.rate, here.rate)
+
+
+def test_what_is_wrong_beside_the_service_comes_back_whole_and_what_is_given_up_is_a_failure(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    site, wrong = served.loop.site, TrainingKind("gpt2", 1, 1_000_000)
+    with pytest.raises(InputError) as refused:
+        site.planned(wrong)
+    assert str(refused.value).startswith("--seq: exceeds the 1024 learned positions of gpt2 (got 1000000). To fix:")
+    monkeypatch.setattr("hippo.serve.site._planned", sleep_on)
+    with ThreadPoolExecutor(1) as aside:
+        given_up = aside.submit(site.planned, wrong)
+        until(served, lambda: site._beside and site._beside[0].busy)
+        site.close()
+        with pytest.raises(HippoError, match=r"planning gpt2: its process died\. To fix: look at") as died:
+            given_up.result()
+    assert not isinstance(died.value, InputError)  # so it is no fault of the job
+
+
+def test_a_job_whose_planning_died_is_planned_again_and_at_last_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    tries = list[int]()
+
+    def planned(self: object, kind: TrainingKind) -> OfferTable:
+        tries.append(kind.batch)
+        if kind.batch == 32 and len(tries) > 1:
+            return replace(offers(), kinds=(kind,))
+        raise HippoError("its process died")
+
+    monkeypatch.setattr(type(served.loop.site), "planned", planned)
+    once = served.submit(batch=32)
+    until(served, lambda: served.jobs()[once].state == "running")
+    assert tries == [32, 32]
+    never = served.submit(batch=16)
+    until(served, lambda: served.jobs()[never].state == "refused")
+    assert tries == [32, 32, 16, 16, 16]
+    assert served.jobs()[never].why == "its process died"
+
+
+def test_the_part_of_a_place_has_all_of_its_devices_and_only_those():
+    cluster = load_cluster("four-hubs")  # nodes of 8
+    assert [nodes_of(count, 8) for count in (6, 8, 12, 24)] == [(1, 6), (1, 8), (3, 4), (3, 8)]
+    for held in (1, 6, 8, 12, 16, 20, 24, 9):
+        (part,) = held_part(cluster, {"domains": ["wuhu"], "gpus": [held]}).domains
+        assert part.nodes * part.gpus_per_node == held
+    there = held_part(cluster, {"domains": ["wuhu"], "gpus": [12]})
+    assert (there.domains[0].nodes, there.domains[0].gpus_per_node) == (3, 4)
+    devices = tuple(f"wuhu/{at // 4}/{at % 4}" for at in range(12))
+    plan = Plan((Pipeline((Stage("wuhu", (0, 12), 4, 3, devices),), 4),), 1)
+    named = renumbered(plan, there, cluster)
+    assert named.pipelines[0].stages[0].devices == tuple(f"wuhu/{at // 8}/{at % 8}" for at in range(12))
+    assert renumbered(named, cluster, there) == plan
+
+
+def sleep_on(cluster: object, kind: object) -> None:
+    """What is being planned, and takes long."""
+    sleep(600.0)

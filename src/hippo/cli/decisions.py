@@ -59,7 +59,7 @@ def decisions_table(rows: list[dict[str, Any]]) -> Table:
     for name in ("id", "when", "job", "what", "to", "step s", "state", "why"):
         table.add_column(name, justify="right" if name == "step s" else "left")
     for row in rows:
-        when = datetime.fromtimestamp(row["time_s"]).strftime("%m-%d %H:%M:%S")
+        when = datetime.fromtimestamp(row["ordered_s"] or row["time_s"]).strftime("%m-%d %H:%M:%S")
         before, predicted, after, least = (
             "-" if row[key] is None else f"{row[key]:.3g}"
             for key in ("measured_before_s", "predicted_step_s", "measured_after_s", "bound_step_s")

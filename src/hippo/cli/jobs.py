@@ -421,7 +421,7 @@ def _jobs_table(rows: list[dict[str, Any]]) -> Any:
     for name in ("id", "state", "model", "where", "done", "step s", "predicted", "owner", "why"):
         table.add_column(name, justify="right" if name in ("done", "step s", "predicted") else "left")
     for row in rows:
-        place = row["place"] or {}
+        place = {} if row["state"] == "waiting" else row["place"] or {}
         pairs = zip(place.get("domains", ()), place.get("gpus", ()), strict=True)
         where = ", ".join(f"{domain} {gpus}" for domain, gpus in pairs)
         steps = ["" if row[key] is None else f"{row[key]:.3g}" for key in ("step_s", "predicted_step_s")]

@@ -22,7 +22,7 @@ from hippo.run.change import PlanChange, Planned, check_change
 from hippo.run.checkpoint import last, refuse_older
 from hippo.run.control import Desk, journal_of, listening
 from hippo.run.fits import check_job, check_machine, is_small
-from hippo.run.job import FOLLOW, MOST_STEPS, RunJob, RunOptions, check_range, check_saving
+from hippo.run.job import FOLLOW, MOST_STEPS, RunJob, RunOptions, check_range, check_saving, replicas_alone
 from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
 from hippo.run.network import RunNetwork
@@ -114,6 +114,11 @@ def _resumed(job: RunJob, checkpoints: Checkpoints, *, source: str) -> RunJob:
         refuse_older(checkpoints.folder)
         return job
     found = last(checkpoints.folder, job.problem.model, seed=options.seed)
+    if found.replicas != (alone := replicas_alone(job.plan)):
+        told = f"is of {found.replicas} replicas that train alone" if found.replicas > 1 else "is of one set of weights"
+        value = f"{alone} that train alone" if alone > 1 else "one set of weights"
+        remedy = "give a plan with as many, or another folder"
+        raise InputError(told, source=str(found.folder), key="replicas", value=value, remedy=remedy)
     resumed = replace(options, first_step=found.step + 1, resume_from=str(found.folder.resolve()))
     return replace(job, options=resumed)
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, isinf
 from types import MappingProxyType
+from typing import Any
 
 from hippo.problem.transport import Transport
+
+
+def _frozen(held: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(held)
+
+
+copyreg.pickle(MappingProxyType, lambda held: (_frozen, (dict(held),)))
+"""What stands in frozen records goes to other processes as it is."""
 
 
 @dataclass(frozen=True)

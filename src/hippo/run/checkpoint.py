@@ -2,7 +2,9 @@
 
     DIR/step-00000010/meta.json               step, model, seed, losses so far, sizes and digests (SHA-256) of the other
                                               files: written last, then the folder gets its name
-    DIR/step-00000010/layer-3.part-0-of-2.pt  a layer's weights and optimizer state, one file per tensor-parallel share
+    DIR/step-00000010/layer-3.part-0-of-2.pt  a layer's weights and optimizer state, one file per tensor-parallel share;
+                                              of replicas that train alone the others' end in ``.replica-1.pt``, .., and
+                                              the first's hold where all began last and the outer momentum, too
 
 Layers lie in files of their own, so another plan, cut otherwise, reads the same checkpoint. A step that is written anew
 stands aside as ``step-00000010.old`` until the new one has its name: at every moment one of them is whole.
@@ -28,6 +30,7 @@ from hippo.problem.model import Model
 META = "meta.json"
 KEPT = 2
 INSTEAD = "remove that folder, so that the one before is taken"
+_REPLICA = re.compile(r"\.replica-(\d+)\.pt$")
 _NAME = re.compile(r"step-(\d{8,})(\.old)?")
 
 
@@ -38,6 +41,7 @@ class RunCheckpoint:
     folder: Path
     step: int  # the last that is in it
     losses: tuple[float, ...]
+    replicas: int = 1  # that train alone
 
 
 def begin(place: Path, step: int) -> Path:
@@ -71,11 +75,13 @@ def commit(
     *,
     digests: Mapping[str, str] = MappingProxyType({}),
     seed: int = 0,
+    replicas: int = 1,
 ) -> Path:
     """Gives a folder whose layers are all written its name; the oldest of more than ``KEPT`` go. ``digests``: of what
     was meant to be written, by name."""
     sizes = {path.name: path.stat().st_size for path in sorted(hidden.iterdir())}
     document = {"step": step, "model": _shape(model), "seed": seed, "losses": list(losses), "files": sizes}
+    document |= {} if replicas == 1 else {"replicas": replicas}
     document["sha256"] = dict(sorted(digests.items()))
     write_whole(hidden / META, json_text(document))
     _sync(hidden)
@@ -121,15 +127,16 @@ def last(place: Path, model: Model, *, seed: int | None = None) -> RunCheckpoint
         remedy = f"give --seed {meta.seed}, or begin anew in another folder"
         raise InputError(f"is not the seed of {folder}, {meta.seed}", source="--seed", value=seed, remedy=remedy)
     _check_files(folder, meta)
-    if (layer := lacks(meta.files, model)) is not None:
+    if (layer := lacks(meta.files, model, meta.replicas)) is not None:
         raise InputError(f"lacks layer {layer}", source=str(folder / META), remedy=INSTEAD)
-    return RunCheckpoint(folder, step, meta.losses)
+    return RunCheckpoint(folder, step, meta.losses, meta.replicas)
 
 
-def lacks(names: Iterable[str], model: Model) -> int | None:
-    """The first layer of which none of these files holds a part; None: each has one."""
-    there = {name.partition(".")[0] for name in names}
-    return next((layer for layer in range(model.num_layers) if f"layer-{layer}" not in there), None)
+def lacks(names: Iterable[str], model: Model, replicas: int = 1) -> int | None:
+    """The first layer of which none of these files holds a part of one of the replicas; None: each has one."""
+    there = {(name.partition(".")[0], int(found[1]) if (found := _REPLICA.search(name)) else 0) for name in names}
+    each = ((layer, replica) for layer in range(model.num_layers) for replica in range(replicas))
+    return next((layer for layer, replica in each if (f"layer-{layer}", replica) not in there), None)
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,7 @@ class _Meta:
     losses: tuple[float, ...]
     files: Mapping[str, int]  # bytes by name
     digests: Mapping[str, str]  # SHA-256 by name; of checkpoints from before there were any: nothing
+    replicas: int  # that train alone
 
 
 def _meta(document: Any, step: int) -> _Meta:
@@ -163,7 +171,10 @@ def _meta(document: Any, step: int) -> _Meta:
         raise TypeError("'sha256' holds something else than digests")
     if digests.keys() - files.keys():
         raise ValueError(f"'sha256' tells of {min(digests.keys() - files.keys())!r:.60}, which is not among its files")
-    return _Meta(document["model"], document["seed"], tuple(float(loss) for loss in losses), files, digests)
+    replicas = document.get("replicas", 1)
+    if not isinstance(replicas, int) or replicas < 1:
+        raise ValueError(f"'replicas' is {replicas!r:.60}")
+    return _Meta(document["model"], document["seed"], tuple(float(loss) for loss in losses), files, digests, replicas)
 
 
 def _check_files(folder: Path, meta: _Meta) -> None:

@@ -133,10 +133,14 @@ def check_range(source: str, value: float, low: float, high: float) -> None:
 # Which runs can be saved, such that going on equals a run that was never ended. No torch.
 
 
+def replicas_alone(plan: Plan) -> int:
+    """How many replicas train alone and have weights of their own; 1: all agree on every step."""
+    return len(plan.pipelines) if plan.sync.method == "local_sgd" else 1
+
+
 def check_saving(job: RunJob, *, source: str) -> None:
-    """``InputError`` where a checkpoint, which holds each layer once, would lose what replicas have of their own."""
-    plan = job.plan
-    if plan.sync.method == "local_sgd" and len(plan.pipelines) > 1:
-        remedy = "leave out --checkpoint, or give a plan whose replicas agree on gradients every step"
-        told = "replicas that train alone cannot be saved yet (their moments and the outer momentum would be lost)"
-        raise InputError(told, source=source, key="sync.method", value=plan.sync.method, remedy=remedy)
+    """``InputError`` where a checkpoint would lose something: a sum that goes round between replicas."""
+    if replicas_alone(job.plan) > 1 and job.options.outer_late > 0:
+        remedy = "leave out one of them"
+        told = "an outer sum may be under way when a checkpoint is due, and would be lost"
+        raise InputError(told, source="--outer-late", value=job.options.outer_late, remedy=remedy)

@@ -24,6 +24,7 @@ from shutil import rmtree
 from threading import Lock, Thread, get_native_id
 from typing import TYPE_CHECKING, Any
 
+from hippo.run.job import replicas_alone
 from hippo.run.version import Version
 
 if TYPE_CHECKING:
@@ -203,11 +204,12 @@ def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None
 
 def _saving(seat: Seat, number: int, folder: Path, line: LauncherLine) -> Callable[[], None]:
     """What writes the layers as they are now, beside the training. Every layer once: replicas are equal, so those of
-    the first lane of the first pipeline speak for all. Told with it: why nothing is saved (a full disk), which is no
-    reason to end a training; empty: all is."""
+    the first lane of the first pipeline speak for all; where replicas train alone, those of each pipeline for its own.
+    Told with it: why nothing is saved (a full disk), which is no reason to end a training; empty: all is."""
     assert seat.version is not None
     worker = seat.version.worker(seat.process)
-    snapshot = seat.snapshot() if (worker.pipeline, worker.lane) == (0, 0) else None
+    speaks = worker.pipeline == 0 or replicas_alone(seat.version.job.plan) > 1
+    snapshot = seat.snapshot() if speaks and worker.lane == 0 else None
 
     def written() -> None:
         try:

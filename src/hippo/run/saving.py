@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from hippo.errors import InputError
 from hippo.run import checkpoint
+from hippo.run.job import replicas_alone
 from hippo.run.lost import LostError
 from hippo.run.version import Version
 
@@ -101,10 +102,12 @@ class Saver:
         try:
             digests = {name: digest for one in told for name, digest in one["files"].items()}
             options, model = now.version.job.options, now.version.job.problem.model
-            if not why and (layer := checkpoint.lacks(digests, model)) is not None:
+            alone = replicas_alone(now.version.job.plan)
+            if not why and (layer := checkpoint.lacks(digests, model, alone)) is not None:
                 why = f"nobody wrote layer {layer}"
             if not why:
-                checkpoint.commit(now.hidden, model, now.step, now.losses, seed=options.seed, digests=digests)
+                told_of = {"seed": options.seed, "replicas": alone}
+                checkpoint.commit(now.hidden, model, now.step, now.losses, digests=digests, **told_of)
         except OSError as error:
             why = error.strerror or str(error)
         if why:

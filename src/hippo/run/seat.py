@@ -167,7 +167,12 @@ class Seat:
 
     def snapshot(self) -> Snapshot | None:
         """The layers as they are now, to be written beside the training; None: a stand-in has none."""
-        self._snapshot = None if self.part is None else Snapshot(self.part)
+        compute = getattr(self.runner, "compute", None)
+        if self.part is None or not isinstance(compute, LocalLayers):
+            self._snapshot = None if self.part is None else Snapshot(self.part)
+        else:
+            replica = compute.outer.worker.pipeline
+            self._snapshot = Snapshot(self.part, replica, None if replica else compute.outer.outer.kept())
         return self._snapshot
 
     def telemetry(self, started_s: float) -> dict[str, Any]:
@@ -243,7 +248,7 @@ class Seat:
                 part.place(layer, part.fresh(layer))
         part.tie(None if here is None else here[0])
         if job.options.resume_from is not None:
-            load(part, Path(job.options.resume_from))
+            load(part, Path(job.options.resume_from), worker.pipeline if is_local(work) else 0)
         return part
 
     def _held(self, work: Work, worker: Worker) -> tuple[Part, set[int]] | None:
@@ -280,6 +285,8 @@ def _computing(now: PreparedSeat, noise: WorkerNoise) -> tuple[Compute, Gradient
     if not is_local(work):
         return Layers(work, worker, part, job.problem.workload, noise), PartGradients(inner, worker, part, met.team)
     outer = OuterLayers(work, worker, part, OuterTies(met.groups, met.team, late))
+    if job.options.resume_from is not None:
+        outer.outer.restore(Path(job.options.resume_from))
     layers = LocalLayers(work, worker, part, job.problem.workload, noise, outer)
     return layers, PartGradients(inner, worker, part, met.team)
 

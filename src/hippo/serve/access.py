@@ -15,6 +15,7 @@ from math import inf
 from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
+from urllib.parse import urlsplit
 
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
@@ -118,6 +119,20 @@ def spoken_for(headers: Iterable[tuple[bytes, bytes]]) -> Caller | str:
 def drawn() -> str:
     """A token that nobody has."""
     return f"hippo_{secrets.token_urlsafe(24)}"
+
+
+def from_elsewhere(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Why a request that changes something does not come from the service's own page, where a browser says so: behind a
+    proxy that signs people on it sends who they are by itself, whichever site asks it to. Empty: it may."""
+    told = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+    site = told.get("sec-fetch-site", "none")
+    if site not in ("same-origin", "none"):
+        return f"the request was made by another site ({site[:20]})"
+    origin = told.get("origin", "")
+    hosts = {told.get("host", ""), told.get("x-forwarded-host", "")} - {""}
+    if origin and "sec-fetch-site" not in told and hosts and urlsplit(origin).netloc not in hosts:
+        return f"the request was made by another site ({origin[:80]})"
+    return ""
 
 
 def _hashed(token: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hippo.errors import InputError
+from hippo.errors import HippoError, InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.live import LiveWorld
@@ -79,8 +79,10 @@ class WhatIfs:
             return None
         try:
             return found.result()
-        except Exception:
+        except Exception as error:
             self._found.pop(kind, None)  # it is tried anew when it is asked for again
+            if isinstance(error, HippoError) and not isinstance(error, InputError):
+                raise TooManyError("its planning was cut off", source="whatif", remedy="ask again later") from error
             raise
 
     def _begun(self, kind: TrainingKind) -> Future[OfferTable]:

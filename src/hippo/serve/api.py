@@ -32,7 +32,7 @@ from hippo.errors import HippoError, InputError, UnknownNameError
 from hippo.jobs.job import Job, TrainingKind
 from hippo.problem.catalogue.models import ALIASES, MODELS
 from hippo.serve import tables as t
-from hippo.serve.access import PROXY, Access, Caller, spoken_for
+from hippo.serve.access import PROXY, Access, Caller, from_elsewhere, spoken_for
 from hippo.serve.ahead import TooManyError, WhatIfs
 from hippo.serve.domains import DomainNow, checked_domain, domains_written, gpus_of
 from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in, taken_before
@@ -55,6 +55,7 @@ PAGE = 50
 MOST_PAGE = 500
 MOST_POINTS = 20_000
 """Of one push."""
+READS = ("GET", "HEAD")
 EVENTS_EVERY_S, EVENTS = 0.25, "/v1/events"
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -567,7 +568,8 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
         """The page."""
-        policy = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+        inline = "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+        policy = f"default-src 'self'; {inline}; frame-ancestors 'none'"
         return HTMLResponse(page, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
 
     return app
@@ -655,6 +657,10 @@ class Admission:
                 told = {"title": "not allowed", "detail": behind, "remedy": remedy}
                 return problem_response(403, {"type": "about:blank", **told, "status": 403})
             caller = behind
+            if scope["method"] not in READS and (told_of := from_elsewhere(scope["headers"])):
+                remedy = "use the page of the service itself"
+                told = {"title": "not allowed", "detail": told_of, "remedy": remedy}
+                return problem_response(403, {"type": "about:blank", **told, "status": 403})
         if not self.access.allows(caller):
             told = {"title": "too many requests", "remedy": "ask less often"}
             return problem_response(429, {"type": "about:blank", **told, "status": 429})
@@ -715,7 +721,8 @@ async def _stream(store: Store, request: Request, begin: int, known: Callable[[]
     noticed."""
     last, quiet = begin, 0.0
     yield ": begun\n\n"
-    while known() and not await request.is_disconnected():
+    ends = getattr(request.app.state, "ends", lambda: False)
+    while known() and not ends() and not await request.is_disconnected():
         asked = sql.select(t.EVENTS).where(t.EVENTS.c.number > last).order_by(t.EVENTS.c.number).limit(200)
         rows = store.read(lambda at, asked=asked: at.execute(asked).all())  # type: ignore[misc]
         for row in rows:
@@ -765,6 +772,7 @@ def decision_document(decision: StoredDecision) -> dict[str, Any]:
         "why": dict(decision.why),
         "predicted_step_s": decision.predicted_step_s,
         "bound_step_s": decision.bound_step_s,
+        "ordered_s": decision.ordered_s,
         "measured_before_s": decision.measured_before_s,
         "measured_after_s": decision.measured_after_s,
         "told": decision.told,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import ceil
 from threading import BoundedSemaphore, Event
 from time import thread_time
 from typing import Any
@@ -23,7 +24,7 @@ from hippo.problem.cluster import Cluster
 from hippo.problem.load import load_problem
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
-from hippo.serve.actuators.placing import held_part
+from hippo.serve.actuators.placing import held_gpus, held_part
 from hippo.serve.logs import LOG
 
 STOP = Stop(time_limit_s=1.0, gap=0.02)
@@ -39,7 +40,7 @@ Carried = Mapping[Ends, tuple[float, float]]
 def least_step_s(problem: Problem, place: Mapping[str, Any], links: Carried) -> float | None:
     """Seconds that a step takes at the least on the devices of a place; None: nothing is proven of it, or a link of it
     carries nothing."""
-    part = held_part(problem.cluster, place)
+    part = held_part(problem.cluster, _whole_nodes(problem.cluster, place))
     now = {(each.source, each.destination): links[each.source, each.destination] for each in part.links}
     if any(rate <= 0.0 for rate, _ in now.values()):
         return None
@@ -47,6 +48,17 @@ def least_step_s(problem: Problem, place: Mapping[str, Any], links: Carried) -> 
     told = tuple(replace(each, bandwidth_bytes_per_s=rate, latency_s=late) for each, rate, late in moved)
     asked = replace(problem, cluster=replace(part, links=told), objective=for_time(problem.objective))
     return answer_of(Exact(), asked, STOP).lower_bound_s
+
+
+def _whole_nodes(cluster: Cluster, place: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The place with all of the last node where it has several: how devices lie in parts of nodes is not said, and who
+    may use more is bounded no higher."""
+    found: dict[str, list[Any]] = {"domains": [], "gpus": []}
+    for name, held in held_gpus(place).items():
+        size = cluster.domain(name).gpus_per_node
+        found["domains"].append(name)
+        found["gpus"].append(held if held <= size else size * ceil(held / size))
+    return found
 
 
 class StepBounds:

@@ -155,7 +155,9 @@ class ServeLoop:
         self.domains: dict[str, DomainNow] = {}  # as they were told last
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._planning: dict[TrainingKind, Future[Any]] = {}
+        self._died: dict[TrainingKind, int] = {}  # how often the process that planned it did
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
+        self._heard_of: dict[tuple[str, str], float] = {}  # when somebody who measures last said something of a link
         self.measured = LinkMinutes(site.cluster)
         self._heard_s: float | None = None  # monotonic time of the last points
         self._looks = False  # the queue was restored, or somebody lost what it ran on, and nobody has looked since
@@ -199,6 +201,7 @@ class ServeLoop:
         for worker in self.workers.values():
             worker.close()
         self._bounds.close()
+        self.site.close()
         self._planner.shutdown(wait=False, cancel_futures=True)
 
     def wake(self) -> None:
@@ -214,8 +217,13 @@ class ServeLoop:
             return
         for each in young:
             pair = each.source, each.destination
+            if heard:
+                self._heard_of[pair] = self._clock()
             if each.time_s >= self.measured.last_s.get(pair, -inf):
-                self._links[pair] = each
+                late_s = (
+                    self._links[pair].latency_s if each.latency_s is None and pair in self._links else each.latency_s
+                )
+                self._links[pair] = replace(each, latency_s=late_s)
         self.measured.add(young)
         if self.steering is not None:
             self.steering.links.add(young)
@@ -316,7 +324,7 @@ class ServeLoop:
             for each in jobs:
                 self._learn(each)
             self.site.live.restore(content, self.site.timed(jobs))
-        except InputError as error:
+        except HippoError as error:
             self.tell(f"the queue is begun anew: {error}")
             self.site.live.clear()
             back = {name: job for name, job in self._jobs.items() if job.state in (r.WAITING, r.RUNNING)}
@@ -339,7 +347,7 @@ class ServeLoop:
         some = [runs[at : at + MOST_NAMES] for at in range(0, len(runs), MOST_NAMES)]
         asked = [t.ORDERS.c.state == OPEN, *(t.ORDERS.c.job.in_(each) for each in some)]
         rows = {row.key: row for which in asked for row in self._orders(which)}
-        for row in sorted(rows.values(), key=lambda each: each.decision):
+        for row in sorted(rows.values(), key=lambda each: (each.made_s, each.decision)):  # who waits for a yes is late
             order = JobOrder(**json.loads(row.body))
             if row.state == ANSWERED and row.job in self._jobs and order.act != r.CANCEL:
                 self._keys[row.job] = row.key, monotonic()
@@ -641,7 +649,17 @@ class ServeLoop:
         if not found.done():
             return r.PLANNING
         del self._planning[kind]
-        self.site.learn(found.result())
+        try:
+            self.site.learn(found.result())
+        except InputError:
+            raise
+        except HippoError as error:  # the process that planned it died, which is no fault of the job
+            tried = self._died[kind] = self._died.get(kind, 0) + 1
+            if tried >= MOST_FAILURES:
+                del self._died[kind]
+                raise
+            self.tell(f"{error}; it is planned again")
+            return r.PLANNING
         return r.WAITING
 
     def _job(self, stored: StoredJob, arrival_s: float | None = None) -> Job:
@@ -746,17 +764,20 @@ class ServeLoop:
         return False
 
     def _at_least(self, found: Sequence[LinkPoint], now_s: float) -> None:
-        """What a run's messages got raises a link that was measured to carry less, and was not measured since."""
+        """What a run's messages got raises a link that was measured to carry less, where the run began to send after
+        that had been heard. It mends that measurement and keeps its time: who measures many links one after another may
+        stamp what is told next with a time before the run's."""
         names, more = self.site.live.site.domains, list[LinkPoint]()
         for each in found:
-            pair, at_s = (each.source, each.destination), self.of_wall_s(each.time_s)
-            if at_s <= self.measured.last_s.get(pair, inf):
+            pair = each.source, each.destination
+            if self.of_wall_s(each.time_s) <= self._heard_of.get(pair, inf):
                 continue
             known = self._links.get(pair)
             now = self.carried()[0][tuple(map(names.index, pair))] if known is None else known.bytes_per_s
             if each.bytes_per_s > (1.0 + self.terms.least_change) * now:
+                point = replace(each, time_s=self.measured.last_s[pair])
                 with suppress(InputError):
-                    more.append(checked(self.site.live.site, replace(each, time_s=at_s), each.by, now_s))
+                    more.append(checked(self.site.live.site, point, each.by, now_s))
         if more:
             self._unwritten.append(written(more))
             self.points(more, heard=False)
@@ -893,16 +914,18 @@ class ServeLoop:
             if approved is None:
                 at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
             else:
-                became = {key: row[key] for key in ("before", "after", "state", "measured_before_s")}
+                told_first = "time_s", "policy", "mode", "by"
+                became = {key: value for key, value in row.items() if key not in told_first}
+                became |= {} if steers else {"bound_step_s": None}  # which is asked for anew
                 at.execute(sql.update(t.DECISIONS).where(t.DECISIONS.c.number == number).values(**became))
             at.execute(sql.insert(t.ORDERS).values(**body))
             told = {"job": change.job, "act": change.act, "cause": why.get("cause", ""), "after": change.after}
             note(at, now_s, "decision", f"d{number}", trace=job.trace, **told)
 
         self._unwritten.append(write)
-        if approved is None:
+        if approved is None or not steers:
             self._ask_bound(number, job, change)
-            self.state.decisions += 1
+        self.state.decisions += 1
         self._open.setdefault(change.job, set()).add(order.key)
         self._due.append((order, actuator))
         if steers:
@@ -1229,6 +1252,7 @@ def _decision_row(
         "state": state,
         "by": "",
         "told": "",
+        "ordered_s": now_s if state == r.ORDERED else None,
         "predicted_step_s": expected_s,
         "measured_before_s": step_s,
     }

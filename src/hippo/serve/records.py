@@ -80,6 +80,7 @@ class StoredDecision:
     state: str
     by: str = ""  # who approved or denied it
     predicted_step_s: float | None = None
+    ordered_s: float | None = None  # when it became an order, at once or by a yes
     bound_step_s: float | None = None  # no plan on these devices is quicker, links as they were; None: not found (yet)
     measured_before_s: float | None = None  # step
     measured_after_s: float | None = None

@@ -210,8 +210,9 @@ class Service:
             self.puller.start()
         try:
             terms = self.terms
+            app = application(self.store, self.loop, self.access, self.puller)
             config = uvicorn.Config(
-                application(self.store, self.loop, self.access, self.puller),
+                app,
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=3,
@@ -221,6 +222,7 @@ class Service:
                 h11_max_incomplete_event_size=32_768,
             )
             server = uvicorn.Server(config)
+            app.state.ends = lambda: server.should_exit  # streams that nobody else ends
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, lambda *_: None)  # which uvicorn raises once more when it has ended
             ready()

@@ -5,14 +5,16 @@ Jobs are known to the world by their ids. Its clock counts from ``epoch_s``, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import os
+import signal
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from hippo.errors import InputError
+from hippo.errors import HippoError, InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.running import withdraw
 from hippo.jobs.job import Job, TrainingKind
@@ -20,6 +22,7 @@ from hippo.jobs.joint.copies import WorldCopy
 from hippo.jobs.joint.live import LinksNow, LiveWorld
 from hippo.jobs.joint.moment import JobPlace, Moment, Scheduler
 from hippo.jobs.joint.play import opened
+from hippo.jobs.online.background import Background, Failed
 from hippo.jobs.placement.models import training
 from hippo.jobs.placement.offer_plans import offer_table
 from hippo.jobs.placement.offers import OfferTable
@@ -41,6 +44,16 @@ LAYOUT = ("dp", "tp", "pp")
 
 Standing = Mapping[str, tuple[Any, ...]]
 """Of each running job: stops before this run, offer and domains (a gang: -1 and its pool or set)."""
+
+
+def _planned(cluster: Cluster, kind: TrainingKind) -> OfferTable | dict[str, Any]:
+    """In the process beside: the table, or what is wrong. What ends the service is not its to hear: it ends with it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.nice(5)
+    try:
+        return offer_table(cluster, [kind])
+    except InputError as error:
+        return {key: getattr(error, key) for key in ("problem", "source", "key", "value", "remedy")}
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,7 @@ class ServedSite:
     usable: dict[str, int] = field(default_factory=dict)  # GPUs of domains, where somebody has told
     _heeded: dict[str, float] = field(default_factory=dict)  # when the queue last heard of each of them
     _never: dict[tuple[Job, int], str] = field(default_factory=dict)  # what ``why_never`` found last
+    _beside: list[Background] = field(default_factory=list)  # what is being planned
 
     @classmethod
     def of(cls, cluster: Cluster, scheduler: Scheduler, epoch_s: float, rules: ReplayRules | None = None) -> ServedSite:
@@ -88,9 +102,25 @@ class ServedSite:
         """Whether it is not known yet what such training can run under."""
         return kind not in self.offers.kinds
 
-    def planned(self, kind: TrainingKind, progress: Callable[[str, float], None] | None = None) -> OfferTable:
-        """What it can run under (seconds to minutes; kept on the disk); ``InputError``: under nothing."""
-        return offer_table(self.cluster, [kind], progress=progress)
+    def planned(self, kind: TrainingKind) -> OfferTable:
+        """What it can run under (seconds to minutes, in a process of its own, so that it holds up nobody; kept on the
+        disk); ``InputError``: under nothing; ``HippoError``: its process died."""
+        beside = Background("process")
+        beside.start(_planned, self.cluster, kind)
+        self._beside.append(beside)
+        found = beside.take(patient=True)
+        self._beside.remove(beside)
+        if isinstance(found, OfferTable):
+            return found
+        if isinstance(found, Failed):
+            remedy = "look at the machine's memory, then submit it again"
+            raise HippoError(f"planning {kind.model}: {found.reason.rstrip('.')}. To fix: {remedy}.")
+        raise InputError(**found)
+
+    def close(self) -> None:
+        """What is being planned is given up."""
+        for each in tuple(self._beside):
+            each.end()
 
     def learn(self, table: OfferTable) -> None:
         """From now on jobs of these kinds can come."""

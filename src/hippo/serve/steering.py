@@ -40,7 +40,7 @@ from hippo.plan.plan import Plan
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import base_latency
 from hippo.problem.problem import Problem
-from hippo.serve.actuators.placing import held_part
+from hippo.serve.actuators.placing import held_part, renumbered
 from hippo.serve.records import CANCEL, LEVER, MOVE, LinkPoint
 from hippo.serve.store import plan_id
 
@@ -129,7 +129,8 @@ class LinkEpochs:
                     continue
                 row = self._rows.setdefault(self.of(each.time_s), np.full((3, len(self.pairs)), np.nan))
                 if not each.time_s < row[2, at]:
-                    row[:, at] = each.bytes_per_s, np.nan if each.latency_s is None else each.latency_s, each.time_s
+                    late_s = row[1, at] if each.latency_s is None else each.latency_s
+                    row[:, at] = each.bytes_per_s, late_s, each.time_s
             for old in [each for each in self._rows if each <= max(self._rows) - self.most - BEFORE]:
                 del self._rows[old]
 
@@ -239,7 +240,8 @@ class PlanPilot:
         answer = answered(self.method, view_of(cache, terms, self.links.epoch_s, told, self._forecast(told), now))
         self._told = AnswerTold(self.method)
         self._told.of(answer)
-        if (running := cache.add(plan, origin="running")) is None:
+        mine = renumbered(plan, self._whole, problem.cluster)
+        if (running := cache.add(mine, origin="running")) is None:
             told_of = "its plan does not fit the devices that it has"
             raise InputError(told_of, source=self.job, key="plan", value=self.plan, remedy="plan it anew")
         self._cache, self._terms, self._ids = cache, terms, {self.plan: running}
@@ -261,7 +263,8 @@ class PlanPilot:
         if action.how is How.CANCEL:
             return replace(found, act=CANCEL, why=why)
         chosen = cache.configurations[action.target]
-        document = plan_to_document(replace(self._problem, cluster=self._whole), chosen.plan)
+        there = renumbered(chosen.plan, self._problem.cluster, self._whole)
+        document = plan_to_document(replace(self._problem, cluster=self._whole), there)
         self._ids[plan_id(document)] = action.target
         alone = levers_alone(cache, running, action)
         way = How.BACKGROUND.value if action.how is How.BACKGROUND else How.STOP.value

@@ -56,6 +56,7 @@ DECISIONS = Table(
     Column("by", String(200), nullable=False, default=""),
     Column("predicted_step_s", Float(53)),
     Column("bound_step_s", Float(53)),
+    Column("ordered_s", Float(53)),
     Column("measured_before_s", Float(53)),
     Column("measured_after_s", Float(53)),
     Column("told", Text, nullable=False, default=""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Callable
@@ -48,7 +49,11 @@ class Background:
             context = multiprocessing.get_context("spawn")
             self._ear, mouth = context.Pipe(duplex=False)
             self._worker = context.Process(target=_tell, args=(mouth, work, given), daemon=True)
-            self._worker.start()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for whoever began it
+            try:
+                self._worker.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             mouth.close()
         elif self._way == "thread":
             self._worker = threading.Thread(target=self._keep, args=(work, given), daemon=True)
@@ -67,6 +72,11 @@ class Background:
                 return None
         self._worker, answer, self._answer = None, self._answer, None
         return answer
+
+    def end(self) -> None:
+        """Let what is under way in a process fail: whoever waits for it hears that it died."""
+        if self._way == "process" and self._worker is not None:
+            self._worker.kill()
 
     def close(self) -> None:
         """Give up what is under way in a process; wait for a thread."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from hippo.run.dispatching import WorkerNoise
 from hippo.run.executor.agree import Agreeing, PartGradients, StandInGradients
 from hippo.run.executor.channels import GroupTeam
 from hippo.run.executor.compute import Layers, StandIn
-from hippo.run.job import RunJob
+from hippo.run.job import RunJob, replicas_alone
 from hippo.run.model.stage import Part
+from hippo.run.model.store import At, held_beside
 from hippo.run.model.weights import Weight
 from hippo.run.stand_in import StageTimes
 from hippo.run.work import Work, Worker
@@ -25,7 +27,7 @@ Tensor = torch.Tensor
 
 def is_local(work: Work) -> bool:
     """Whether replicas agree on parameters now and then."""
-    return work.plan.sync.method == "local_sgd" and len(work.plan.pipelines) > 1
+    return replicas_alone(work.plan) > 1
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,6 @@ def share(work: Work, worker: Worker) -> float:
 # (while replicas train on), what a replica has done since it told its difference is kept.
 
 
-At = tuple[int, str]  # layer, name of the weight
-
-
 @dataclass(frozen=True)
 class OuterRates:
     """Settings of the outer optimizer; the paper's."""
@@ -92,6 +91,15 @@ class Outer:
             found.start[at] = master.clone()
             found.velocity[at] = torch.zeros_like(master)
         return found
+
+    def kept(self) -> dict[str, dict[At, Tensor]]:
+        """What a checkpoint has of it, by name."""
+        return {"start": self.start, "velocity": self.velocity}
+
+    def restore(self, folder: Path) -> None:
+        """As a checkpoint has it."""
+        for key, held in self.kept().items():
+            held.update(held_beside(self.part, folder, key))
 
     def masters(self) -> Iterator[tuple[At, Tensor]]:
         """Every weight in full precision, once."""

@@ -6,7 +6,7 @@ import hashlib
 import os
 import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,7 +20,8 @@ from hippo.run.model.weights import Weight, cut, forms, weight
 
 Tensor = torch.Tensor
 STATE = ("master", "first", "second")
-_FILE = re.compile(r"layer-(\d+)\.part-(\d+)-of-(\d+)\.pt")
+_FILE = re.compile(r"layer-(\d+)\.part-(\d+)-of-(\d+)(?:\.replica-(\d+))?\.pt")
+At = tuple[int, str]  # layer, name of the weight
 
 
 Layer = Mapping[str, Mapping[str, Any]]
@@ -31,15 +32,18 @@ class Snapshot:
     """A part as it is now, which training goes on from while it is written. Nothing of it changes before the next
     update of the weights; only what is not written by then is copied."""
 
-    def __init__(self, part: Part) -> None:
-        """A tied head leaves its matrix to the embedding's file."""
+    def __init__(self, part: Part, replica: int = 0, more: Mapping[str, Mapping[At, Tensor]] | None = None) -> None:
+        """A tied head leaves its matrix to the embedding's file. ``replica``: of those that train alone; ``more``: what
+        else there is of each weight."""
         self._left: dict[str, Layer] = {}  # by file
         self._lock, self._copied = Lock(), False
         for layer, states in part.states.items():
             names = {form.name for form in forms(part.model, layer, part.split.parts)}
-            self._left[f"layer-{layer}.part-{part.split.index}-of-{part.split.size}.pt"] = {
+            of = f".replica-{replica}" if replica else ""
+            self._left[f"layer-{layer}.part-{part.split.index}-of-{part.split.size}{of}.pt"] = {
                 name: {
                     **{key: getattr(state, key).detach() for key in STATE},
+                    **{key: held[layer, name] for key, held in (more or {}).items()},
                     "split": part.weights[layer][name].form.split,
                 }
                 for name, state in states.items()
@@ -86,8 +90,9 @@ def _kept(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def load(part: Part, folder: Path) -> None:
-    """Takes the weights and states of every layer of a part from a checkpoint, however it was cut.
+def load(part: Part, folder: Path, replica: int = 0) -> None:
+    """Takes the weights and states of every layer of a part from a checkpoint, however it was cut; ``replica``: whose,
+    where several train alone.
 
     Raises
     ------
@@ -96,21 +101,45 @@ def load(part: Part, folder: Path) -> None:
     """
     own = list(part.weights)
     for layer in own:
-        weights, states = _layer(part, folder, layer)
+        weights, states = _layer(part, folder, layer, replica)
         part.place(layer, weights, states)
     last = part.model.num_layers - 1
     if part.model.tied and last in own:
         if 0 in own:
             part.weights[last]["matrix"] = part.weights[0]["matrix"]
         else:
-            weights, states = _layer(part, folder, 0)
+            weights, states = _layer(part, folder, 0, replica)
             part.weights[last]["matrix"], part.states[last]["matrix"] = weights["matrix"], states["matrix"]
 
 
-def _layer(part: Part, folder: Path, layer: int) -> tuple[dict[str, Weight], dict[str, AdamState]]:
-    shares = _shares(folder, layer)
+def held_beside(part: Part, folder: Path, key: str) -> dict[At, Tensor]:
+    """What a checkpoint of replicas that train alone has of every weight of a part beside its state, by ``key``: the
+    first of them has it for all. Errors as of ``load``."""
+    last, found = part.model.num_layers - 1, dict[At, Tensor]()
+    for layer, states in part.states.items():
+        own = _cut(part, folder, layer, 0, (key,))
+        if part.model.tied and layer == last and "matrix" in states and "matrix" not in own:
+            own |= {"matrix": _cut(part, folder, 0, 0, (key,))["matrix"]}
+        found |= {(layer, name): own[name][key].to(state.master.dtype) for name, state in states.items()}
+    return found
+
+
+def _layer(part: Part, folder: Path, layer: int, replica: int) -> tuple[dict[str, Weight], dict[str, AdamState]]:
     weights, states = {}, {}
-    settings = part.settings
+    settings, mine = part.settings, _cut(part, folder, layer, replica, STATE)
+    for form in forms(part.model, layer, part.split.parts):
+        own = mine[form.name]
+        one = weights[form.name] = weight(form, own["master"].to(settings.dtype))
+        precise = one.total.dtype
+        same = precise == settings.dtype
+        master = one.value.detach() if same else own["master"].to(precise)
+        states[form.name] = AdamState(master, own["first"].to(precise), own["second"].to(precise))
+    return weights, states
+
+
+def _cut(part: Part, folder: Path, layer: int, replica: int, keys: Sequence[str]) -> dict[str, dict[str, Tensor]]:
+    """What a layer's files hold of its weights, as the part has them cut."""
+    shares, found = _shares(folder, layer, replica), {}
     for form in forms(part.model, layer, part.split.parts):
         try:
             split = shares[0][form.name]["split"]
@@ -118,27 +147,22 @@ def _layer(part: Part, folder: Path, layer: int) -> tuple[dict[str, Weight], dic
                 key: shares[0][form.name][key]
                 if split is None
                 else torch.cat([share[form.name][key] for share in shares], dim=split)
-                for key in STATE
+                for key in keys
             }
         except (KeyError, RuntimeError) as error:
             raise _broken(folder, layer, f"lacks '{form.name}': {error}") from None
-        if tuple(whole["master"].shape) != form.shape:
-            raise _broken(folder, layer, f"'{form.name}' is {tuple(whole['master'].shape)}, not {form.shape}")
-        mine = {key: cut(form, tensor, part.split).to(settings.device) for key, tensor in whole.items()}
-        one = weights[form.name] = weight(form, mine["master"].to(settings.dtype))
-        precise = one.total.dtype
-        same = precise == settings.dtype
-        master = one.value.detach() if same else mine["master"].to(precise)
-        states[form.name] = AdamState(master, mine["first"].to(precise), mine["second"].to(precise))
-    return weights, states
+        if (shape := tuple(whole[keys[0]].shape)) != form.shape:
+            raise _broken(folder, layer, f"'{form.name}' is {shape}, not {form.shape}")
+        found[form.name] = {key: cut(form, one, part.split).to(part.settings.device) for key, one in whole.items()}
+    return found
 
 
-def _shares(folder: Path, layer: int) -> list[dict[str, Any]]:
+def _shares(folder: Path, layer: int, replica: int) -> list[dict[str, Any]]:
     """What the files of a layer hold, by tensor-parallel rank."""
     names = sorted(
         (int(match[2]), int(match[3]), path)
         for path in folder.glob(f"layer-{layer}.part-*.pt")
-        if (match := _FILE.fullmatch(path.name))
+        if (match := _FILE.fullmatch(path.name)) and int(match[4] or 0) == replica
     )
     if not names or [index for index, _, _ in names] != list(range(names[0][1])):
         raise _broken(folder, layer, "is missing, or a share of it")

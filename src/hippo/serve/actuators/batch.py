@@ -24,7 +24,7 @@ from hippo.files import json_text, write_whole
 from hippo.problem.cluster import Cluster
 from hippo.problem.runtimes import RUNTIMES
 from hippo.serve.actuators.base import ActuatorError
-from hippo.serve.actuators.placing import held_gpus, plan_at, runs_cluster, runs_folder, until
+from hippo.serve.actuators.placing import held_gpus, nodes_of, plan_at, runs_cluster, runs_folder, until
 from hippo.serve.records import DONE, FAILED, RUNNING, STOP, JobOrder, Receipt, SeenJob
 
 ENDS_WITHIN_S, BEGINS_WITHIN_S = 60.0, 120.0
@@ -186,9 +186,7 @@ class BatchActuator:
         write_whole(home / "place.json", json_text(dict(place)))
         held = held_gpus(place)
         per = {each.name: each.gpus_per_node for each in self.cluster.domains}
-        shares = tuple(
-            DomainNodes(name, max(1, gpus // per[name]), min(gpus, per[name])) for name, gpus in held.items()
-        )
+        shares = tuple(DomainNodes(name, *nodes_of(gpus, per[name])) for name, gpus in held.items())
         told = {"HIPPO_JOB": order.job, "HIPPO_KEY": order.key, "HIPPO_HOME": str(home)}
         told |= {"HIPPO_DOMAINS": ",".join(held), "HIPPO_GPUS": ",".join(map(str, held.values()))}
         told |= {"HIPPO_PLAN": str(home / "plan.json")} if document else {}

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import gcd
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -14,8 +15,9 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.front_door.planning import plan
 from hippo.jobs.placement.offer_plans import PLANNED_GBPS
 from hippo.plan.codec import plan_to_document
+from hippo.plan.plan import Plan, Stage
 from hippo.planners.base import Stop
-from hippo.problem.cluster import Cluster
+from hippo.problem.cluster import Cluster, Domain
 from hippo.problem.load import load_cluster, load_problem
 from hippo.serve.records import JobOrder
 from hippo.units import bytes_per_s_from_gbps
@@ -56,18 +58,40 @@ def held_gpus(place: Mapping[str, Any]) -> dict[str, int]:
     return dict(zip(place["domains"], place["gpus"], strict=True))
 
 
+def nodes_of(count: int, gpus_per_node: int) -> tuple[int, int]:
+    """Nodes that hold so many GPUs together, and GPUs of each: parts of nodes, as large as share out what is held, if
+    whole ones do not (12 GPUs of nodes of 8: three halves)."""
+    size = count if count <= gpus_per_node else gcd(count, gpus_per_node)
+    return count // size, size
+
+
 def held_part(cluster: Cluster, place: Mapping[str, Any]) -> Cluster:
     """The devices of a place, and the links between its domains."""
     held = held_gpus(place)
-    domains = tuple(
-        replace(each, nodes=1, gpus_per_node=held[each.name])
-        if held[each.name] <= each.gpus_per_node
-        else replace(each, nodes=held[each.name] // each.gpus_per_node)
-        for each in cluster.domains
-        if each.name in held
-    )
+
+    def part(domain: Domain) -> Domain:
+        nodes, size = nodes_of(held[domain.name], domain.gpus_per_node)
+        return replace(domain, nodes=nodes, gpus_per_node=size)
+
+    domains = tuple(part(each) for each in cluster.domains if each.name in held)
     links = tuple(each for each in cluster.links if each.source in held and each.destination in held)
     return replace(cluster, domains=domains, links=links)
+
+
+def renumbered(plan: Plan, before: Cluster, after: Cluster) -> Plan:
+    """A plan on the same devices, as another cluster with nodes of other sizes names them: the first GPU of a domain is
+    its first in both."""
+
+    def named(device: str) -> str:
+        domain, node, index = device.split("/")
+        at = int(node) * before.domain(domain).gpus_per_node + int(index)
+        return "/".join((domain, *map(str, divmod(at, after.domain(domain).gpus_per_node))))
+
+    def moved(stage: Stage) -> Stage:
+        return replace(stage, devices=tuple(map(named, stage.devices)))
+
+    lines = (replace(line, stages=tuple(map(moved, line.stages))) for line in plan.pipelines)
+    return replace(plan, pipelines=tuple(lines))
 
 
 def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
@@ -83,7 +107,7 @@ def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
             problem = load_problem(cluster=there, **asked)
             found = plan(problem, EFFORT, why=False).plan
         if found is not None and set(found.domains) == set(held):
-            return plan_to_document(replace(problem, cluster=cluster), found)
+            return plan_to_document(replace(problem, cluster=cluster), renumbered(found, part, cluster))
     raise InfeasibleError([f"{order.job} cannot use all of {', '.join(held)}"])
 
 
