@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hippo.problem.workload import DISPATCHERS
+
 GPU = ("estimate", "--model", "llama-3-8b", "--gpu", "A100-SXM-80GB", "--global-batch", "64")
 
 
@@ -99,12 +101,14 @@ def test_uneven_routing_takes_time_and_memory_by_how_experts_are_spread(hippo, t
 
 
 def test_another_dispatcher_takes_another_time(hippo):
-    alone, once = (
-        hippo(*MIXTURE, "--ep", 8, *given, "--json").document["score"]["step_time_s"]
-        for given in ((), ("--dispatcher", "deepep"))
+    alone, once, hybrid = (
+        hippo(*MIXTURE, "--ep", 8, "--dispatcher", given, "--json").document["score"]["step_time_s"]
+        for given in DISPATCHERS
     )
-    assert once < alone
-    assert "tokens by deepep" in hippo(*MIXTURE, "--ep", 8, "--dispatcher", "deepep").out
+    assert once == hybrid < alone
+    assert "tokens by deepep," in hippo(*MIXTURE, "--ep", 8, "--dispatcher", "deepep").out
+    told = hippo(*MIXTURE, "--ep", 8, "--dispatcher", "hybridep").out
+    assert "tokens by hybridep (assumed to take as long as deepep)" in " ".join(told.split())
 
 
 @pytest.mark.parametrize(
@@ -112,7 +116,7 @@ def test_another_dispatcher_takes_another_time(hippo):
     [
         (("--routing", "power:-1"), "--routing: is no falling power law"),
         (("--routing", "absent.json"), "absent.json"),
-        (("--dispatcher", "hybrid"), "--dispatcher: the hybrid dispatcher is not costed"),
+        (("--dispatcher", "hybrid"), "--dispatcher: unknown dispatcher 'hybrid'. To fix: did you mean"),
     ],
 )
 def test_wrong_routing(refused, options, said):

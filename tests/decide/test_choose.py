@@ -13,6 +13,7 @@ from hippo.errors import InfeasibleError
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.planners.effort import LIMITED
+from hippo.planners.exact.search import LIKE, OPEN
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
@@ -34,6 +35,7 @@ class Says:
     runners_up: tuple = ()
     work_s: float = 0.0
     cut_short: str = ""
+    notes: tuple = ("a note",)
     asked: list = field(default_factory=list)
 
     def propose(self, problem, stop, *, seed=0, progress=None):
@@ -49,7 +51,7 @@ class Says:
             planning_s=0.5,
             rejected={"memory": 2},
             runners_up=self.runners_up,
-            notes=("a note",),
+            notes=self.notes,
             work_s=self.work_s,
             cut_short=self.cut_short,
         )
@@ -98,6 +100,18 @@ def test_rewards_pick_among_all_plans_of_a_planner(problem, across, alone):
     assert decision.plan == alone
     assert decision.score.reward == pytest.approx(0.0)
     assert (decision.status, decision.gap) == (Status.FEASIBLE, None)  # its bound was on the step time
+
+
+def test_a_bound_on_time_says_nothing_where_rewards_are_weighed(problem, across):
+    """Else the answer would say that nothing is proven, and why what is proven is not more."""
+    weighted, notes = replace(problem, objective=Objective("weighted", 0.0, 1.0, 0.0)), (OPEN.format(cause=LIKE), "two")
+    exact = Says("exact", across, gap=0.3, bound_s=0.1, notes=notes)
+    for asked, told in ((problem, notes), (weighted, notes[1:])):
+        decision = decide(asked, [exact], STOP, baseline=[Says("even", across)])
+        (gap,) = (reason for reason in decision.reasons if reason.kind == "gap")
+        assert gap.notes[-len(told) :] == told
+        assert (gap.gap is None) is (asked is weighted)
+        assert ("stays open" in gap.sentence()) is (asked is problem)
 
 
 def test_rewards_are_weighed_over_the_plans_that_none_beats(problem, across, alone):

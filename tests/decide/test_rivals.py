@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
 import pytest
 
@@ -13,6 +14,7 @@ from hippo.decide.rivals import (
     Rivalry,
     advice,
     idle_domains,
+    left_out,
     runner_up_reasons,
     switches,
     switches_as_they_are,
@@ -172,6 +174,28 @@ def test_where_no_effort_is_left_a_threshold_is_that_of_both_plans_as_they_are(w
     assert limit.sentence().endswith("both plans kept as they are.")
 
 
+def test_what_the_effort_did_not_reach_is_told_as_left_out(worlds):
+    problem = problem_of(worlds, 1e8)
+    winner, rival = judge(problem, worlds.alone_plan(WAVES)), judge(problem, worlds.across_plan(WAVES))
+    spent, whole = (Alternatives(winner, (rival,), DomainReplanner.of(problem), effort=each) for each in TWO_EFFORTS)
+    for others in (spent, whole):
+        others.search()
+        runner_up_reasons(others)
+    assert left_out(whole, local_sgd=False) == ()
+    (reason,) = left_out(spent, local_sgd=True)
+    assert reason.document()["figures"] == {
+        "limit_s": 1.0,
+        "sets_of_domains": 2,  # b alone, and a pipeline over a and b
+        "links": ["all links", "the link a <-> b"],
+        "local_sgd": True,
+    }
+    assert "2 sets of domains" in reason.sentence()
+    assert spent.effort.spent_s == 1.0
+
+
+TWO_EFFORTS = Effort(1.0, 1.0), Effort()
+
+
 @dataclass(frozen=True)
 class Forgetful:
     """Says that it plays both plans in every search, and hands over the second only from 8 times the bandwidth on."""
@@ -183,7 +207,9 @@ class Forgetful:
     def first(self) -> frozenset[Plan]:
         return frozenset(self.known)
 
-    def plans(self, problem: Problem, effort: Effort) -> tuple[tuple[float, Plan], ...]:
+    def plans(
+        self, problem: Problem, effort: Effort, only: None = None, *, below: float = inf
+    ) -> tuple[tuple[float, Plan], ...]:
         plan = self.known[problem.cluster.links[0].bandwidth_bytes_per_s >= 8 * self.today_bytes_per_s]
         return ((evaluate(problem, plan).step_time_s, plan),)
 

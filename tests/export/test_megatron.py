@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from hippo.export.megatron import model_flags, unsaid_of_model
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.problem import Problem
-from hippo.problem.workload import Workload
+from hippo.problem.workload import DISPATCHERS, Workload
 
 from ..strategies import planned
 from .examples import example, replicas, split_sequences
@@ -122,10 +123,11 @@ def test_flags_of_a_mixture_cut_over_stages_lanes_and_experts():
     assert "--expert-model-parallel-size 8 --expert-tensor-parallel-size 1" in " ".join(
         megatron.parallel_flags(problem, whole)
     )
-    software = replace(problem.workload.software, dispatcher="deepep", overlap_ep=True)
-    words = " ".join(model_flags(problem.model, replace(problem.workload, software=software)))
-    assert "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep" in words
-    assert "--overlap-moe-expert-parallel-comm" in words
+    for dispatcher in DISPATCHERS[1:]:
+        software = replace(problem.workload.software, dispatcher=dispatcher, overlap_ep=True)
+        words = " ".join(model_flags(problem.model, replace(problem.workload, software=software)))
+        assert f"--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend {dispatcher}" in words
+        assert "--overlap-moe-expert-parallel-comm" in words
     assert "--moe-token-dispatcher-type alltoall" in " ".join(model_flags(problem.model, Workload()))
     dense = " ".join(megatron.parallel_flags(replace(problem, model=MODELS["llama-3-8b"]), plan))
     assert "expert" not in dense
@@ -177,6 +179,7 @@ def test_megatron_reads_the_layout(parsed):
     ("asked", "way"),
     [(None, "p2p"), ("alltoall", "a2a"), ("gather", "all_gather")],
 )
+@pytest.mark.filterwarnings("ignore:full scope is deprecated:UserWarning")  # a default of Megatron Core 0.16.1
 def test_megatron_knows_how_parts_of_a_sequence_meet(asked: str | None, way: str):
     problem, plan = split_sequences()
     if asked is not None:
@@ -190,6 +193,16 @@ def test_megatron_knows_how_parts_of_a_sequence_meet(asked: str | None, way: str
         num_layers=32, hidden_size=4096, num_attention_heads=32, context_parallel_size=2, cp_comm_type=words[0]
     )
     assert known.cp_comm_type == way
+
+
+@pytest.mark.parametrize("dispatcher", DISPATCHERS)
+def test_megatron_knows_what_brings_tokens_to_experts(dispatcher: str):
+    name = "megatron.core.transformer.transformer_config"
+    module = pytest.importorskip(name, reason="megatron-core is not installed (extra 'targets')")
+    known = {each.name: get_args(each.type) for each in fields(module.TransformerConfig)}
+    for flag in megatron.DISPATCHERS[dispatcher]:
+        key, word = flag.removeprefix("--").split()
+        assert word in known[key.replace("-", "_")]
 
 
 def test_megatron_reads_chunks(parsed):

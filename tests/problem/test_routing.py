@@ -17,6 +17,7 @@ from hippo.problem.load import load_problem
 from hippo.problem.model import Experts
 from hippo.problem.problem import Problem
 from hippo.problem.routing import Routing
+from hippo.problem.workload import DISPATCHERS
 
 EIGHT = Experts(8, 2, 1024)
 
@@ -77,7 +78,12 @@ def test_files_of_before_are_read() -> None:
     [
         ("gpt2", {"routing": "1.5"}, "--routing: gpt2 has no experts (got 1.5). To fix: leave it out"),
         ("gpt2", {"dispatcher": "deepep"}, "--dispatcher: gpt2 has no experts (got 'deepep')."),
-        ("mixtral-8x7b", {"dispatcher": "hybridep"}, "--dispatcher: the hybrid dispatcher is not costed"),
+        ("gpt2", {"dispatcher": "hybridep"}, "--dispatcher: gpt2 has no experts (got 'hybridep')."),
+        (
+            "mixtral-8x7b",
+            {"dispatcher": "hybrid"},
+            "--dispatcher: unknown dispatcher 'hybrid'.",
+        ),
         ("mixtral-8x7b", {"dispatcher": "allgather"}, "--dispatcher: unknown dispatcher 'allgather'. To fix: use one"),
         ("mixtral-8x7b", {"routing": "skewed"}, "--routing: is no routing of tokens to experts (got 'skewed')."),
         ("mixtral-8x7b", {"routing": "missing.json"}, "missing.json: file of tokens that each expert got does not"),
@@ -98,7 +104,12 @@ def test_what_is_refused(
 
 def test_a_dispatcher_in_a_file_is_one_that_is_costed() -> None:
     asked = mixtral()
-    software = replace(asked.workload.software, dispatcher="hybridep")
+    for name in DISPATCHERS:
+        own = mixtral(dispatcher=name)
+        assert problem_from_document(problem_to_document(own), source="plan.json") == own
+    software = replace(asked.workload.software, dispatcher="hybrid")
     document = problem_to_document(replace(asked, workload=replace(asked.workload, software=software)))
-    with pytest.raises(InputError, match=r"plan.json: problem.workload.software.dispatcher: the hybrid dispatcher"):
+    with pytest.raises(
+        InputError, match=r"plan.json: problem.workload.software.dispatcher: unknown dispatcher 'hybrid'"
+    ):
         problem_from_document(document, source="plan.json")

@@ -56,7 +56,9 @@ RoutingText = Annotated[
     str,
     typer.Option("--routing", metavar="even|SKEW|power:A|FILE", help="How unevenly tokens go to a mixture's experts."),
 ]
-Dispatcher = Annotated[str, typer.Option(metavar="alltoall|deepep", help="What brings tokens to a mixture's experts.")]
+Dispatcher = Annotated[
+    str, typer.Option(metavar="alltoall|deepep|hybridep", help="What brings tokens to a mixture's experts.")
+]
 AllReduce = Annotated[
     str, typer.Option(metavar="auto|ring|two-level", help="How replicas of several domains sum their gradients.")
 ]

@@ -18,7 +18,7 @@ from hippo.decide.decision import Baseline, Decision, PlannerRow
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
 from hippo.decide.reasons import Dropped, Note
-from hippo.decide.rivals import WORK_S, Alternatives
+from hippo.decide.rivals import WORK_S, Alternatives, effort_of
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import Way, count, listed, percent, usd, way_of
 from hippo.plan.plan import Plan
@@ -28,7 +28,7 @@ from hippo.planners.effort import Effort
 from hippo.planners.exact.front import MARGIN
 from hippo.planners.exact.layouts import shards_weights_across
 from hippo.planners.exact.replan import DomainReplanner
-from hippo.planners.exact.search import SETTLED
+from hippo.planners.exact.search import GAP_OPEN, SETTLED
 from hippo.planners.exact.thrift import EQUAL
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
@@ -99,8 +99,8 @@ def decide(
     """The best plan that the planners find, with reasons (``why``; where none fits, with them in any case).
 
     Planners run in order while work is left; once one has proven its plan within ``stop.gap`` (or ``SETTLED``), those
-    after it are asked only for the sake of comparison (``everyone``). The limit stops the planners, not the
-    explanation. Infeasible is an answer: ``status`` says so, and the reasons say what is missing. ``baseline``,
+    after it are asked only for the sake of comparison (``everyone``). Searches for reasons may take about as long
+    again. Infeasible is an answer: ``status`` says so, and the reasons say what is missing. ``baseline``,
     ``local_sgd``, ``replanner``, ``search``, ``thrift`` and ``order``: see ``Panel``.
     """
     panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, search, thrift, order)
@@ -196,7 +196,8 @@ def _settled(asking: _Hearing, proposals: list[Proposal], against: Baseline | No
     planning_s, work_s = exact.planning_s + process_time() - began, exact.work_s + others.effort.spent_s
     row = replace(decision.rows[at], planning_s=planning_s, work_s=work_s)
     rows = (*decision.rows[:at], row, *decision.rows[at + 1 :])
-    others.effort.limit_s = WORK_S  # the limit stops planners, not reasons
+    others.effort.limit_s = effort_of(stop).limit_s
+    others.left.clear()
     return replace(decision, rows=rows, planning_s=sum(row.planning_s for row in rows), others=others)
 
 
@@ -244,10 +245,11 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         alike = at_degree(problem, best.plan)
         anew = None if panel.replanner is None else panel.replanner.of(alike, best.plan)
         against = None if decision.baseline is None else decision.baseline.best
-        others = Alternatives(best.under(alike), decision.runners_up, anew, against)
+        others = Alternatives(best.under(alike), decision.runners_up, anew, against, effort_of(stop))
     replanner = others.replanner
     decision = replace(decision, runners_up=others.search())
-    local_sgd = if_allowed(decision, panel.local_sgd, seed, replanner=replanner)
+    effort = effort_of(stop)
+    local_sgd = if_allowed(decision, panel.local_sgd, seed, replanner=replanner, effort=effort)
     context = Context(
         planner=decision.planner,
         gap=decision.gap,
@@ -259,7 +261,8 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         others=others,
         baseline=decision.baseline,
         local_sgd=local_sgd,
-        local_sgd_searched=replanner is not None,
+        local_sgd_searched=replanner is not None and not effort.cut,
+        local_sgd_left=local_sgd is not None and bool(effort.cut),
     )
     reasons = explain(best, context) + dropped
     return replace(decision, reasons=reasons, runners_up=others.known, searched=frozenset(others.searched))
@@ -399,7 +402,8 @@ def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Plan
         return replace(row, status=Status.INFEASIBLE, gap=None, dropped=broken)
     (best,) = (each.under(problem, baseline=baseline) for each in sound(problem, [proposal.best]))
     if problem.objective.name == "weighted":  # any plan handed over may have the best; bounds on time prove nothing
-        row = replace(row, gap=None, lower_bound_s=None, status=Status.FEASIBLE)
+        notes = tuple(note for note in row.notes if not note.startswith(GAP_OPEN))
+        row = replace(row, gap=None, lower_bound_s=None, status=Status.FEASIBLE, notes=notes)
         for other in sound(problem, proposal.runners_up):
             other = other.under(problem, baseline=baseline)
             best = other if other.score.reward > best.score.reward else best

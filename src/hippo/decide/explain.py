@@ -9,7 +9,7 @@ from hippo.decide.decision import Baseline
 from hippo.decide.experts import experts_inside
 from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivity
 from hippo.decide.reasons import Degree, Gap, LocalSgd, MemoryHeadroom, Reason, Rejected, RewardParts
-from hippo.decide.rivals import Alternatives, idle_domains, runner_up_reasons
+from hippo.decide.rivals import Alternatives, idle_domains, left_out, runner_up_reasons
 from hippo.decide.wording import described, unknown_plans
 from hippo.planners.base import DegreesTried, Proposal
 from hippo.problem.runtimes import ACROSS
@@ -30,7 +30,8 @@ class Context:
     others: Alternatives | None = None  # what else was possible; None: nothing else was looked for
     baseline: Baseline | None = None
     local_sgd: Proposal | None = None  # what local SGD gives where it is not allowed,
-    local_sgd_searched: bool = False  # with the effort of the answer
+    local_sgd_searched: bool = False  # with the effort of the answer,
+    local_sgd_left: bool = False  # or cut short
     degrees: tuple[DegreesTried, ...] = ()  # what others of context and expert parallelism give
 
 
@@ -58,6 +59,7 @@ def reasons_of(game: Judged, headroom: MemoryHeadroom, context: Context) -> tupl
     reasons += sensitivity(game)
     reasons += _reward(game, context.baseline)
     reasons += _local_sgd(game, context)
+    reasons += left_out(others, context.local_sgd_left)
     reasons += _rejected(context)
     return tuple(reasons)
 

@@ -8,7 +8,7 @@ from hippo.decide.choose import Order, Panel, choose
 from hippo.decide.decision import GIVEN, Decision
 from hippo.decide.explain import Context, explain, memory_headroom
 from hippo.decide.reasons import Better, Reason, Violated
-from hippo.decide.rivals import Alternatives
+from hippo.decide.rivals import Alternatives, effort_of
 from hippo.decide.wording import described, gb
 from hippo.plan.check import Violation, check
 from hippo.plan.plan import Plan
@@ -53,7 +53,8 @@ def explain_plan(
         others = best.others if answer is best.others.answer else best.others.beside(answer)
     else:
         anew = None if replanner is None or best.judged is None else replanner.of(problem, best.judged.plan)
-        others = Alternatives(answer, best.runners_up, anew, None if best.baseline is None else best.baseline.best)
+        against_plan = None if best.baseline is None else best.baseline.best
+        others = Alternatives(answer, best.runners_up, anew, against_plan, effort_of(stop))
     rivals = tuple(each for each in (answer, *others.search()) if each.plan != plan)
     context = Context(name, gap, bound, best.prover, (), rejected, others, best.baseline)
     too_much = _memory(given)

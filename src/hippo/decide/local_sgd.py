@@ -24,17 +24,22 @@ LIMIT_S = 0.5  # the most seconds for a planner of local SGD
 
 
 def if_allowed(
-    decision: Decision, planner: Planner | None, seed: int, *, replanner: DomainReplanner | None = None
+    decision: Decision,
+    planner: Planner | None,
+    seed: int,
+    *,
+    replanner: DomainReplanner | None = None,
+    effort: Effort | None = None,
 ) -> Proposal | None:
     """The quickest local-SGD plan, scored by the judge; None: no planner named, local SGD allowed anyway, or none fits.
 
-    ``replanner`` searches with the effort of the answer, and ``planner`` is asked, too; where there is none, only if no
-    plan of the decision can be turned into a local-SGD plan.
+    ``replanner`` searches with the ``effort`` of the answer (None: to the end), and ``planner`` is asked, too; where
+    there is none, only if no plan of the decision can be turned into a local-SGD plan.
     """
     if planner is None or decision.problem.allow_local_sgd:
         return None
     allowed = replace(decision.problem, allow_local_sgd=True)
-    searched = () if replanner is None else replanner.plans(allowed, Effort(), local_sgd=True)
+    searched = () if replanner is None else replanner.plans(allowed, effort or Effort(), local_sgd=True)
     found = dict.fromkeys((*_turned(decision), *(plan for _, plan in searched)))
     sound = [plan for plan in found if flaw(allowed, plan) is None]
     if replanner is not None or not sound:

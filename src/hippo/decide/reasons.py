@@ -524,6 +524,26 @@ class LocalSgd(Reason):
 
 
 @dataclass(frozen=True)
+class LeftOut(Reason):
+    """What was left out when the work that reasons may take was spent; ``subject``: the reasons."""
+
+    kind: ClassVar[str] = "left_out"
+    limit_s: float  # seconds of work (``planners.effort``)
+    sets_of_domains: int  # that were not searched, or not to the end
+    links: tuple[str, ...]  # for other bandwidths of which no, or fewer, whole plans were made
+    local_sgd: bool  # whether its search was cut short
+
+    def _said(self) -> str:
+        sets = [f"{count(self.sets_of_domains, 'set')} of domains"] if self.sets_of_domains else []
+        links = [f"whole plans for other bandwidths of {listed(self.links)}"] if self.links else []
+        what = listed([*sets, *links, *(["local SGD"] if self.local_sgd else [])])
+        return (
+            f"Searches for these sentences ended with their limit ({seconds(self.limit_s)} of work). Left out, or cut "
+            f"short: {what}; with a higher time limit (--time-limit) they go on."
+        )
+
+
+@dataclass(frozen=True)
 class Better(Reason):
     """The best plan a planner (``subject``) finds against the plan explained."""
 

@@ -1,9 +1,10 @@
 """What else was possible: the runners-up, what would have to change for one to win, idle domains, local SGD.
 
 Each alternative is searched as the answer was, from the answer's own tables (``DomainReplanner``), while the effort
-lasts; what was found without that says so. A threshold is an interval: at one end the plan of the whole changed problem
-does as today, or at least not as the rival, at the other it does as the rival. Without a ``DomainReplanner``, and
-where the objective is not time, both plans stay as they are, and the limit is found by bisection on the simulator.
+lasts; what was found without that says so, and what the effort did not reach is told as left out. A threshold is an
+interval: at one end the plan of the whole changed problem does as today, or at least not as the rival, at the other it
+does as the rival. Without a ``DomainReplanner``, and where the objective is not time, both plans stay as they are, and
+the limit is found by bisection on the simulator.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from math import exp, inf, log
 import numpy as np
 
 from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, pair_rate_bytes_per_s
-from hippo.decide.reasons import IdleDomain, NoSwitch, Reason, RunnerUp, Switch
+from hippo.decide.reasons import IdleDomain, LeftOut, NoSwitch, Reason, RunnerUp, Switch
 from hippo.decide.what_if import Links, changed_links, crossing, scaled_link, time_with_links
 from hippo.decide.wording import Way, described, joining, listed, way_of
 from hippo.plan.plan import Plan
+from hippo.planners.base import Stop
 from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.space import Only
@@ -41,7 +43,7 @@ MORE = 4.0  # times today's bandwidth: what plans do there is told before other 
 STEPS = 16  # of the factors either way at which known plans are compared, to guess where an interval may lie
 POOLED = 3  # plans of every factor that are compared at the others
 SAFE = 1.045  # an interval is looked for this far on either side of the guess: a little less than half of WIDTH
-WORK_S = 12.0  # of searches that all sentences of one answer may take, as ``planners.effort`` counts
+WORK_S, WORK = 12.0, 1.2  # seconds of work, at most, and times the limit of planners that reasons may take for searches
 FOR_OTHERS = 0.3  # share of it after which ways that are not told are left as they were found
 HOPELESS = 1.5  # times the worth of the answer from which on another way is not searched, unless it is told
 MOST_OF_A_WAY = 8  # whole plans made for one interval
@@ -50,6 +52,11 @@ MOST_IDLE = 10  # domains, of more no sets with idle ones are searched before an
 MOST_SETS = 4  # of domains that are searched for one idle domain
 KEEP_PLAN, KEEP_DOMAINS = "keep this plan", "keep the domains of this plan"
 SAME = 1e-4  # shares of time and price within which plans are as good: domains may be alike
+
+
+def effort_of(stop: Stop) -> Effort:
+    """What reasons of a plan that was searched for so long may take."""
+    return Effort(min(WORK_S, WORK * stop.time_limit_s))
 
 
 Priced = tuple[float, float, Plan]
@@ -109,6 +116,7 @@ class Alternatives:
     better: Judged | None = None  # that joins domains as the answer does, found since
     _sets: set[Only] = field(default_factory=set)
     sweeps: dict[Knob, Sweep] = field(default_factory=dict)
+    left: set[Only | Knob] = field(default_factory=set)  # of what was asked, that for which the effort did not last
 
     @cached_property
     def foreign(self) -> tuple[Plan, ...]:
@@ -193,14 +201,29 @@ class Alternatives:
         """Searches plans over a set of domains, only what is worth less than ``below``; whether that was done, now or
         before."""
         if only not in self._sets:
-            if self.replanner is None or self.effort.over():
+            if self.replanner is None:
+                return False
+            for _, plan in self.planned_anew(self.replanner, self._planned, only, below=below):
+                self._learn(plan)
+            if only in self.left:
                 return False
             self._sets.add(only)
-            for _, plan in self.replanner.plans(self._planned, self.effort, only, below=below):
-                self._learn(plan)
             if below == inf:
                 self.searched |= {way_of(each.plan) for each in self.known if self._only(each.plan) == only}
         return True
+
+    def planned_anew(
+        self, replanner: DomainReplanner, problem: Problem, what: Only | Knob, *, below: float = inf
+    ) -> tuple[tuple[float, Plan], ...]:
+        """Plans of a problem, with their worth; none, or some, where effort does not last: then ``what`` is left."""
+        self.left.add(what)
+        if self.effort.over():
+            return ()
+        self.effort.cut = ""
+        found = replanner.plans(problem, self.effort, what if isinstance(what, Only) else None, below=below)
+        if not self.effort.cut:
+            self.left.discard(what)
+        return found
 
     @property
     def _planned(self) -> Problem:
@@ -299,10 +322,12 @@ class Sweep:
         if factor in self.points:
             return True
         others = self.others
-        if others.anew is None or others.effort.over():
+        if others.anew is None:
             return False
         changed = self.knob.changed(others.problem, factor)
-        found = list(others.anew.plans(changed, others.effort))
+        found = list(others.planned_anew(others.anew, changed, self.knob))
+        if self.knob in others.left:
+            return False
         known = (judge(changed, plan) for plan in others.foreign if flaw(changed, plan) is None)
         found = sorted([*found, *((each.step_time_s, each.plan) for each in known)], key=lambda item: item[0])
         if not found:
@@ -640,6 +665,15 @@ def _in_unit(link: Link, quantity: str) -> tuple[float, str]:
         return link.price_usd_per_gb, "USD/GB"
     shared = link.bandwidth_bytes_per_s
     return (1.0, "x") if shared is None else (gbps_from_bytes_per_s(shared), "Gbit/s")
+
+
+def left_out(others: Alternatives, local_sgd: bool) -> tuple[LeftOut, ...]:
+    """What the effort did not reach, where that is anything; ``local_sgd``: neither did that of its own search."""
+    sets = [each for each in others.left if isinstance(each, Only)]
+    knobs = {_subject(others.answer, each) for each in others.left if isinstance(each, Knob)}
+    if not (sets or knobs or local_sgd):
+        return ()
+    return (LeftOut("reasons", others.effort.limit_s, len(sets), tuple(sorted(knobs)), local_sgd),)
 
 
 def idle_domains(others: Alternatives, game: Judged | None = None) -> tuple[IdleDomain, ...]:

@@ -141,6 +141,7 @@ RUNTIME, CHECKPOINTS = "megatron", "CHECKPOINTS"
 DISPATCHERS = {
     "alltoall": ("--moe-token-dispatcher-type alltoall",),
     "deepep": ("--moe-token-dispatcher-type flex", "--moe-flex-dispatcher-backend deepep"),
+    "hybridep": ("--moe-token-dispatcher-type flex", "--moe-flex-dispatcher-backend hybridep"),
 }
 _BF16 = ("--bf16", "--grad-reduce-in-bf16")  # by itself --bf16 sums gradients in fp32, twice the plan's bytes
 PRECISIONS = {"bf16": _BF16, "fp16": ("--fp16",), "fp32": (), "fp8": (*_BF16, "--fp8-format hybrid")}

@@ -33,8 +33,8 @@ SHAPE_S = 1.2e-4
 """Of a shape whose bound is worked out over all cuts."""
 CHAIN_S = 2e-4
 """Of a chain of domains whose quickest cuts are looked for."""
-FIT_S = 6e-9
-"""Of a fit of unlike domains, for each domain, layout and pair of layers."""
+FIT_S = 4e-10
+"""Of a fit of unlike domains, for each stage that is tried and each pair of layers."""
 
 
 @dataclass(eq=False)

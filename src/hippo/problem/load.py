@@ -91,7 +91,7 @@ def load_problem(
     routing, dispatcher
         Of mixtures: how unevenly tokens go to experts (``even``; a number: the fullest rank's over the mean;
         ``power:A``; a JSON file with the tokens that each expert got) and what brings them there (``alltoall``,
-        ``deepep``).
+        ``deepep``, ``hybridep``).
     balance_delta, bandwidth_floor_gbps
         Constraints: most relative spread of the domains' compute; slowest link that may be cut across.
 

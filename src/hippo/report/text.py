@@ -42,7 +42,9 @@ def question_line(problem: Problem, *, runtime: bool = True) -> str:
     if workload.routing != Routing():
         routing = workload.routing.document()
         parts.append("routing as counted" if isinstance(routing, list) else f"routing {routing}")
-    parts += [f"tokens by {workload.software.dispatcher}"] if workload.software.dispatcher != "alltoall" else []
+    dispatcher = workload.software.dispatcher
+    assumed = " (assumed to take as long as deepep)" if dispatcher == "hybridep" else ""
+    parts += [f"tokens by {dispatcher}{assumed}"] if dispatcher != "alltoall" else []
     parts += [runtime_text(problem)] if runtime else []
     parts += ["uniform cuts"] if problem.uniform_cuts else []
     parts += ["local SGD allowed"] if problem.allow_local_sgd else []

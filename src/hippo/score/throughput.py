@@ -334,6 +334,8 @@ class _ThroughputRow:
         found = replace(found, **sets)
         if re.search("alltoall|^a2a", said):
             found = replace(found, dispatcher="alltoall")
+        if "hybridep" in said:
+            found = replace(found, dispatcher="hybridep")
         if re.search(r"(?<!no )ep overlap|1f1b overlap|a2a overlap|overlap on", f"{said}; {notes}"):
             found = replace(found, overlap_ep=True)
         return found

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
+from tests.planners.tiny import A100, both, domain
 
 from hippo.decide.reasons import Switch
 from hippo.decide.rivals import Alternatives, Knob, switches
 from hippo.decide.what_if import changed_links, scaled_link
 from hippo.decide.wording import joining
+from hippo.planners import effort as efforts
 from hippo.planners.base import Stop
 from hippo.planners.effort import Effort
 from hippo.planners.exact import search, space
@@ -21,6 +24,7 @@ from hippo.problem.catalogue.models import model as known_model
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.gpus import gpu
 from hippo.problem.load import load_problem
+from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.score.judge import Judged, flaw, judge
@@ -61,6 +65,25 @@ def test_replicas_alone_are_found_where_pipelines_are_quicker(problem):
     at = problem.cluster.domain_index
     found = DomainReplanner.of(problem).plans(problem, Effort(), Only(frozenset(at.values()), groups=len(at)))
     assert {len({pipeline.domains for pipeline in plan.pipelines}) for _, plan in found} == {len(at)}
+
+
+def test_a_search_over_unlike_domains_ends_with_its_effort(monkeypatch):
+    """Fits of domains that lie differently are most of its work: six sizes stand in 64 mixes."""
+    for clock in ("process_time", "monotonic"):
+        monkeypatch.setattr(efforts, clock, lambda: 0.0)
+    domains = tuple(domain(f"d{at}", nodes, 8 // nodes) for at, nodes in enumerate((1, 2, 4, 8)))
+    domains += (domain("d4", 3, 4), domain("d5", 5, 2))
+    links = tuple(link for one, two in combinations(domains, 2) for link in both(one.name, two.name, 1e10))
+    balanced, work = Objective("time", balance_delta=0.3), Workload(64, 2048)
+    asked = Problem(known_model("llama-3-8b"), Cluster("unlike", A100, domains, links), work, balanced)
+    short, whole = Effort(0.3), Effort()
+    cut, found = (DomainReplanner.of(replace(asked)).plans(asked, each) for each in (short, whole))
+    assert 0.3 <= short.spent_s <= 0.36
+    assert whole.spent_s > 2 * short.spent_s
+    assert short.cut
+    assert not whole.cut
+    assert cut
+    assert found[0][0] <= cut[0][0]
 
 
 def test_local_sgd_alone(problem):

@@ -622,13 +622,13 @@ def stage_before(table, heads, rests, border, limits):  # type: ignore[no-untype
 
 @kernel
 def forwards(options, rests, borders, steps, limits, choice):  # type: ignore[no-untyped-def]
-    """(M, N + 1) least heads of any stage of a domain that comes after each mix, and whether all layers can be placed;
-    fills ``choice``."""
+    """(M, N + 1) least heads of any stage of a domain that comes after each mix, whether all layers can be placed, and
+    how many stages were tried; fills ``choice``."""
     tables, groups, stages, hops = options.tables, options.groups, options.stages, options.hops
     before, after, down = borders.before, borders.after, borders.down
     n = tables.shape[2] - 1
     state, seen = np.full(rests.shape, np.inf), np.full(rests.shape, np.inf)
-    starts = np.zeros(n + 1, np.int64)
+    starts, tried = np.zeros(n + 1, np.int64), 0
     state[0, 0] = 0.0
     for s in range(len(steps.place)):
         u, v, j = steps.source[s], steps.target[s], steps.place[s]
@@ -641,6 +641,7 @@ def forwards(options, rests, borders, steps, limits, choice):  # type: ignore[no
             for q in range(stages[o]):
                 seen[u] = np.minimum(seen[u], heads)
                 following = stage_after(tables[o], heads, rests[v], (before[j], after[j], down[j]), limits, starts)
+                tried += 1
                 source, found = origin[starts], False
                 for b in range(n + 1):
                     if following[b] < np.inf:
@@ -654,16 +655,16 @@ def forwards(options, rests, borders, steps, limits, choice):  # type: ignore[no
     fits = False
     for v in range(len(steps.ends)):
         fits = fits or (steps.ends[v] and state[v, n] < np.inf)
-    return seen, fits
+    return seen, fits, tried
 
 
 @kernel
 def backwards(options, heads, borders, steps, limits):  # type: ignore[no-untyped-def]
-    """(M, N + 1) least rests of any stage of a domain with which each mix is full."""
+    """(M, N + 1) least rests of any stage of a domain with which each mix is full, and how many stages were tried."""
     tables, groups, stages, hops = options.tables, options.groups, options.stages, options.hops
     before, after, down = borders.before, borders.after, borders.down
     n = tables.shape[2] - 1
-    state, seen = np.full(heads.shape, np.inf), np.full(heads.shape, np.inf)
+    state, seen, tried = np.full(heads.shape, np.inf), np.full(heads.shape, np.inf), 0
     for v in range(len(steps.ends)):
         if steps.ends[v]:
             state[v, n] = 0.0
@@ -678,16 +679,17 @@ def backwards(options, heads, borders, steps, limits):  # type: ignore[no-untype
             for _ in range(stages[o]):
                 seen[v] = np.minimum(seen[v], rests)
                 earlier = stage_before(tables[o], heads[u], rests, (before[j], after[j], down[j]), limits)
+                tried += 1
                 if np.min(earlier) == np.inf:
                     break
                 state[u] = np.minimum(state[u], earlier)
                 rests = earlier + 2 * hops[o]
-    return seen
+    return seen, tried
 
 
 @kernel
 def mixed_fits(options, rest, borders, steps, limits, choice, rests):  # type: ignore[no-untyped-def]
-    """Whether domains can do a step within the limit, in an order that ``steps`` allow.
+    """Whether domains can do a step within the limit, in an order that ``steps`` allow, and how many stages were tried.
 
     ``rest`` (N + 1,) of the layers behind a cut, at least. Fills ``choice`` (M, N + 1, 3) with the option, number of
     stages and first layer of the domain whose layers end there and with which the mix is full, and ``rests``
@@ -695,12 +697,12 @@ def mixed_fits(options, rest, borders, steps, limits, choice, rests):  # type: i
     """
     for v in range(len(rests)):
         rests[v] = rest
-    seen, fits = forwards(options, rests, borders, steps, limits, choice)
+    seen, fits, tried = forwards(options, rests, borders, steps, limits, choice)
     if not fits:
-        return False
-    rests[:] = backwards(options, seen, borders, steps, limits)
-    _, fits = forwards(options, rests, borders, steps, limits, choice)
-    return fits
+        return False, tried
+    rests[:], more = backwards(options, seen, borders, steps, limits)
+    _, fits, again = forwards(options, rests, borders, steps, limits, choice)
+    return fits, tried + more + again
 
 
 @kernel

@@ -119,6 +119,7 @@ class Tried:
     effort: Effort = field(default_factory=Effort)
     share: float = 1.0  # of the effort after which nothing more is tried
     ceiling: float = float("inf")  # what is worth no less need not be looked for
+    until_found: bool = True  # without a plan the search goes on until it finds one or ends
     gave_up: bool = False  # whether patience ended the search of a way to join before its bounds did
     rejected: Counter[str] = field(default_factory=Counter)
     known: dict[Candidate, float] = field(default_factory=dict)
@@ -138,8 +139,8 @@ class Tried:
 
     @property
     def must_stop(self) -> bool:
-        """Whether it is spent and a plan is known: without one the search goes on until it finds or ends."""
-        return (bool(self.best) or self.ceiling < float("inf")) and self.over
+        """Whether it is spent, and a plan is known where one is to be found in any case."""
+        return (bool(self.best) or self.ceiling < float("inf") or not self.until_found) and self.over
 
     @property
     def value(self) -> float:

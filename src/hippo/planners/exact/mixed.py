@@ -18,7 +18,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.planners.effort import FIT_S
+from hippo.planners.effort import FIT_S, Effort
 from hippo.planners.exact.bounds import (
     Borders,
     DomainPart,
@@ -29,7 +29,7 @@ from hippo.planners.exact.bounds import (
     mixed_fits,
     room_for,
 )
-from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.layouts import DomainLayout, in_chains
 from hippo.planners.exact.lineups import Mixes, Reach, Steps
 from hippo.planners.exact.polish import play_with_order
@@ -107,6 +107,7 @@ class FamilyOnWay:
     usable_bytes: float
     steps: Steps
     groups: Ints  # (O,) class of each option; -1: it cannot be used
+    effort: Effort  # which counts its work
 
     @classmethod
     def of(
@@ -124,6 +125,7 @@ class FamilyOnWay:
             field.tables.usable_bytes,
             steps,
             family.kinds if groups is None else groups,
+            field.tried.effort,
         )
 
     def room(self) -> tuple[Ints, Floats]:
@@ -140,17 +142,20 @@ class FamilyOnWay:
         options = Options(own.tables, self.groups, own.stages, own.hops)
         borders = Borders(self.before, self.after, self.down)
         room = self.room() if found is None else found
-        return bool(mixed_fits(options, own.rest, borders, self.steps, self.limits(limit), *room))
+        fits, stages = mixed_fits(options, own.rest, borders, self.steps, self.limits(limit), *room)
+        self.effort.spend(FIT_S * stages * own.tables.shape[2] ** 2)
+        return bool(fits)
 
     def limits(self, limit: float) -> StepLimits:
         """What a step within ``limit`` seconds has to keep to."""
         return StepLimits(self.family.waves, self.usable_bytes, limit, self.drained)
 
 
-def between(fits: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """The limit from which on a step is possible lies between the two returned."""
+def between(fits: Callable[[float], bool], low: float, high: float, tried: Tried | None = None) -> tuple[float, float]:
+    """The limit from which on a step is possible lies between the two returned: close together, unless the effort of
+    ``tried`` is spent before."""
     for _ in range(HALVINGS):
-        if high - low <= PRECISION * high:
+        if high - low <= PRECISION * high or (tried is not None and tried.must_stop):
             break
         middle = 0.5 * (low + high)
         low, high = (low, middle) if fits(middle) else (middle, high)
@@ -238,11 +243,8 @@ def search_mixed(field: Field, floor: float) -> float:
             break
         if field.tried.must_stop:
             return min(least, bound)
-        fit_s = FIT_S * span * len(family.options) * family.tables.shape[2] ** 2
-        field.tried.effort.spend(fit_s)
         if bound < least and lineups.fits(family, span, least):
-            field.tried.effort.spend(HALVINGS * fit_s)
-            least = min(least, between(partial(lineups.fits, family, span), bound, least)[0])
+            least = min(least, between(partial(lineups.fits, family, span), bound, least, field.tried)[0])
         wanted = tried < most or spans[span] < LEAST_OF_A_SPAN
         if bound < field.tried.value and wanted and lineups.fits(family, span, field.tried.value):
             tried += 1

@@ -73,12 +73,11 @@ class DomainReplanner:
     ) -> tuple[tuple[float, Plan], ...]:
         """The best plan of each way to join that was found with its worth, best first.
 
-        ``problem`` may have other links and allow more than the one that this is for. ``effort`` counts the work, but
-        ends no search: what is found does not depend on how much was searched before. ``only``: over these domains;
-        ``local_sgd``: replicas that agree now and then, and nothing else; ``below``: only what is worth less is looked
-        for.
+        ``problem`` may have other links and allow more than the one that this is for. ``effort`` counts the work, and
+        ends the search once it is spent: its ``cut`` says so. ``only``: over these domains; ``local_sgd``: replicas
+        that agree now and then, and nothing else; ``below``: only what is worth less is looked for.
         """
-        tried = Tried(problem, ceiling=below)
+        tried = Tried(problem, effort, ceiling=below, until_found=False)
         field = Field(problem, self.field.tables, tried, ordered=self.field.ordered, only=only)
         fields = [] if local_sgd else [field]
         if problem.allow_local_sgd and field.rules.local_sgd:
@@ -98,7 +97,6 @@ class DomainReplanner:
             if self._chained(only):
                 search_chains(field, [each for _, each in tried.best.values()], seeded=only is not None)
             polish_best(problem, tried, fields)
-        effort.spend(tried.effort.spent_s)
         found = _best(tried)[:TOLD]
         for _, candidate in found:
             last = self.known.setdefault(_way(candidate), [candidate])
@@ -112,11 +110,10 @@ class DomainReplanner:
             return
         for name in answer.domains:
             rest = Only(frozenset(at[each] for each in answer.domains if each != name), 1)
-            tried = Tried(problem)
+            tried = Tried(problem, effort)
             search_without(
                 Field(problem, self.field.tables, tried, ordered=self.field.ordered, only=rest), start, at[name]
             )
-            effort.spend(tried.effort.spent_s)
             if tried.winner is not None:
                 self.known.setdefault(_way(tried.winner), [tried.winner])
                 yield tried.winner.plan(problem)

@@ -45,8 +45,9 @@ CHUNKED = "stages of several chunks that all lie alike"
 MIXED = "pipelines whose domains lie differently"
 BUSY = "GPU time that never waits"
 TOLD = 0.01  # a gap above it gets a word on why it is open
+GAP_OPEN = "The gap stays open"
 OPEN = (
-    "The gap stays open for {cause}: their bound grants every border and every ring the quickest links there are, and "
+    GAP_OPEN + " for {cause}: their bound grants every border and every ring the quickest links there are, and "
     "takes waiting for links, for memory and for replicas apart, so plans that good need not exist."
 )
 GAVE_UP = (

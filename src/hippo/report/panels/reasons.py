@@ -32,6 +32,7 @@ LABELS = {
     "dropped": "Dropped",
     "gap": "How certain",
     "local_sgd": "Local SGD",
+    "left_out": "Left out",
     "violation": "Broken constraints",
     "note": "Remarks",
 }
