@@ -479,7 +479,7 @@ def reckoned(store: str, folder: Path) -> list[str]:
         else:
             last[job] = each
     asked: dict[str, str] = {}  # of each job, the act of its last order: one that was refused may be stopped, unheard
-    for order in sorted(orders, key=lambda each: (each.made_s, each.decision)):
+    for order in sorted(orders, key=lambda each: each.made_s):
         act = json.loads(order.body)["act"]
         if act in STEERED:
             continue
