@@ -146,7 +146,6 @@ def test_stages_of_one_width_may_have_unlike_numbers_of_replicas(sharding: str):
     [
         (3, 1, 1.6, 12, "deepspeed"),
         pytest.param(3, 1, 1.6, 12, "torch", marks=pytest.mark.slow),
-        pytest.param(2, 2, 1.3, 4, "hippo", marks=pytest.mark.slow),
         pytest.param(2, 1, 1.6, 8, "ideal", marks=pytest.mark.slow),
     ],
 )
