@@ -141,7 +141,10 @@ def test_who_goes_on_from_a_checkpoint_carries_out_the_orders_that_stood(tmp_pat
     first.close()
     for _ in range(2):  # whoever goes on twice finds the same
         again = Desk(job(first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
-        assert [each["state"] for each in again.status()["orders"]] == ["done", "accepted", "accepted"]
+        assert [each["state"] for each in again.status()["orders"]] == ["done", "accepted", "given up", "accepted"]
+        assert again.answer(asked("schedule", "3", name="gpipe")) == {"accepted": 3}, (
+            "it is not done though it is asked"
+        )
         assert (again.job.plan.micro_batch, again.job.options.resume_from) == (1, "step-2")
         assert again.answer(asked("micro-batch", "1", size=1)) == {"accepted": 1}, "it is known"
         second = again.due(2, again.job)
@@ -151,6 +154,70 @@ def test_who_goes_on_from_a_checkpoint_carries_out_the_orders_that_stood(tmp_pat
         assert fourth is not None
         assert (fourth.plan.micro_batch, fourth.after_step) == (2, None)
         again.close()
+
+
+def test_what_was_given_up_before_a_crash_stays_given_up(tmp_path: Path):
+    """Nobody had said yet that it was; and who asks for that again gives up nothing else."""
+    first = Desk(job(), Journal(tmp_path / "journal"))
+    assert first.answer(asked("micro-batch", "A", size=1, after_step=6)) == {"accepted": 1}
+    assert first.answer(asked("give-up", "G")) == {"accepted": 2}
+    assert first.answer(asked("micro-batch", "B", size=4, after_step=7)) == {"accepted": 3}
+    first.close()
+    again = Desk(job(first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
+    assert [each["state"] for each in again.status()["orders"]] == ["given up", "done", "accepted"]
+    assert again.answer(asked("give-up", "G")) == {"accepted": 2}
+    change = again.due(2, again.job)
+    assert change is not None
+    assert (change.plan.micro_batch, change.after_step) == (4, 7)
+    again.close()
+
+
+def test_a_crash_as_a_run_goes_on_loses_no_order(tmp_path: Path):
+    """Of the second run the first line alone is on the disk, and half of the next."""
+    path = tmp_path / "journal"
+    first = Desk(job(), Journal(path))
+    assert first.answer(asked("micro-batch", "A", size=1)) == {"accepted": 1}
+    change = first.due(1, job())
+    assert change is not None
+    first.changed(Changed(1, 1, {}, 0.0, 0.0, 0.0, 0, 0.0), under(job(), change.plan))
+    assert first.answer(asked("micro-batch", "B", size=4, after_step=6)) == {"accepted": 2}
+    first.close()
+    whole = path.read_bytes().count(b"\n")
+    Desk(job(first_step=3, resume_from="step-2"), Journal(path)).close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: whole + 1]) + lines[whole + 1][:20])
+    again = Desk(job(first_step=3, resume_from="step-2"), Journal(path))
+    assert [each["state"] for each in again.status()["orders"]] == ["done", "accepted"]
+    assert again.job.plan.micro_batch == 1
+    again.close()
+
+
+def test_an_order_that_is_not_due_in_a_short_run_stands_for_the_next(tmp_path: Path):
+    first = Desk(job(steps=20), Journal(tmp_path / "journal"))
+    assert first.answer(asked("micro-batch", "A", size=1, after_step=9)) == {"accepted": 1}
+    first.close()
+    short = Desk(job(first_step=5, steps=3, resume_from="step-4"), Journal(tmp_path / "journal"))
+    assert short.status()["orders"] == []
+    short.close()
+    again = Desk(job(first_step=8, steps=20, resume_from="step-7"), Journal(tmp_path / "journal"))
+    change = again.due(7, again.job)
+    assert change is not None
+    assert (change.plan.micro_batch, change.after_step) == (1, 9)
+    again.close()
+
+
+def test_a_change_that_is_known_before_comes_after_the_orders_that_stood(tmp_path: Path):
+    first = Desk(job(), Journal(tmp_path / "journal"))
+    assert first.answer(asked("micro-batch", "A", size=1)) == {"accepted": 1}
+    change = first.due(1, job())
+    assert change is not None
+    first.changed(Changed(1, 1, {}, 0.0, 0.0, 0.0, 0, 0.0), under(job(), change.plan))
+    first.close()
+    planned = PlanChange(replace(change.plan, micro_batch=4), 6)
+    again = Desk(job(first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"), planned)
+    assert again.job.plan.micro_batch == 1
+    assert again.due(2, again.job) == planned
+    again.close()
 
 
 def test_who_goes_on_has_the_batch_and_the_rate_that_were_ordered(tmp_path: Path):

@@ -18,7 +18,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from queue import Empty, Queue
@@ -57,9 +57,6 @@ class Desk:
         self._first, self._now, self._asked = job, job, job  # as it began, as it runs, as it has been asked to run
         self._queue: list[_Open] = []
         self._under_way: _Open | None = None  # it has left the queue and is not made yet
-        for each in planned:
-            self._queue.append(_Open(None, self._asked.plan, each))
-            self._asked = under(self._asked, each.plan)
         self._orders: list[dict[str, Any]] = []
         self._keys: dict[str, dict[str, Any]] = {}
         self._unwanted: dict[int, int] = {}  # orders that are to be given up, and by which order
@@ -72,9 +69,15 @@ class Desk:
         self._used: dict[Pair, dict[str, float]] = {}  # of pairs of domains in the last step
         self._watchers: list[Queue[tuple[RunStep, RunJob] | None]] = []
         before = standing(journal.lines) if job.options.resume_from is not None else []
-        journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step)
+        carried = (
+            {"carries": [asdict(order) for order in before]} if before else {}
+        )  # with it: a crash leaves all or none
+        journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step, **carried)
         for order in before:
             self._again(order)
+        for each in planned:
+            self._queue.append(_Open(None, self._asked.plan, each))
+            self._asked = under(self._asked, each.plan)
 
     @property
     def job(self) -> RunJob:
@@ -84,6 +87,12 @@ class Desk:
     def _again(self, order: StandingOrder) -> None:
         """An order of the run that this one goes on from, whose plan knows nothing of it. What was done before the
         checkpoint holds from the start, what was done after it is done after the same step."""
+        if order.over:
+            kind, number = str(order.asked.get("order")), len(self._orders) + 1
+            state = {"state": DONE} if kind == GIVE_UP else {"state": GIVEN_UP, "why": order.over}
+            self._orders.append({"order": number, "kind": kind, **state})
+            self._keys[order.key] = {ACCEPTED: number}
+            return
         first = self._first.options.first_step
         asked = {name: value for name, value in order.asked.items() if name != "after_step"}
         after = order.asked.get("after_step") if order.done_after is None else order.done_after
@@ -120,11 +129,14 @@ class Desk:
         if not isinstance(key, str) or not key:
             remedy = "give a text of your own, another one for each order"
             raise InputError("an order needs a key, by which it is known when it comes twice", remedy=remedy)
+        with self._lock:
+            if key in self._keys:
+                return self._keys[key]
         if request.get("order") == GIVE_UP:
             return self._give_up(request, key)
         order = order_of_document(request)
         with self._lock:
-            if key in self._keys:
+            if key in self._keys:  # it came twice at once
                 return self._keys[key]
             number = len(self._orders) + 1
             self._check_turn(order)
@@ -186,9 +198,10 @@ class Desk:
             wanted = request.get("number", open_[0] if open_ else None)
             if type(wanted) is not int or wanted not in open_:
                 remedy = f"name one of {', '.join(map(str, open_))}" if open_ else "nothing has to be done"
-                raise InputError("no such order is under way", source="order", value=str(wanted)[:60], remedy=remedy)
+                named = str(wanted)[:60] if "number" in request else None
+                raise InputError("no such order is under way", source="order", value=named, remedy=remedy)
             number = len(self._orders) + 1
-            self._journal.write(kind="order", order=number, key=key, asked=request)
+            self._journal.write(kind="order", order=number, key=key, asked={**request, "number": wanted})
             self._orders.append({"order": number, "kind": GIVE_UP, "state": ACCEPTED})
             self._unwanted.setdefault(wanted, number)
             self._keys[key] = {ACCEPTED: number}
@@ -366,7 +379,7 @@ def _link_moved(request: Mapping[str, Any]) -> dict[str, Any]:
         remedy = "start the run with --emulate, or inside 'hippo emulate'"
         raise InputError("is of emulated links, and this run has none", source="link", remedy=remedy)
     ends, numbers = (request.get("from"), request.get("to")), (request.get("gbps"), request.get("latency_ms"))
-    if not all(isinstance(each, str) for each in ends) or not all(isinstance(each, int | float) for each in numbers):
+    if not all(isinstance(each, str) for each in ends) or not all(type(each) in (int, float) for each in numbers):
         raise InputError("is no link", source="link", value=str(request)[:60], remedy="give FROM TO GBPS LATENCY_MS")
     (source, destination), (gbps, latency_ms) = ends, numbers
     inside.set_link(str(source), str(destination), gbps=float(str(gbps)), latency_ms=float(str(latency_ms)))
@@ -401,19 +414,31 @@ class StandingOrder:
     key: str
     asked: Mapping[str, Any]
     done_after: int | None  # the last step before it held; None: it was not done
+    over: str = ""  # why it will not be done; of one that gives another up: it has been asked for
 
 
 def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
-    """Those of the last run in a journal, in turn."""
+    """Those of the last run in a journal, in turn: what it carried on from runs before, as its first line says, and
+    what it was told itself. An order that it could not take up again stands for the next run."""
     begun = max((at for at, line in enumerate(lines) if line.get("kind") == "begun"), default=len(lines))
-    mine = lines[begun:]
-    over = {line.get("order") for line in mine if line.get("kind") == "given up"}
-    done = {line.get("order"): line.get("after_step") for line in mine if line.get("kind") == "done"}
-    return [
-        StandingOrder(line["key"], line["asked"], done.get(line["order"]))
-        for line in mine
-        if line.get("kind") == "order" and line["order"] not in over and line["asked"].get("order") != GIVE_UP
-    ]
+    found = {
+        each["key"]: StandingOrder(**each) for line in lines[begun : begun + 1] for each in line.get("carries", ())
+    }
+    keys: dict[Any, str] = {}  # by number
+    for line in lines[begun:]:
+        kind, number = line.get("kind"), line.get("order")
+        if kind == "order":
+            key = keys[number] = line["key"]
+            found.setdefault(key, StandingOrder(key, line["asked"], None))
+            if line["asked"].get("order") == GIVE_UP:
+                found[key] = replace(found[key], over="was asked for before")
+                if (unwanted := keys.get(line["asked"].get("number"))) and found[unwanted].done_after is None:
+                    found[unwanted] = replace(found[unwanted], over=f"order {number} asked for it")
+        elif kind == "done" and number in keys:
+            found[keys[number]] = replace(found[keys[number]], done_after=line.get("after_step"), over="")
+        elif kind == "given up" and number in keys:
+            found[keys[number]] = replace(found[keys[number]], over=line.get("why") or "it was given up")
+    return list(found.values())
 
 
 def journal_of(control: Path) -> Path:
