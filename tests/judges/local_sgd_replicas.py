@@ -15,9 +15,11 @@ from hippo.run.work import Work
 Tensor = torch.Tensor
 
 
-def local_losses(job: RunJob, settings: StageSettings, every: Sequence[int] = ()) -> Iterator[float]:
+def local_losses(
+    job: RunJob, settings: StageSettings, every: Sequence[int] = (), *, together: int = 0
+) -> Iterator[float]:
     """The loss of each step: the mean over the global batch, of replicas that differ between outer steps; ``every``: of
-    each step, where that changes."""
+    each step, where that changes; ``together``: first steps in which all train on the whole batch, before they part."""
     model, plan, workload = job.problem.model, job.plan, job.problem.workload
     work = Work(model, plan)
     spans = [_span(work, index) for index in range(len(plan.pipelines))]
@@ -29,6 +31,10 @@ def local_losses(job: RunJob, settings: StageSettings, every: Sequence[int] = ()
     outers = [Outer.new(part) for part in parts]
     late, mean = int(job.options.outer_late), dict[At, Tensor]()
     for step in range(1, job.options.steps + 1):
+        if step <= together:
+            yield _as_one(parts, step, job, settings)
+            outers = [Outer.new(part) for part in parts]
+            continue
         losses = [_train(part, span, step, job) for part, span in zip(parts, spans, strict=True)]
         now = every[step - 1] if every else plan.sync.every
         if step % now == 0:
@@ -38,6 +44,13 @@ def local_losses(job: RunJob, settings: StageSettings, every: Sequence[int] = ()
                 outer.step(mean)
             mean = {}
         yield sum(loss * share for loss, share in zip(losses, shares, strict=True))
+
+
+def _as_one(parts: Sequence[Part], step: int, job: RunJob, settings: StageSettings) -> float:
+    """Every replica makes the step of the whole batch."""
+    whole = replace(settings, tokens_per_step=job.problem.workload.global_batch * job.problem.workload.seq)
+    span = (0, job.problem.workload.global_batch)
+    return [_train(replace(part, settings=whole), span, step, job) for part in parts][-1]
 
 
 def _span(work: Work, index: int) -> tuple[int, int]:

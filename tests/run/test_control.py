@@ -96,7 +96,7 @@ def test_when_a_replica_is_lost_what_comes_next_is_asked_of_who_is_left(tmp_path
 
 def test_a_lever_that_waits_when_a_replica_is_lost_brings_it_not_back(tmp_path: Path):
     whole = job(LANES)
-    left = without(whole, [3])
+    left = without(whole, [2, 3])
     assert left is not None
     desk, now = Desk(whole, Journal(tmp_path / "journal")), under(whole, left)
     assert desk.answer(asked("schedule", "a", name="gpipe")) == {"accepted": 1}
@@ -203,6 +203,24 @@ def test_an_order_that_is_not_due_in_a_short_run_stands_for_the_next(tmp_path: P
     change = again.due(7, again.job)
     assert change is not None
     assert (change.plan.micro_batch, change.after_step) == (1, 9)
+    again.close()
+
+
+def test_under_another_plan_file_orders_of_before_are_void_and_known(tmp_path: Path):
+    first = Desk(job(), Journal(tmp_path / "journal"))
+    document = plan_to_document(job().problem, PLANS["two lanes a domain"][1])
+    assert first.answer(asked("plan", "A", plan=document)) == {"accepted": 1}
+    change = first.due(1, job())
+    assert change is not None
+    first.changed(Changed(1, 1, {}, 0.0, 0.0, 0.0, 0, 0.0), under(job(), change.plan))
+    first.close()
+    alone = Plan(pipelines((4, [("b", 0, 6, 1, 1)])), 2)
+    again = Desk(job(alone, first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
+    assert again.job.plan == alone
+    assert [(each["state"], each["why"]) for each in again.status()["orders"]] == [
+        ("given up", "the run goes on under another plan file")
+    ]
+    assert again.answer(asked("plan", "A", plan=document)) == {"accepted": 1}
     again.close()
 
 

@@ -117,16 +117,28 @@ def test_a_process_that_dies_or_hangs_ends_the_run(sent: int, told: str, timeout
     assert "rank 1 (stage 1, b)" in str(error.value)
 
 
+STAGES_OF_TWO = Plan(pipelines((2, [("a", 0, 3, 1, 2), ("b", 3, 6, 1, 2)])), 2)
+"""One pipeline, two lanes in each stage."""
+
+
 @pytest.mark.parametrize(
-    ("name", "rank", "workers_"),
+    ("name", "rank", "workers_", "waves"),
     [
-        pytest.param("two lanes a domain", 0, [4, 2], marks=pytest.mark.slow),
-        pytest.param("two lanes a domain", 2, [4, 2], marks=pytest.mark.slow),
-        ("unlike shares", 1, [4, 1]),  # who is left keeps its layers, cut otherwise where nobody is tensor-parallel
+        pytest.param("two lanes a domain", 0, [4, 3], [2, 3], marks=pytest.mark.slow),  # the other lane stays
+        pytest.param("two lanes a domain", 2, [4, 3], [3, 2], marks=pytest.mark.slow),
+        ("two lanes in stages", 1, [4, 2], [4]),
+        (
+            "unlike shares",
+            1,
+            [4, 1],
+            [8],
+        ),  # who is left keeps its layers, cut otherwise without tp
     ],
 )
-def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(name: str, rank: int, workers_: list[int]):
-    model, plan = PLANS[name]
+def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(
+    name: str, rank: int, workers_: list[int], waves: list[int]
+):
+    model, plan = (PLANS | {"two lanes in stages": (GPT2, STAGES_OF_TWO)})[name]
     asked = RunJob(problem(model), plan, RunOptions(steps=5, precision="fp64", timeout_s=20.0))
 
     def strike(step: RunStep) -> None:
@@ -140,7 +152,7 @@ def test_where_a_replica_is_lost_the_other_goes_on_with_the_whole_batch(name: st
     lost = found.stretches[1].change
     assert lost is not None
     assert (lost.after_step, "ended by signal 9" in lost.lost) == (2, True)
-    assert {each.domain for each in found.workers} == {"b" if rank < 2 else "a"}
+    assert [line.num_micro_batches for line in found.stretches[1].job.plan.pipelines] == waves
 
 
 def test_who_dies_while_weights_change_is_lost_after_that_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -59,6 +59,21 @@ def test_replicas_that_train_alone_go_on_from_their_checkpoint_as_if_they_had_ne
         job_of(given, plan, job.options, checkpoints=Checkpoints(tmp_path, resume=True))
 
 
+def test_replicas_that_train_alone_begin_from_one_set_of_weights(tmp_path: Path):
+    """Trained together for two steps, then apart: as replicas of which each had made these."""
+    model, plan = PLANS["unlike shares"]
+    given = replace(problem(model), allow_local_sgd=True)
+    together = RunJob(given, plan, RunOptions(steps=2, precision="fp64", timeout_s=20.0))
+    run(together, saving=Saving(tmp_path, 2))
+    apart = replace(plan, sync=Sync("local_sgd", 3))
+    options = replace(together.options, steps=4)
+    job = job_of(given, apart, options, checkpoints=Checkpoints(tmp_path, resume=True))
+    found = [step.loss for step in run(job).steps]
+    settings = settings_of(together)
+    expected = list(local_losses(replace(job, options=replace(job.options, steps=6)), settings, together=2))
+    assert found == pytest.approx(expected[2:], rel=1e-9)
+
+
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system limits no file's size")
 def test_a_disk_that_is_full_ends_no_training(tmp_path: Path):
     """Files of processes that start while the limit holds may have 20 kB, a layer has more: the system refuses to write

@@ -114,8 +114,8 @@ def _resumed(job: RunJob, checkpoints: Checkpoints, *, source: str) -> RunJob:
         refuse_older(checkpoints.folder)
         return job
     found = last(checkpoints.folder, job.problem.model, seed=options.seed)
-    if found.replicas != (alone := replicas_alone(job.plan)):
-        told = f"is of {found.replicas} replicas that train alone" if found.replicas > 1 else "is of one set of weights"
+    if found.replicas not in (1, alone := replicas_alone(job.plan)):
+        told = f"is of {found.replicas} replicas that train alone"
         value = f"{alone} that train alone" if alone > 1 else "one set of weights"
         remedy = "give a plan with as many, or another folder"
         raise InputError(told, source=str(found.folder), key="replicas", value=value, remedy=remedy)
@@ -177,9 +177,12 @@ def trained(
 
     planned = () if then is None else (then,)
     follows = job.options.batch_rule == FOLLOW
-    if reference and follows:
-        remedy = "leave out one of them"
-        raise InputError("one process keeps its batch", source="--batch-rule", value=FOLLOW, remedy=remedy)
+    apart = replicas_alone(job.plan) > 1  # whose loss is not that of one process
+    if reference and (follows or apart):
+        source, value, why = "--batch-rule", FOLLOW, "one process keeps its batch"
+        if apart:
+            source, value, why = "--reference", "local_sgd", "one process has no replicas that train alone"
+        raise InputError(why, source=source, value=value, remedy="leave out one of them")
     before: tuple[float, ...] = ()
     if checkpoints is not None and checkpoints.resume:
         before = last(checkpoints.folder, job.problem.model).losses
@@ -204,7 +207,9 @@ def trained(
 
         saving = None if checkpoints is None else Saving(checkpoints.folder, checkpoints.every, before, missed)
         result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
-    again = not job.options.stand_in and (is_small(job) and not follows if reference is None else reference)
+    again = not job.options.stand_in and (
+        is_small(job) and not follows and not apart if reference is None else reference
+    )
     measured = [step.seconds for step in result.steps]
     expected = [_each(run, emulated=emulated) for run in result.stretches]
     return {

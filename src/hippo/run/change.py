@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Protocol
 
 from hippo.errors import InfeasibleError, InputError
-from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice
+from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice, Stage
 from hippo.planners.orders import ordered
 from hippo.run.handover import hands
 from hippo.run.job import FOLLOW, RATE_RULES, RunJob
@@ -148,14 +149,34 @@ def again(job: RunJob, plan: Plan) -> Plan:
         raise InputError(str(error).removesuffix("."), source="order", remedy=remedy) from None
 
 
+def _whole(job: RunJob, lost: Collection[int]) -> dict[int, Pipeline]:
+    """The pipelines of a plan as they are without ranks, by their numbers: whole lanes of one that lost some go on."""
+    gone: dict[int, set[int]] = {}  # lanes of pipelines
+    for worker in (job.work.workers[rank] for rank in lost):
+        gone.setdefault(worker.pipeline, set()).add(worker.lane)
+
+    def thinner(stage: Stage, lanes: set[int]) -> Stage:
+        each = len(stage.devices) // stage.dp
+        kept = (stage.devices[lane * each : (lane + 1) * each] for lane in range(stage.dp) if lane not in lanes)
+        return replace(stage, dp=stage.dp - len(lanes), devices=tuple(chain.from_iterable(kept)))
+
+    found = dict(enumerate(job.plan.pipelines))
+    for number, lanes in gone.items():
+        stages = found.pop(number).stages
+        if {stage.dp for stage in stages} == {stages[0].dp} and len(lanes) < stages[0].dp:
+            line = job.plan.pipelines[number]
+            found[number] = replace(line, stages=tuple(thinner(stage, lanes) for stage in stages))
+    return dict(sorted(found.items()))
+
+
 def without(job: RunJob, lost: Collection[int]) -> Plan | None:
-    """The plan of the replicas that have lost no rank, which share out the batch of all by the share that each had, or
-    (``batch_rule`` follow) go on with theirs; None: no replica is whole, or they cannot."""
+    """The plan of the replicas that have lost no rank (pipelines, and lanes of one), which share out the batch of all
+    by the share that each had, or (``batch_rule`` follow) go on with theirs; None: no replica is whole, or they
+    cannot."""
     plan, work = job.plan, job.work
-    broken = {work.workers[rank].pipeline for rank in lost}
-    if not broken:
+    if not lost:
         return plan
-    left = [line for number, line in enumerate(plan.pipelines) if number not in broken]
+    left = list(_whole(job, lost).values())
     there = {domain for line in left for domain in line.domains}
     gone = {work.workers[rank].domain for rank in lost} - there  # where a process ended, no other one is begun
     plan = replace(plan, relays=tuple(each for each in plan.relays if each.via not in gone))
@@ -167,11 +188,14 @@ def without(job: RunJob, lost: Collection[int]) -> Plan | None:
     had = sum(line.num_micro_batches * width for line, width in zip(left, widths, strict=True))
     whole = plan.global_batch // plan.micro_batch
     waves = [line.num_micro_batches * whole // had for line in left]
-    for number, width in enumerate(widths):  # what is left over goes to the first that can take it
-        rest = whole - sum(count * each for count, each in zip(waves, widths, strict=True))
-        waves[number] += rest // width
-    if sum(count * each for count, each in zip(waves, widths, strict=True)) != whole:
-        return None
+    rest = whole - sum(count * width for count, width in zip(waves, widths, strict=True))
+    while rest > 0:  # what is left over goes to whoever has the least to do for what it had
+        takes = [number for number, width in enumerate(widths) if width <= rest]
+        if not takes:
+            return None
+        first = min(takes, key=lambda number: ((waves[number] + 1) / left[number].num_micro_batches, -widths[number]))
+        waves[first] += 1
+        rest -= widths[first]
     lines = tuple(dealt(line, count) for line, count in zip(left, waves, strict=True))
     return again(job, replace(plan, pipelines=lines))
 
@@ -179,12 +203,9 @@ def without(job: RunJob, lost: Collection[int]) -> Plan | None:
 def cut_off(job: RunJob, lost: Collection[int]) -> set[int]:
     """Ranks that are left behind where links between domains are dead: of what is left, replicas that share a domain
     stay together, and those with the largest share of the batch go on; empty: all hang together."""
-    plan, work = job.plan, job.work
-    broken = {work.workers[rank].pipeline for rank in lost}
+    whole, work = _whole(job, lost), job.work
     sides: list[tuple[set[str], list[int]]] = []  # domains, and pipelines in them
-    for number, line in enumerate(plan.pipelines):
-        if number in broken:
-            continue
+    for number, line in whole.items():
         domains, numbers = {stage.domain for stage in line.stages}, [number]
         for side in [each for each in sides if each[0] & domains]:
             sides.remove(side)
@@ -194,7 +215,7 @@ def cut_off(job: RunJob, lost: Collection[int]) -> set[int]:
         return set()
 
     def batch(side: tuple[set[str], list[int]]) -> int:
-        return sum(plan.pipelines[each].num_micro_batches * plan.pipelines[each].stages[0].dp for each in side[1])
+        return sum(whole[each].num_micro_batches * whole[each].stages[0].dp for each in side[1])
 
     kept = max(sides, key=lambda side: (batch(side), -min(side[1])))
-    return {worker.rank for worker in work.workers if worker.pipeline not in (*kept[1], *broken)}
+    return {worker.rank for worker in work.workers if worker.pipeline in whole.keys() - {*kept[1]}}

@@ -3,8 +3,8 @@
     DIR/step-00000010/meta.json               step, model, seed, losses so far, sizes and digests (SHA-256) of the other
                                               files: written last, then the folder gets its name
     DIR/step-00000010/layer-3.part-0-of-2.pt  a layer's weights and optimizer state, one file per tensor-parallel share;
-                                              of replicas that train alone the others' end in ``.replica-1.pt``, .., and
-                                              the first's hold where all began last and the outer momentum, too
+                                              those of replicas that train alone end in ``.replica-0.pt``, .., and the
+                                              first's hold where all began last and the outer momentum, too
 
 Layers lie in files of their own, so another plan, cut otherwise, reads the same checkpoint. A step that is written anew
 stands aside as ``step-00000010.old`` until the new one has its name: at every moment one of them is whole.
@@ -134,9 +134,15 @@ def last(place: Path, model: Model, *, seed: int | None = None) -> RunCheckpoint
 
 def lacks(names: Iterable[str], model: Model, replicas: int = 1) -> int | None:
     """The first layer of which none of these files holds a part of one of the replicas; None: each has one."""
-    there = {(name.partition(".")[0], int(found[1]) if (found := _REPLICA.search(name)) else 0) for name in names}
-    each = ((layer, replica) for layer in range(model.num_layers) for replica in range(replicas))
+    there = {(name.partition(".")[0], found[1] if (found := _REPLICA.search(name)) else None) for name in names}
+    whose = [None] if replicas == 1 else list(map(str, range(replicas)))
+    each = ((layer, replica) for layer in range(model.num_layers) for replica in whose)
     return next((layer for layer, replica in each if (f"layer-{layer}", replica) not in there), None)
+
+
+def is_of_several(folder: Path) -> bool:
+    """Whether a checkpoint is of replicas that train alone."""
+    return next(folder.glob("*.replica-0.pt"), None) is not None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 from queue import Empty, Queue
@@ -29,6 +30,7 @@ from typing import Any
 from hippo.emulate.emulation import emulation
 from hippo.errors import HippoError, InputError
 from hippo.files import write_whole
+from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
 from hippo.run.change import Changed, PlanChange, under
 from hippo.run.job import RunJob
@@ -69,10 +71,15 @@ class Desk:
         self._used: dict[Pair, dict[str, float]] = {}  # of pairs of domains in the last step
         self._watchers: list[Queue[tuple[RunStep, RunJob] | None]] = []
         before = standing(journal.lines) if job.options.resume_from is not None else []
+        given = _digest(job)
+        if begun_under(journal.lines) not in (None, given):  # what was ordered was ordered to another plan
+            before = [replace(order, over=order.over or "the run goes on under another plan file") for order in before]
         carried = (
             {"carries": [asdict(order) for order in before]} if before else {}
         )  # with it: a crash leaves all or none
-        journal.write(kind="begun", model=job.problem.model.name, first_step=job.options.first_step, **carried)
+        journal.write(
+            kind="begun", model=job.problem.model.name, first_step=job.options.first_step, plan=given, **carried
+        )
         for order in before:
             self._again(order)
         for each in planned:
@@ -210,26 +217,22 @@ class Desk:
     def status(self, *, record: bool = False) -> dict[str, Any]:
         """Where the run is, and what became of its orders; ``record``: what the last step told, too."""
         with self._lock:
-            first, last = self._first.options, self._last
-            told: dict[str, Any] = {}
-            if record:
-                told["record"] = None if last is None else step_record(last, self._ran)
-            ran, under_ = self._ran, tuple(self._under)
-        if record:
-            told["predicted_step_s"] = self._predicted(ran, under_)
-        with self._lock:
-            return {
-                **told,
+            first, last, ran, under_ = self._first.options, self._last, self._ran, tuple(self._under)
+            told = {
                 "protocol": PROTOCOL,
                 "model": self._first.problem.model.name,
                 "step": self._done,
                 "last_step": first.first_step + first.steps - 1,
                 "plan": repr(self._now.plan),
-                "step_s": None if self._last is None else self._last.seconds,
-                "loss": None if self._last is None else self._last.loss,
+                "step_s": None if last is None else last.seconds,
+                "loss": None if last is None else last.loss,
                 "links": [{"from": pair[0], "to": pair[1], **each} for pair, each in sorted(self._used.items())],
                 "orders": [dict(each) for each in self._orders],
             }
+        if record:
+            told["record"] = None if last is None else step_record(last, ran)
+            told["predicted_step_s"] = self._predicted(ran, under_)
+        return told
 
     def _predicted(self, job: RunJob, steps: Sequence[RunStep]) -> float | None:
         """What a step should take now; None: no step has told yet how long its layers take. Asked again only where the
@@ -415,6 +418,17 @@ class StandingOrder:
     asked: Mapping[str, Any]
     done_after: int | None  # the last step before it held; None: it was not done
     over: str = ""  # why it will not be done; of one that gives another up: it has been asked for
+
+
+def _digest(job: RunJob) -> str:
+    """Of a plan, whatever its problem."""
+    document = {key: value for key, value in plan_to_document(job.problem, job.plan).items() if key != "problem"}
+    return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def begun_under(lines: Sequence[Mapping[str, Any]]) -> str | None:
+    """The digest of the plan file that the last run in a journal was given; None: it does not say."""
+    return next((line.get("plan") for line in reversed(lines) if line.get("kind") == "begun"), None)
 
 
 def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:

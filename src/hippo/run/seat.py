@@ -16,6 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from hippo.machine import resident_bytes
+from hippo.run.checkpoint import is_of_several
 from hippo.run.dispatching import WorkerNoise, noise_for, problem_of, rank_of
 from hippo.run.executor.agree import (
     Agreeing,
@@ -172,7 +173,7 @@ class Seat:
             self._snapshot = None if self.part is None else Snapshot(self.part)
         else:
             replica = compute.outer.worker.pipeline
-            self._snapshot = Snapshot(self.part, replica, None if replica else compute.outer.outer.kept())
+            self._snapshot = Snapshot(self.part, replica, compute.outer.outer.kept() if replica == 0 else None)
         return self._snapshot
 
     def telemetry(self, started_s: float) -> dict[str, Any]:
@@ -248,7 +249,8 @@ class Seat:
                 part.place(layer, part.fresh(layer))
         part.tie(None if here is None else here[0])
         if job.options.resume_from is not None:
-            load(part, Path(job.options.resume_from), worker.pipeline if is_local(work) else 0)
+            folder = Path(job.options.resume_from)
+            load(part, folder, worker.pipeline if is_of_several(folder) else None)
         return part
 
     def _held(self, work: Work, worker: Worker) -> tuple[Part, set[int]] | None:
@@ -285,8 +287,8 @@ def _computing(now: PreparedSeat, noise: WorkerNoise) -> tuple[Compute, Gradient
     if not is_local(work):
         return Layers(work, worker, part, job.problem.workload, noise), PartGradients(inner, worker, part, met.team)
     outer = OuterLayers(work, worker, part, OuterTies(met.groups, met.team, late))
-    if job.options.resume_from is not None:
-        outer.outer.restore(Path(job.options.resume_from))
+    if job.options.resume_from is not None and is_of_several(Path(job.options.resume_from)):
+        outer.outer.restore(Path(job.options.resume_from))  # else all begin here
     layers = LocalLayers(work, worker, part, job.problem.workload, noise, outer)
     return layers, PartGradients(inner, worker, part, met.team)
 

@@ -32,14 +32,16 @@ class Snapshot:
     """A part as it is now, which training goes on from while it is written. Nothing of it changes before the next
     update of the weights; only what is not written by then is copied."""
 
-    def __init__(self, part: Part, replica: int = 0, more: Mapping[str, Mapping[At, Tensor]] | None = None) -> None:
-        """A tied head leaves its matrix to the embedding's file. ``replica``: of those that train alone; ``more``: what
-        else there is of each weight."""
+    def __init__(
+        self, part: Part, replica: int | None = None, more: Mapping[str, Mapping[At, Tensor]] | None = None
+    ) -> None:
+        """A tied head leaves its matrix to the embedding's file. ``replica``: whose, where several train alone;
+        ``more``: what else there is of each weight."""
         self._left: dict[str, Layer] = {}  # by file
         self._lock, self._copied = Lock(), False
         for layer, states in part.states.items():
             names = {form.name for form in forms(part.model, layer, part.split.parts)}
-            of = f".replica-{replica}" if replica else ""
+            of = "" if replica is None else f".replica-{replica}"
             self._left[f"layer-{layer}.part-{part.split.index}-of-{part.split.size}{of}.pt"] = {
                 name: {
                     **{key: getattr(state, key).detach() for key in STATE},
@@ -90,7 +92,7 @@ def _kept(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def load(part: Part, folder: Path, replica: int = 0) -> None:
+def load(part: Part, folder: Path, replica: int | None = None) -> None:
     """Takes the weights and states of every layer of a part from a checkpoint, however it was cut; ``replica``: whose,
     where several train alone.
 
@@ -124,7 +126,7 @@ def held_beside(part: Part, folder: Path, key: str) -> dict[At, Tensor]:
     return found
 
 
-def _layer(part: Part, folder: Path, layer: int, replica: int) -> tuple[dict[str, Weight], dict[str, AdamState]]:
+def _layer(part: Part, folder: Path, layer: int, replica: int | None) -> tuple[dict[str, Weight], dict[str, AdamState]]:
     weights, states = {}, {}
     settings, mine = part.settings, _cut(part, folder, layer, replica, STATE)
     for form in forms(part.model, layer, part.split.parts):
@@ -137,7 +139,9 @@ def _layer(part: Part, folder: Path, layer: int, replica: int) -> tuple[dict[str
     return weights, states
 
 
-def _cut(part: Part, folder: Path, layer: int, replica: int, keys: Sequence[str]) -> dict[str, dict[str, Tensor]]:
+def _cut(
+    part: Part, folder: Path, layer: int, replica: int | None, keys: Sequence[str]
+) -> dict[str, dict[str, Tensor]]:
     """What a layer's files hold of its weights, as the part has them cut."""
     shares, found = _shares(folder, layer, replica), {}
     for form in forms(part.model, layer, part.split.parts):
@@ -157,12 +161,12 @@ def _cut(part: Part, folder: Path, layer: int, replica: int, keys: Sequence[str]
     return found
 
 
-def _shares(folder: Path, layer: int, replica: int) -> list[dict[str, Any]]:
+def _shares(folder: Path, layer: int, replica: int | None) -> list[dict[str, Any]]:
     """What the files of a layer hold, by tensor-parallel rank."""
     names = sorted(
         (int(match[2]), int(match[3]), path)
         for path in folder.glob(f"layer-{layer}.part-*.pt")
-        if (match := _FILE.fullmatch(path.name)) and int(match[4] or 0) == replica
+        if (match := _FILE.fullmatch(path.name)) and match[4] == (None if replica is None else str(replica))
     )
     if not names or [index for index, _, _ in names] != list(range(names[0][1])):
         raise _broken(folder, layer, "is missing, or a share of it")

@@ -25,7 +25,7 @@ from hippo.files import json_text, write_whole
 from hippo.problem.cluster import Cluster
 from hippo.problem.load import load_model
 from hippo.run.checkpoint import last
-from hippo.run.control import RefusedError, RunClient
+from hippo.run.control import RefusedError, RunClient, journal_of
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.placing import plan_at, runs_cluster, runs_folder, until
 from hippo.serve.records import (
@@ -141,6 +141,7 @@ class Own:
         except InputError as error:
             return Receipt(False, str(error))
         write_whole(home / "plan.json", json_text(document))
+        journal_of(home / "run").unlink(missing_ok=True)  # what was ordered to the run before is in this plan, or past
         checkpoints, done = home / "checkpoints", 0
         if checkpoints.exists() and any(checkpoints.iterdir()):
             with suppress(HippoError):
