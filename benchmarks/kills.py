@@ -380,8 +380,11 @@ def batch(store: str, folder: Path, steps: Sequence[str], seed: int, client: Cli
         else:
             left = [name for name in client.jobs if name not in client.over]
             client.wrong.append(f"jobs that do not end: {left}")
-        time.sleep(1.0)
         try:
+            for _ in range(200):  # an order whose answer was lost is told again
+                if not client.ask("GET", "/v1/decisions?state=ordered")[1]["decisions"]:
+                    break
+                time.sleep(0.1)
             client.look()
         except (OSError, HTTPException) as error:
             client.wrong.append(f"it does not answer at the end: {error}")
@@ -479,7 +482,7 @@ def reckoned(store: str, folder: Path) -> list[str]:
         else:
             last[job] = each
     asked: dict[str, str] = {}  # of each job, the act of its last order: one that was refused may be stopped, unheard
-    for order in sorted(orders, key=lambda each: (each.made_s, each.decision)):
+    for order in sorted(orders, key=lambda each: each.made_s):
         act = json.loads(order.body)["act"]
         if act in STEERED:
             continue

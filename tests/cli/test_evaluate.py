@@ -212,7 +212,7 @@ def test_worlds_are_played_by_everybody_asked_and_written_down(hippo, tmp_path):
     assert "| separate |" in (tmp_path / "worlds.md").read_text()
     for row in rows:
         assert row["of_bound"] == pytest.approx(row["bound_priced_s"] / row["priced_s"])
-        assert row["of_bound"] <= 1.0
+        assert row["of_bound"] <= 1.0 + 1e-9
     bounded = hippo(*asked, "--bounds", "relaxation,search").out
     assert "separate" in bounded
     assert "the best found with hindsight costs" in bounded

@@ -170,6 +170,17 @@ def test_a_limit_that_bars_every_plan_is_given_up(worlds, limit, words):
     assert change.subject == words
 
 
+@pytest.mark.parametrize(("asked", "other"), [("hippo", "megatron"), ("hippo:live", "megatron"), ("torch", "hippo")])
+def test_a_runtime_that_can_is_named(worlds, asked, other):
+    """Whose plans fit and hippo's do not, for Megatron-LM shards state; the other way round for unlike stages."""
+    plan = worlds.across_plan(WAVES)
+    planner = Wanting(plan, lambda changed: changed.runtime == other)
+    problem = problem_with(worlds, 80e9, runtime=asked)
+    (change,) = shortfall(problem, planner, limit_s=inf)
+    assert change.subject == f"with --runtime {other} instead of {asked}"
+    assert change.step_time_s == pytest.approx(evaluate(replace(problem, runtime=other), plan).step_time_s)
+
+
 def test_a_plan_that_needs_no_more_memory_was_missed_for_time(worlds):
     """What is found with more memory fits without it: then it is not memory that is missing."""
     plan = worlds.across_plan(WAVES)

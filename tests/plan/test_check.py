@@ -305,6 +305,7 @@ RUNTIMES: list[tuple[str, Plan, str]] = [
     ("megatron", replace(plan(), schedule=ScheduleChoice("1f1b", 5)), "megatron cannot express live limit 5"),
     ("megatron", replace(plan(), sharding="full"), "megatron cannot express sharding 'full'"),
     ("torch", replace(plan(), sharding="optimizer"), "torch cannot express sharding 'optimizer'"),
+    ("hippo", replace(plan(), sharding="optimizer"), "hippo cannot express sharding 'optimizer', only none"),
     ("deepspeed", replace(plan(), sharding="full"), "deepspeed cannot express sharding 'full' beside a pipeline"),
     ("deepspeed", replace(plan(), recompute="selective"), "deepspeed cannot express recompute 'selective'"),
     ("hippo", replace(plan(), recompute="full:1"), "hippo cannot express recompute 'full:1', only full or none"),

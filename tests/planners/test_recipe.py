@@ -64,6 +64,8 @@ def test_recomputation_modes_each_free_more_than_the_one_before() -> None:
     [
         ("any", False, ("none", "optimizer", "gradients", "full")),
         ("any", True, ("none", "optimizer", "full")),
+        ("hippo", True, ("none",)),
+        ("hippo:live", False, ("none",)),
         ("megatron", True, ("none", "optimizer")),
         ("torch", True, ("none", "gradients", "full")),
         ("deepspeed", True, ("none", "optimizer")),

@@ -98,7 +98,7 @@ def test_no_layout_lies_below_the_bound(runtime: str, number: int, gpus: int, gb
     assert tried >= 3
 
 
-@pytest.mark.parametrize(("runtime", "several"), [("torch", True), ("hippo", False), ("ideal", False)])
+@pytest.mark.parametrize(("runtime", "several"), [("torch", True), ("deepspeed", False), ("ideal", False)])
 def test_sharded_gradients_stand_in_pipelines_of_a_runtime_without_a_sharded_optimizer(runtime: str, several: bool):
     every = [each for each in all_layouts(LayerTables.of(sites(1, 4, 80.0, runtime=runtime)), 0) if each.dp > 1]
     assert max(each.stages for each in every) == 2
@@ -146,7 +146,6 @@ def test_stages_of_one_width_may_have_unlike_numbers_of_replicas(sharding: str):
     [
         (3, 1, 1.6, 12, "deepspeed"),
         pytest.param(3, 1, 1.6, 12, "torch", marks=pytest.mark.slow),
-        pytest.param(2, 2, 1.3, 4, "hippo", marks=pytest.mark.slow),
         pytest.param(2, 1, 1.6, 8, "ideal", marks=pytest.mark.slow),
     ],
 )

@@ -27,15 +27,17 @@ RELAYED = {
 STAGES = RunJob(problem(GPT2), PLANS["stages"][1], RunOptions(steps=2, timeout_s=20.0))
 
 
-FURTHER = [pytest.param(name, marks=pytest.mark.slow) for name in ("two lanes a domain", "everything")]
+FURTHER = [pytest.param(name, "fp32", marks=pytest.mark.slow) for name in ("two lanes a domain", "everything")]
+QUICK = [(name, "fp32") for name in ("stages", "unlike shares", *RELAYED)]
 
 
-@pytest.mark.parametrize("name", ["stages", "unlike shares", *RELAYED, *FURTHER])
-def test_what_was_sent_is_what_the_plan_says(name: str):
+@pytest.mark.parametrize(("name", "precision"), [*QUICK, ("unlike shares", "bf16"), *FURTHER])
+def test_what_was_sent_is_what_the_plan_says(name: str, precision: str):
     """Two ways: messages as processes sent them, and the simulator's bytes of each link. Sums of one pair of processes
     cut their vectors into whole elements, so those may differ by some bytes."""
     model, plan = (PLANS | RELAYED)[name]
-    job = RunJob(problem(model, names="abc" if name in RELAYED else "ab"), plan, RunOptions(steps=2, timeout_s=20.0))
+    options = RunOptions(steps=2, precision=precision, timeout_s=20.0)
+    job = RunJob(problem(model, names="abc" if name in RELAYED else "ab"), plan, options)
     second = run(job).steps[1]
     told = {pair: used["bytes"] for pair, used in links_used(second.messages, job.work.workers).items()}
     assert told == pytest.approx(trained_bytes(job), rel=1e-3)

@@ -990,7 +990,7 @@ def test_the_last_order_of_a_job_is_the_one_that_was_made_last(tmp_path: Path):
     until(served, lambda: served.decisions()[0].state == "carried out")
     old = {"key": f"o-9-{name}-{served.loop._mark}", "decision": 9, "job": name, "actuator": "paper"}
     old |= {"body": json.dumps(asdict(JobOrder("o-9", "lever", name, {}))), "state": "done", "told": ""}
-    row = {**old, "made_s": begin.time_s - 1.0}
+    row = {**old, "made_s": begin.time_s - 1.0}  # it came earlier
     served.store.write(lambda at: at.execute(sql.insert(t.ORDERS).values(**row))).result()
     key = served.loop._keys[name][0]
     served.close()

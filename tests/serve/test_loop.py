@@ -176,13 +176,17 @@ def test_what_a_run_gets_over_a_link_raises_it_and_lowers_nothing(tmp_path: Path
     got(9e6, clock.now_s - 3.0)  # it began before anybody heard of that
     assert carries(one, two) == 1e6
     got(9e6, clock.now_s)
+    assert carries(one, two) == 1e6  # who measures has taken that back
+    clock.now_s += 3601.0
+    served.loop.points([LinkPoint(clock(), "wuhu", "guian", 1e6)])
+    got(9e6, clock.now_s + 0.01)
     assert carries(one, two) == 9e6
     got(1e30, clock.now_s)  # nonsense
     assert carries(one, two) == 9e6
     got(2.0 * bought, clock.now_s, "zhongwei")  # which nobody measures
     assert carries(one, three) == bought
     kept = served.store.read(lambda at: at.execute(sql.select(t.POINTS.c.bytes_per_s, t.POINTS.c.by)).all())
-    assert [tuple(each) for each in kept] == [(9e6, name)] * 2
+    assert [tuple(each) for each in kept] == [(9e6, name)]  # that of an hour ago is a minute now
     served.close()
 
 

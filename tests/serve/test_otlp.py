@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from threading import Thread
 
 import pytest
@@ -134,6 +135,7 @@ def test_the_exporter_of_an_sdk_sends_and_is_answered(asked: Asked):  # noqa: F8
     port = server.servers[0].sockets[0].getsockname()[1]
     headers = {"Authorization": f"Bearer {asked.tokens['agent']}"}
     exporter = OTLPMetricExporter(f"http://127.0.0.1:{port}{ADDRESS}", headers=headers)
+    asked.served.clock.now_s = time.time()  # as the exporter's
     try:
         before = asked.served.loop.state.points
         assert exporter.export(metrics(wuhu_guian=2e9)) is MetricExportResult.SUCCESS

@@ -69,6 +69,7 @@ def decisions_table(rows: list[dict[str, Any]]) -> Table:
         gpus = row["after"]["gpus"] if row["after"] else []
         where = ", ".join(f"{domain} {count}" for domain, count in zip(to, gpus, strict=False))
         cause = str(row["why"].get("cause", ""))
-        table.add_row(row["id"], when, row["job"], row["act"], where, steps, row["state"], cause)
+        moves = row["act"] == "resize" and sum(gpus) == sum((row["before"] or {}).get("gpus", ()))
+        table.add_row(row["id"], when, row["job"], "move" if moves else row["act"], where, steps, row["state"], cause)
     table.caption = "step s: measured before > predicted (no plan there takes less than) > measured after"
     return table

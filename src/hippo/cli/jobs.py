@@ -374,10 +374,13 @@ def status(choice: AskedStatus) -> None:
 
     with Client(choice.url) as service:
         rows = list(service.jobs(state=choice.state)) if choice.job is None else [service.job(choice.job)]
+        holds = service.state()["holds"] if any(each["state"] == "waiting" for each in rows) else ""
     if choice.json:
         print_document(rows[0] if choice.job is not None else {"jobs": rows})
     else:
         print_view(_jobs_table(rows))
+        if holds:
+            say(f"nothing is decided: {holds}")
 
 
 @jobs.command("cancel")

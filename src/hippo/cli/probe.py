@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,7 +104,9 @@ def probe(choice: Choice) -> None:
     if choice.out is not None:
         check_folder(choice.out)
     base = _given_cluster(choice)
-    findings, files = {"--iperf3": _from_iperf3, "--prometheus": _from_prometheus}.get(mode, _from_own)(choice, base)
+    unheard = list[InputError]()
+    own = partial(_from_own, unheard=unheard)
+    findings, files = {"--iperf3": _from_iperf3, "--prometheus": _from_prometheus}.get(mode, own)(choice, base)
     if choice.every is None:
         _push(choice, findings.samples)
     document = document_of(findings)
@@ -115,6 +118,8 @@ def probe(choice: Choice) -> None:
     for remark in findings.remarks:
         mention(remark)
     _write(files)
+    if unheard:
+        raise unheard[-1]
 
 
 def _mode(choice: Choice) -> str:
@@ -157,7 +162,7 @@ def _serve(choice: Choice) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- own prober
-def _from_own(choice: Choice, base: Cluster | None) -> tuple[Findings, Files]:
+def _from_own(choice: Choice, base: Cluster | None, unheard: list[InputError]) -> tuple[Findings, Files]:
     from hippo.measure.probe.rounds import usual_s
 
     effort = _effort(choice)
@@ -170,7 +175,7 @@ def _from_own(choice: Choice, base: Cluster | None) -> tuple[Findings, Files]:
         if choice.every < usual_s(legs, effort):
             remedy = f"give at least {usual_s(legs, effort):.0f}, or less of --seconds and --ramp"
             raise InputError("is shorter than one round", source="--every", value=choice.every, remedy=remedy)
-        return _again_and_again(choice, legs, effort, base)
+        return _again_and_again(choice, legs, effort, base, unheard)
 
 
 @contextmanager
@@ -223,9 +228,10 @@ def _once(choice: Choice, legs: Sequence[Leg], effort: ProbeEffort, base: Cluste
 
 
 def _again_and_again(
-    choice: Choice, legs: Sequence[Leg], effort: ProbeEffort, base: Cluster | None
+    choice: Choice, legs: Sequence[Leg], effort: ProbeEffort, base: Cluster | None, unheard: list[InputError]
 ) -> tuple[Findings, Files]:
-    """The files are written after every round, so that an interruption loses at most the round that runs."""
+    """The files are written after every round, so that an interruption loses at most the round that runs.
+    ``unheard``: why the service did not hear of the last rounds, where it did not."""
     from hippo.measure.probe.findings import TRACE_FILE
     from hippo.measure.probe.rounds import refuse_silence, rounds
 
@@ -235,7 +241,6 @@ def _again_and_again(
     assert choice.every is not None
     lasting = _seconds("--for", choice.every if choice.lasting is None else choice.lasting, LONGEST_PROBING_S)
     seen: dict[float, Sequence[LegMeasured]] = {}
-    heard, deaf = choice.push is None, None  # by the service, once at least; why it was not, last
     with Watch("probing") as watch:
         for time_s, looks in rounds(legs, effort, every_s=choice.every, for_s=lasting, progress=watch):
             if not seen:
@@ -248,12 +253,10 @@ def _again_and_again(
             _write(found[1])
             try:
                 _push(choice, [sample for look in looks for sample in look.samples(time_s)])
-                heard = True
+                unheard.clear()
             except InputError as error:
-                deaf = error
+                unheard.append(error)
                 mention(f"not told: {error}")
-    if deaf is not None and not heard:
-        raise deaf
     return found
 
 

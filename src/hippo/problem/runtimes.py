@@ -25,7 +25,6 @@ ACROSS = "optimizer-across"
 """The optimizer's state sharded over all replicas, those in other domains too: ``optimizer`` does inside a stage."""
 SHARDING = ("none", "optimizer", ACROSS, "gradients", "full", "hybrid")
 _NOT_ACROSS = tuple(name for name in SHARDING if name != ACROSS)
-_NO_GATHERS = ("none", "optimizer", "gradients")
 ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
@@ -160,8 +159,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             name="hippo",
             told="hippo's executor",
             gradients_first=True,
-            shardings=_NO_GATHERS,
-            shardings_with_pipeline=_NO_GATHERS,
+            shardings=("none",),
+            shardings_with_pipeline=("none",),
             context_ways=(),
             expert_parallel=False,
             whole_experts=False,

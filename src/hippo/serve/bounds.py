@@ -1,18 +1,19 @@
 """What a step could take at the least: of each decision about training, a bound beside its prediction.
 
-It is that of the exact search (``planners.exact``) over all plans on the devices that the job is given, over links as
-they were measured to be and alone on them; so it says how far from the best the decision can be, not what another place
-would have been. It is found beside everything else, in a thread that rests longer than it works, and where decisions
-come quicker than that some have none.
+It is that of the exact search (``planners.exact``) on the devices that the job is given, over links as they were
+measured to be and alone on them: no plan that this search covers is predicted to take less. So it says how far from the
+best the decision can be, not what another place would have been. It is found beside everything else, in a thread that
+rests longer than it works; where decisions come quicker than that, or the service ends before, some have none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from math import ceil
-from threading import BoundedSemaphore, Event
+from queue import Full, Queue
+from threading import Event, Thread
 from time import thread_time
 from typing import Any
 
@@ -29,7 +30,7 @@ from hippo.serve.logs import LOG
 
 STOP = Stop(time_limit_s=1.0, gap=0.02)
 MOST_WAITING = 8
-RESTS = 4.0
+RESTS, LONGEST_REST_S = 4.0, 30.0
 """Times what it worked."""
 
 Ends = tuple[str, str]
@@ -66,8 +67,8 @@ class StepBounds:
 
     def __init__(self, cluster: Cluster, found: Callable[[int, float], None]) -> None:
         self._cluster, self._found, self._over = cluster, found, Event()
-        self._room = BoundedSemaphore(MOST_WAITING)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="bounds")
+        self._asked: Queue[Callable[[], None]] = Queue(MOST_WAITING)
+        self._thread: Thread | None = None
 
     def ask(
         self,
@@ -80,29 +81,32 @@ class StepBounds:
     ) -> None:
         """Of a decision; ``document``: of the plan that it is about, whose problem counts in place of the job's kind;
         ``pace``: what the job's steps take of what is predicted of them, as in the prediction."""
-        if not self._room.acquire(blocking=False):
-            return
 
         def find() -> None:
-            began_s = thread_time()
-            try:
-                if document is not None:
-                    problem = plan_from_document(document, source=f"decision {decision}")[0]
-                else:
-                    asked = {"model": spec["model"], "global_batch": spec["batch"], "seq": spec["seq"]}
-                    problem = load_problem(cluster=self._cluster, **asked)
-                least_s = least_step_s(problem, place, links)
-                if least_s is not None:
-                    self._found(decision, pace * least_s)
-            except Exception as error:  # whatever breaks in the search must not end the thread
-                LOG.warning("no bound of decision d%d: %s: %s", decision, type(error).__name__, error)
-            finally:
-                self._room.release()
-            self._over.wait(RESTS * (thread_time() - began_s))
+            if document is not None:
+                problem = plan_from_document(document, source=f"decision {decision}")[0]
+            else:
+                asked = {"model": spec["model"], "global_batch": spec["batch"], "seq": spec["seq"]}
+                problem = load_problem(cluster=self._cluster, **asked)
+            least_s = least_step_s(problem, place, links)
+            if least_s is not None:
+                self._found(decision, pace * least_s)
 
-        self._pool.submit(find)
+        with suppress(Full):
+            self._asked.put_nowait(find)
+        if self._thread is None:  # nobody waits for it at the end
+            self._thread = Thread(target=self._go_on, name="bounds", daemon=True)
+            self._thread.start()
+
+    def _go_on(self) -> None:
+        while not self._over.is_set():
+            find, began_s = self._asked.get(), thread_time()
+            try:
+                find()
+            except Exception as error:  # whatever breaks in the search must not end the thread
+                LOG.warning("a decision has no bound: %s: %s", type(error).__name__, error)
+            self._over.wait(min(LONGEST_REST_S, RESTS * (thread_time() - began_s)))
 
     def close(self) -> None:
         """Find no more."""
         self._over.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)

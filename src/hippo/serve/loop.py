@@ -76,6 +76,7 @@ DENIED_S = 86_400.0
 STOP_AGAIN_S, STOP_AT_LEAST_S, MOST_STOPPED = 10.0, 600.0, 1000
 """Between two tries to stop what runs and should not, doubled each time up to the second; so many are remembered."""
 RETRY_S = 1.0
+TICK_S = 1e-6
 ROLL_EVERY_S = 30.0
 LOOK_EVERY_S = 1.0
 NOTICE_EVERY_S = 5.0
@@ -158,6 +159,8 @@ class ServeLoop:
         self._died: dict[TrainingKind, int] = {}  # how often the process that planned it did
         self._links: dict[tuple[str, str], LinkPoint] = {}  # measured since they were last looked at
         self._heard_of: dict[tuple[str, str], float] = {}  # when somebody who measures last said something of a link
+        self._raised: dict[tuple[str, str], float] = {}  # to what runs raised links since that
+        self._doubted: dict[tuple[str, str], float] = {}  # when that was taken back by who measures
         self.measured = LinkMinutes(site.cluster)
         self._heard_s: float | None = None  # monotonic time of the last points
         self._looks = False  # the queue was restored, or somebody lost what it ran on, and nobody has looked since
@@ -176,6 +179,7 @@ class ServeLoop:
         self._measured: dict[str, tuple[int, list[float]]] = {}  # jobs whose last decision's outcome is being measured
         self._rolling: Future[int] | None = None
         self._roll_s = 0.0  # when next
+        self._made_s = 0.0  # the last order
         self._unwritten: list[Callable[[Connection], Any]] = []
         self._due: list[tuple[JobOrder, str]] = []  # orders that are handed on once they are written
         self._begin()
@@ -219,6 +223,8 @@ class ServeLoop:
             pair = each.source, each.destination
             if heard:
                 self._heard_of[pair] = self._clock()
+                if each.bytes_per_s < (1.0 - self.terms.least_change) * self._raised.pop(pair, 0.0):
+                    self._doubted[pair] = self._clock()
             if each.time_s >= self.measured.last_s.get(pair, -inf):
                 late_s = (
                     self._links[pair].latency_s if each.latency_s is None and pair in self._links else each.latency_s
@@ -344,10 +350,13 @@ class ServeLoop:
     def _again(self) -> None:
         """Tell every order that has not been answered again, and know which were."""
         runs = [name for name, each in self._jobs.items() if each.state == r.RUNNING or name in self._ran]
+        self._made_s = (
+            self.store.read(lambda at: at.execute(sql.select(sql.func.max(t.ORDERS.c.made_s))).scalar()) or 0.0
+        )
         some = [runs[at : at + MOST_NAMES] for at in range(0, len(runs), MOST_NAMES)]
         asked = [t.ORDERS.c.state == OPEN, *(t.ORDERS.c.job.in_(each) for each in some)]
         rows = {row.key: row for which in asked for row in self._orders(which)}
-        for row in sorted(rows.values(), key=lambda each: (each.made_s, each.decision)):  # who waits for a yes is late
+        for row in sorted(rows.values(), key=lambda each: each.made_s):  # not by number: who waits for a yes is late
             order = JobOrder(**json.loads(row.body))
             if row.state == ANSWERED and row.job in self._jobs and order.act != r.CANCEL:
                 self._keys[row.job] = row.key, monotonic()
@@ -766,11 +775,14 @@ class ServeLoop:
     def _at_least(self, found: Sequence[LinkPoint], now_s: float) -> None:
         """What a run's messages got raises a link that was measured to carry less, where the run began to send after
         that had been heard. It mends that measurement and keeps its time: who measures many links one after another may
-        stamp what is told next with a time before the run's."""
+        stamp what is told next with a time before the run's. Where who measures takes that back (beside training a
+        probe gets less), runs are not believed about that link for an hour: jobs would go to and fro."""
         names, more = self.site.live.site.domains, list[LinkPoint]()
         for each in found:
             pair = each.source, each.destination
             if self.of_wall_s(each.time_s) <= self._heard_of.get(pair, inf):
+                continue
+            if self._clock() < self._doubted.get(pair, -inf) + FADED_S:
                 continue
             known = self._links.get(pair)
             now = self.carried()[0][tuple(map(names.index, pair))] if known is None else known.bytes_per_s
@@ -778,6 +790,7 @@ class ServeLoop:
                 point = replace(each, time_s=self.measured.last_s[pair])
                 with suppress(InputError):
                     more.append(checked(self.site.live.site, point, each.by, now_s))
+                    self._raised[pair] = each.bytes_per_s
         if more:
             self._unwritten.append(written(more))
             self.points(more, heard=False)
@@ -908,7 +921,8 @@ class ServeLoop:
         policy = change.policy or self._held.name
         row = _decision_row(change, now_s, why, policy, r.ACT, r.ORDERED, job.step_s, step_s)
         body = {"key": order.key, "decision": number, "job": change.job, "actuator": actuator}
-        body |= {"body": json.dumps(asdict(order)), "state": OPEN, "made_s": now_s, "told": ""}
+        self._made_s = max(now_s, self._made_s + TICK_S)  # one after another, whenever they were decided
+        body |= {"body": json.dumps(asdict(order)), "state": OPEN, "made_s": self._made_s, "told": ""}
 
         def write(at: Connection) -> None:
             if approved is None:

@@ -108,8 +108,10 @@ class ServedSite:
         beside = Background("process")
         beside.start(_planned, self.cluster, kind)
         self._beside.append(beside)
-        found = beside.take(patient=True)
-        self._beside.remove(beside)
+        try:
+            found = beside.take(patient=True)
+        finally:
+            self._beside.remove(beside)
         if isinstance(found, OfferTable):
             return found
         if isinstance(found, Failed):

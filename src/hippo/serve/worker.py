@@ -121,15 +121,17 @@ class ActuatorWorker:
 
     def _carry_out(self, order: JobOrder) -> None:
         """Tell it until it is answered: it may have been carried out, so nobody may decide otherwise meanwhile. What
-        breaks gives way to a stop of its job, which ends whatever came of it. What gives a move up is told again while
-        the move is on its way there: it would be refused, and the move go on."""
-        pause_s = FIRST_PAUSE_S
+        breaks again gives way to a stop of its job, which ends whatever came of it (once may be a lost answer: asked
+        again, its actuator says that it was carried out). What gives a move up is told again while the move is on its
+        way there: it would be refused, and the move go on."""
+        pause_s, broke = FIRST_PAUSE_S, 0
         while not self._ends:  # at the end it is left open, and told again when the service comes back
             try:
                 receipt = self.actuator.carry_out(order)
             except Exception as error:  # the same key again
                 self._unanswered[order.key] = f"{order.act} {order.job}: {type(error).__name__}: {error}"[:200]
-                if order.act != STOP and self._waits(STOP, order.job):
+                broke += 1
+                if broke > 1 and order.act != STOP and self._waits(STOP, order.job):
                     told = f"gave way to a stop; {self._unanswered.pop(order.key)}"
                     self._answered(order, Receipt(False, told))
                     return

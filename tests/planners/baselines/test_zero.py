@@ -63,3 +63,9 @@ def test_pipelines_are_no_part_of_it() -> None:
     answer = Zero().propose(asked, STOP)
     assert_sound(asked, answer)
     assert answer.plan is None
+
+
+def test_where_nothing_is_sharded_there_is_none() -> None:
+    answer = Zero().propose(problem(WHERE, batch=32, runtime="hippo"), STOP)
+    assert answer.plan is None
+    assert answer.notes[-1] == "No stage of ZeRO runs under hippo's executor, which shards nothing."

@@ -43,6 +43,7 @@ def test_a_single_lane_shards_nothing_and_runtimes_have_their_own() -> None:
         assert shardings(asked, 1) == ("none",)
         assert set(shardings(asked, 2)) <= set(runtime_of(runtime).shardings)
     assert shardings(problem((domain("a", 1, 4),), runtime="megatron"), 2) == ("none", "optimizer")
+    assert shardings(problem((domain("a", 1, 4),), runtime="hippo"), 2) == ("none",)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -75,8 +75,8 @@ class Background:
 
     def end(self) -> None:
         """Let what is under way in a process fail: whoever waits for it hears that it died."""
-        if self._way == "process" and self._worker is not None:
-            self._worker.kill()
+        if self._way == "process" and (worker := self._worker) is not None:
+            worker.kill()
 
     def close(self) -> None:
         """Give up what is under way in a process; wait for a thread."""
@@ -94,7 +94,7 @@ class Background:
             return None
         try:
             answer = self._ear.recv()
-        except EOFError:
+        except (EOFError, OSError):  # also in the middle of what it says
             answer = Failed("its process died")
         self._worker.join()
         self._ear.close()

@@ -109,4 +109,6 @@ class Zero:
         if world:
             shortlist.try_all(PlainReplicas(cost_model(problem), world, STAGES).plans(shortlist.reject_memory))
         nothing = f"No stage of ZeRO fits {problem.model.name} on one GPU's share."
+        if not shardings(problem, STAGES, pipeline=False):
+            nothing = f"No stage of ZeRO runs under {problem.rules.told}, which shards nothing."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)

@@ -167,7 +167,7 @@ class BatchActuator:
         if not order.spec.get("tokens"):
             return None
         try:
-            return plan_at(self.cluster, order, runtime=order.spec["run"].get("runtime", "auto"))
+            return plan_at(self.cluster, order, parts=True, runtime=order.spec["run"].get("runtime", "auto"))
         except HippoError as error:
             raise _UnfitError(f"no plan: {error}") from None
 

@@ -71,7 +71,9 @@ def held_part(cluster: Cluster, place: Mapping[str, Any]) -> Cluster:
 
     def part(domain: Domain) -> Domain:
         nodes, size = nodes_of(held[domain.name], domain.gpus_per_node)
-        return replace(domain, nodes=nodes, gpus_per_node=size)
+        share = size / domain.gpus_per_node if nodes > 1 else 1.0  # of a node's network, where nodes are parts of it
+        rate = domain.inter_node_bytes_per_s * share
+        return replace(domain, nodes=nodes, gpus_per_node=size, inter_node_bytes_per_s=rate)
 
     domains = tuple(part(each) for each in cluster.domains if each.name in held)
     links = tuple(each for each in cluster.links if each.source in held and each.destination in held)
@@ -94,8 +96,9 @@ def renumbered(plan: Plan, before: Cluster, after: Cluster) -> Plan:
     return replace(plan, pipelines=tuple(lines))
 
 
-def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
-    """A plan file's document of an elastic job on the devices of its place. ``InfeasibleError``: it cannot use all."""
+def plan_at(cluster: Cluster, order: JobOrder, *, parts: bool = False, **asked: Any) -> dict[str, Any]:
+    """A plan file's document of an elastic job on the devices of its place. ``InfeasibleError``: it cannot use all.
+    ``parts``: where it holds parts of nodes, these are the nodes that the document names, as an engine gives them."""
     spec, held = order.spec, held_gpus(order.place or {})
     part = held_part(cluster, order.place or {})
     asked = {"model": spec["model"], "global_batch": spec["batch"], "seq": spec["seq"], **asked}
@@ -107,8 +110,19 @@ def plan_at(cluster: Cluster, order: JobOrder, **asked: Any) -> dict[str, Any]:
             problem = load_problem(cluster=there, **asked)
             found = plan(problem, EFFORT, why=False).plan
         if found is not None and set(found.domains) == set(held):
-            return plan_to_document(replace(problem, cluster=cluster), renumbered(found, part, cluster))
+            there = _in_parts(cluster, part) if parts else cluster
+            return plan_to_document(replace(problem, cluster=there), renumbered(found, part, there))
     raise InfeasibleError([f"{order.job} cannot use all of {', '.join(held)}"])
+
+
+def _in_parts(cluster: Cluster, part: Cluster) -> Cluster:
+    """The cluster with nodes as small as those of the part, where that has several in a domain."""
+    sizes = {each.name: each.gpus_per_node for each in part.domains if each.nodes > 1}
+    domains = (
+        replace(each, nodes=each.gpus // size, gpus_per_node=size) if (size := sizes.get(each.name)) else each
+        for each in cluster.domains
+    )
+    return replace(cluster, domains=tuple(domains))
 
 
 def until(what: Callable[[], bool], most_s: float, every_s: float = 0.05) -> bool:

@@ -1,4 +1,4 @@
-"""What a step of a decision could take at the least, and when it became an order."""
+"""What a step of a decision could take at the least."""
 
 from __future__ import annotations
 
@@ -10,6 +10,5 @@ down_revision = "third"
 
 
 def upgrade() -> None:
-    """Two columns more."""
-    for name in ("bound_step_s", "ordered_s"):
-        op.add_column("decisions", sql.Column(name, sql.Float(53)))
+    """A column more."""
+    op.add_column("decisions", sql.Column("bound_step_s", sql.Float(53)))
