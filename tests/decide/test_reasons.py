@@ -17,6 +17,7 @@ from hippo.decide.reasons import (
     ExpertsInside,
     Gap,
     IdleDomain,
+    LeftOut,
     LinkThreshold,
     LocalSgd,
     MemoryHeadroom,
@@ -250,6 +251,17 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     (
         LocalSgd("a | b", 500, 5.0, 0.5, "Its price is known.", searched=True),
         "If local SGD were allowed (--allow-local-sgd): a | b; 5.00 s a step (50 % less). Its price is known.",
+    ),
+    (
+        LeftOut("reasons", 2.4, 3, ("all links", "the link a <-> b"), local_sgd=True),
+        "Searches for these sentences ended with their limit (2.40 s of work). Left out, or cut short: 3 sets of "
+        "domains; whole plans for other bandwidths of all links and the link a <-> b; local SGD. With a higher time "
+        "limit (--time-limit) they go on.",
+    ),
+    (
+        LeftOut("reasons", 12.0, 1, (), local_sgd=False),
+        "Searches for these sentences ended with their limit (12.0 s of work). Left out, or cut short: 1 set of "
+        "domains. With a higher time limit (--time-limit) they go on.",
     ),
     (
         Better("exact", "one domain, a", 8.0, 10.0, 0.25),

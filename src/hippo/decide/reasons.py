@@ -536,10 +536,10 @@ class LeftOut(Reason):
     def _said(self) -> str:
         sets = [f"{count(self.sets_of_domains, 'set')} of domains"] if self.sets_of_domains else []
         links = [f"whole plans for other bandwidths of {listed(self.links)}"] if self.links else []
-        what = listed([*sets, *links, *(["local SGD"] if self.local_sgd else [])])
+        what = "; ".join([*sets, *links, *(["local SGD"] if self.local_sgd else [])])
         return (
             f"Searches for these sentences ended with their limit ({seconds(self.limit_s)} of work). Left out, or cut "
-            f"short: {what}; with a higher time limit (--time-limit) they go on."
+            f"short: {what}. With a higher time limit (--time-limit) they go on."
         )
 
 

@@ -33,6 +33,8 @@ SHAPE_S = 1.2e-4
 """Of a shape whose bound is worked out over all cuts."""
 CHAIN_S = 2e-4
 """Of a chain of domains whose quickest cuts are looked for."""
+FLUID_S = 3e-9
+"""Of the bound of a family of layouts, for each two of them and each layer or mix of domains."""
 FIT_S = 4e-10
 """Of a fit of unlike domains, for each stage that is tried and each pair of layers."""
 

@@ -18,7 +18,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.planners.effort import FIT_S, Effort
+from hippo.planners.effort import FIT_S, FLUID_S, Effort
 from hippo.planners.exact.bounds import (
     Borders,
     DomainPart,
@@ -62,7 +62,7 @@ class LayoutFamily:
     hops: Floats  # (O,) seconds between two stages of the domain, one way
     rest: Floats  # (N + 1,) least round trip of the layers behind a cut
     drained: float  # least seconds per step of a first stage
-    _known: dict[tuple[int, Mixes], Floats] = dataclass_field(default_factory=dict)  # of ``_work_s``
+    known: dict[tuple[int, Mixes], Floats] = dataclass_field(default_factory=dict)  # of ``_work_s``
 
     def fluid(self, mixes: Mixes, tail_s: float = 0.0) -> Floats:
         """(M,) bound for the domains of each mix where stages take any share of a layer (docs/theory.md, bound 4).
@@ -82,7 +82,7 @@ class LayoutFamily:
         Options are quick at unlike layers. So layers count by weights, tried as the seconds of each option, and an
         option is as quick as at the layer it does best.
         """
-        if (row, mixes) not in self._known:
+        if (row, mixes) not in self.known:
             early = np.ones(len(self.early)) if row == 8 else self.early
             seconds = np.diff(self.tables[:, row], axis=1)  # (O, N)
             weights = seconds / seconds.sum(axis=1, keepdims=True)
@@ -90,8 +90,8 @@ class LayoutFamily:
                 each = np.where(weights[:, None] > 0, seconds / weights[:, None], np.inf)  # weights, options, layers
                 total, taken = early * each.min(axis=2), -np.expm1(self.stages * np.log1p(-early / self.waves))
                 done = done_by(total, taken, mixes.group[self.kinds], mixes.steps(mixes.size > 0), len(mixes.size))
-                self._known[row, mixes] = np.asarray(1.0 / done.min(axis=1))
-        return self._known[row, mixes]
+                self.known[row, mixes] = np.asarray(1.0 / done.min(axis=1))
+        return self.known[row, mixes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +232,11 @@ def search_mixed(field: Field, floor: float) -> float:
         return floor
     lineups, work = Lineups.of(field), list[tuple[float, int, LayoutFamily]]()
     for family in families(field):
+        if floor == 0.0 and field.tried.must_stop:  # where nothing is to be proven
+            break
+        new = (8, lineups.reach.mixes) not in family.known
+        size = family.tables.shape[2] + len(lineups.reach.mixes.size)
+        field.tried.effort.spend(FLUID_S * new * len(family.options) ** 2 * size)
         work += [(bound, span, family) for span, bound in lineups.bounds(family).items()]
     least, tried, spans = floor, 0, Counter[int]()
     most = MANY_FAMILIES if field.problem.workload.global_batch <= SMALL_BATCH else MOST_FAMILIES
