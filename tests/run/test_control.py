@@ -262,6 +262,7 @@ def test_who_goes_on_has_the_batch_and_the_rate_that_were_ordered(tmp_path: Path
     ("request_", "told"),
     [
         ("no JSON", "needs a key"),
+        ({"ask": "nothing"}, "ask: is nothing that a run tells"),
         ({"order": "schedule", "name": "gpipe"}, "needs a key"),
         (asked("dance"), "unknown order 'dance'"),
         (asked("schedule"), "name: is missing"),

@@ -167,7 +167,7 @@ def _link(rest: list[str]) -> list[str | float]:
 
 
 def _number(text: str) -> int | str:
-    return int(text) if text.isdecimal() and len(text) < 10 else text
+    return int(text) if text.isdecimal() and len(text) < 30 else text
 
 
 def _done(run: Any, number: int) -> dict[str, Any]:

@@ -127,6 +127,9 @@ class Desk:
                 return {"metrics": prometheus_text(self.status(record=True), self._sent, self._made)}
             if isinstance(request, dict) and request.get("ask") == "link":
                 return _link_moved(request)
+            if isinstance(request, dict) and "ask" in request:
+                remedy = "ask status, metrics, watch or link"
+                raise InputError("is nothing that a run tells", source="ask", value=request["ask"], remedy=remedy)
             return self._order(request)
         except HippoError as error:
             return {"refused": str(error)}
