@@ -12,8 +12,8 @@ import pytest
 from hippo.plan.plan import Plan, Sync
 from hippo.run.change import PlanChange, Planned
 from hippo.run.job import RunJob, RunOptions
-from hippo.run.lost import RunError
-from hippo.run.run import Here, RunStep, run
+from hippo.run.lost import LostError, RunError
+from hippo.run.run import Conductor, Here, RunStep, run
 
 from .test_run import _none_left, workers  # noqa: F401
 from .worlds import GPT2, TWINS, pipelines, problem
@@ -61,3 +61,20 @@ def test_a_death_while_the_next_plan_starts_ends_the_run_at_once():
     with pytest.raises(RunError, match="signal 9"):
         run(job, changes=Planned(PlanChange(TWINS, 3)), place=Hanging(), watch=strike)
     assert time.monotonic() - began[0] < 40.0  # of the 60 s and more that it would have waited
+
+
+def test_a_step_in_which_nobody_dies_and_nothing_moves_is_not_begun_for_ever(monkeypatch: pytest.MonkeyPatch):
+    """A link that is too slow for the patience, not dead: every try breaks off, and none has lost anybody."""
+    tries: list[int] = []
+
+    class Slow:
+        def begin(self, number: int, version: object, take: object) -> None:
+            tries.append(number)
+            raise LostError("nothing moved for 5 s while waiting for all processes to end the step", [], stuck=True)
+
+    conductor = object.__new__(Conductor)
+    conductor.crew, conductor.version = Slow(), None
+    monkeypatch.setattr(Conductor, "_go_on_without", lambda self, error, number: None)
+    with pytest.raises(LostError, match=r"step 3 was begun 8 times: nothing moved .* A message may take longer than"):
+        conductor.step(3)
+    assert tries == [3] * 8

@@ -241,3 +241,41 @@ def test_a_checkpoint_that_is_due_as_a_replica_is_lost_is_written_by_the_other(
         assert layers <= {path.name for path in folder.iterdir()}, folder.name
     assert checkpoint.last(tmp_path, GPT2).step == steps
     assert 2 not in missed
+
+
+def test_a_disk_that_is_full_as_the_last_file_is_written_ends_no_training(
+    crew: FakeCrew, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    missed: list[tuple[int, str]] = []
+    saver = Saver(crew, Saving(tmp_path, 1, missed=lambda step, why: missed.append((step, why))))
+    saver.begin(VERSION, 3, [3.0, 2.5, 2.0])
+    for process in (0, 1):
+        crew.writes(process)
+
+    def full(path: Path, text: str) -> None:
+        raise InputError("cannot write: No space left on device", source=str(path), remedy="make room on that disk")
+
+    monkeypatch.setattr(checkpoint, "write_whole", full)
+    saver.poll()
+    assert [step for step, _ in missed] == [3]
+    assert "No space left" in missed[0][1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_under_way_as_a_run_ends_leaves_nothing(crew: FakeCrew, tmp_path: Path):
+    saver = Saver(crew, Saving(tmp_path, 1))
+    saver.begin(VERSION, 3, [3.0])
+    assert list(tmp_path.iterdir()) != []
+    saver.end()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_run_at_a_time_saves_in_a_folder(tmp_path: Path):
+    with (
+        checkpoint.held(tmp_path),
+        pytest.raises(InputError, match="another run saves there"),
+        checkpoint.held(tmp_path),
+    ):
+        pass
+    with checkpoint.held(tmp_path):
+        pass

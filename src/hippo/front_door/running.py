@@ -19,7 +19,7 @@ from hippo.planners.base import Progress
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import runtime_of
 from hippo.run.change import PlanChange, Planned, check_change
-from hippo.run.checkpoint import last, refuse_older
+from hippo.run.checkpoint import held, last, refuse_older
 from hippo.run.control import Desk, journal_of, listening
 from hippo.run.fits import check_job, check_machine, is_small
 from hippo.run.job import FOLLOW, MOST_STEPS, RunJob, RunOptions, check_range, check_saving, replicas_alone
@@ -191,7 +191,8 @@ def trained(
     def opened(asked: RunJob, socket: Path) -> Desk:
         return Desk(asked, Journal(journal_of(socket)), *planned)
 
-    with nullcontext() if control is None else listening(control, partial(opened, job, control)) as desk:
+    alone = nullcontext() if checkpoints is None else held(checkpoints.folder)
+    with alone, nullcontext() if control is None else listening(control, partial(opened, job, control)) as desk:
         job = job if desk is None else desk.job
 
         def told(step: RunStep) -> None:

@@ -12,12 +12,14 @@ stands aside as ``step-00000010.old`` until the new one has its name: at every m
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -58,6 +60,28 @@ def begin(place: Path, step: int) -> Path:
             f"cannot write: {error.strerror}", source="--checkpoint", value=str(place), remedy=remedy
         ) from None
     return folder
+
+
+@contextmanager
+def held(place: Path) -> Iterator[None]:
+    """One run at a time saves in a folder: each would clear away what another has under way. ``InputError``: another
+    one does, or it cannot be made."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        folder = os.open(place, os.O_RDONLY)
+    except OSError as error:
+        remedy = "name a folder you may write to"
+        raise InputError(
+            f"cannot write: {error.strerror}", source="--checkpoint", value=str(place), remedy=remedy
+        ) from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        remedy = "name another folder, or wait until that run is over"
+        raise InputError("another run saves there", source="--checkpoint", value=str(place), remedy=remedy) from None
+    finally:
+        os.close(folder)
 
 
 def refuse_older(place: Path) -> None:

@@ -329,9 +329,10 @@ class Desk:
         """An order could not be carried out; those that build upon it are void, too."""
         with self._lock:
             for each in (what, *(each.change for each in self._queue)):
-                self._journal.tell(kind="given up", order=each.order, why=told)
+                why = told if each is what else f"order {what.order} before it was given up"
+                self._journal.tell(kind="given up", order=each.order, why=why)
                 if each.order:
-                    self._orders[each.order - 1] |= {"state": GIVEN_UP, "why": told}
+                    self._orders[each.order - 1] |= {"state": GIVEN_UP, "why": why}
                     self._answer_unwanted(each.order, {"state": DONE, "after_step": self._done})
             self._queue.clear()
             self._asked, self._under_way = self._now, None

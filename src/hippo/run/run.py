@@ -38,6 +38,7 @@ from hippo.run.version import Version
 from hippo.run.work import Worker
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
+MOST_TRIES = 8  # of a step, nobody having died, before the run ends: links may be too slow for the patience
 LOOK_EVERY_S = 0.05  # for orders, while a step runs
 GRACE_S = 3.0  # for processes to end by themselves
 ABORT_S = 10.0  # for processes to give a step up
@@ -176,7 +177,7 @@ def run(
         A process died or nothing moved for ``timeout_s``; all processes have ended.
     """
     with tempfile.TemporaryDirectory(prefix="hippo-run-") as name:
-        crew = (crew_of or Crew)(Path(name), place or Here(), job.options.timeout_s)
+        crew, saver = (crew_of or Crew)(Path(name), place or Here(), job.options.timeout_s), None
         try:
             saver = None if saving is None else Saver(crew, saving)
             conductor = Conductor(job, crew, changes or Planned(), saver)
@@ -191,6 +192,8 @@ def run(
             return conductor.result
         finally:
             crew.end()
+            if saver is not None:
+                saver.end()
 
 
 @dataclass(frozen=True)
@@ -237,11 +240,16 @@ class Conductor:
     def step(self, number: int) -> RunStep:
         """Conducts one step. Where a process is lost and whole replicas are left, those go on, with the whole batch: no
         weight has changed before all have agreed, so the step is made again."""
+        tries = 0  # in which nobody died
         while True:
             try:
                 self.crew.begin(number, self.version, partial(self._take, number - 1))
                 break
             except LostError as error:
+                tries += error.stuck
+                if tries >= MOST_TRIES:
+                    told = f"step {number} was begun {tries} times: {error}. A message may take longer than --timeout"
+                    raise LostError(told, error.lost, stuck=True) from None
                 self._go_on_without(error, number)
         found, lost = self.crew.finish(number, self.version)
         self._step_s = found.seconds

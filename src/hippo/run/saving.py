@@ -108,8 +108,8 @@ class Saver:
             if not why:
                 told_of = {"seed": options.seed, "replicas": alone}
                 checkpoint.commit(now.hidden, model, now.step, now.losses, digests=digests, **told_of)
-        except OSError as error:
-            why = error.strerror or str(error)
+        except (OSError, InputError) as error:  # a disk that is full as the last file is written
+            why = getattr(error, "strerror", None) or str(error)
         if why:
             self._drop(now, why)
         else:
@@ -127,6 +127,12 @@ class Saver:
         if now is not None and {*processes} & {*now.version.members}:
             self.under_way = None
             self._drop(now, "a process was lost that wrote it")
+
+    def end(self) -> None:
+        """The run is over: nothing half-done stays."""
+        if (now := self.under_way) is not None:
+            self.under_way = None
+            rmtree(now.hidden, ignore_errors=True)
 
     def salvage(self, lost: Collection[int]) -> None:
         """A run has failed as these were lost: what is under way is still finished if all others write theirs."""
