@@ -55,10 +55,7 @@ def begin(place: Path, step: int) -> Path:
         folder = place / f".step-{step:08d}.part"
         folder.mkdir()
     except OSError as error:
-        remedy = "name a folder you may write to"
-        raise InputError(
-            f"cannot write: {error.strerror}", source="--checkpoint", value=str(place), remedy=remedy
-        ) from None
+        raise _unwritable(place, error) from None
     return folder
 
 
@@ -70,10 +67,7 @@ def held(place: Path) -> Iterator[None]:
         place.mkdir(parents=True, exist_ok=True)
         folder = os.open(place, os.O_RDONLY)
     except OSError as error:
-        remedy = "name a folder you may write to"
-        raise InputError(
-            f"cannot write: {error.strerror}", source="--checkpoint", value=str(place), remedy=remedy
-        ) from None
+        raise _unwritable(place, error) from None
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -154,6 +148,11 @@ def last(place: Path, model: Model, *, seed: int | None = None) -> RunCheckpoint
     if (layer := lacks(meta.files, model, meta.replicas)) is not None:
         raise InputError(f"lacks layer {layer}", source=str(folder / META), remedy=INSTEAD)
     return RunCheckpoint(folder, step, meta.losses, meta.replicas)
+
+
+def _unwritable(place: Path, error: OSError) -> InputError:
+    told, remedy = f"cannot write: {error.strerror}", "name a folder you may write to"
+    return InputError(told, source="--checkpoint", value=str(place), remedy=remedy)
 
 
 def lacks(names: Iterable[str], model: Model, replicas: int = 1) -> int | None:
