@@ -26,7 +26,7 @@ PORT = 8477
 ENOUGH = 1200
 """Examples of each address that make the requests that were asked for."""
 ODD = (r'"\ud800"', "NaN", "-Infinity", "1e999", r'"\u0000"', "[" * 90_000 + "]" * 90_000)
-CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance"
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 KNOWN = """
 [[operations]]
 include-path = "/v1/jobs/{name}"

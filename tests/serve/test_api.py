@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from threading import Event
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sql
+from jsonschema import Draft202012Validator
 from rich.console import Console
 from starlette.testclient import TestClient
 
@@ -23,7 +26,7 @@ from hippo.front_door.service import Client
 from hippo.jobs.job import TrainingKind
 from hippo.jobs.placement.offers import OfferTable
 from hippo.report.service_terminal import service_view
-from hippo.serve import access, ahead
+from hippo.serve import access, ahead, answers
 from hippo.serve import tables as t
 from hippo.serve.access import AGENT, OPERATOR, PROXY, VIEWER, Access, made, taken_back
 from hippo.serve.api import application
@@ -51,8 +54,29 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
     tokens = {role: served.store.write(made(role, role, clock())).result() for role in ("viewer", "agent", "operator")}
     app = application(served.store, served.loop, Access(served.store))
     with TestClient(app, headers={"Authorization": f"Bearer {tokens['operator']}"}) as http:
+        http.event_hooks = {"response": [partial(has_its_form, app.openapi())]}
         yield Asked(served, http, tokens)
     served.close()
+
+
+def has_its_form(document: dict[str, Any], answer: Any) -> None:
+    """Every answer of these tests is one that the OpenAPI document tells."""
+    request = answer.request
+    if answer.headers.get("content-type") not in ("application/json", "application/problem+json"):
+        return
+    found = [
+        told[request.method.lower()]
+        for path, told in document["paths"].items()
+        if re.fullmatch(re.sub(r"{\w+}", "[^/]+", path), request.url.path) and request.method.lower() in told
+    ]
+    if not found:
+        return
+    if str(answer.status_code) not in found[0]["responses"]:
+        assert answer.status_code in (404, 413, 429, 500, 503, 507)  # of any address
+        return
+    schema = found[0]["responses"][str(answer.status_code)]["content"][answer.headers["content-type"]]["schema"]
+    answer.read()
+    Draft202012Validator({**schema, "components": document["components"]}).validate(answer.json())
 
 
 def submit(asked: Asked, key: str = "one", **spec: object):
@@ -541,6 +565,16 @@ def test_what_watches_it(asked: Asked):
     page = asked.http.get("/")
     assert "Content-Security-Policy" in page.headers
     assert "<title>hippo" in page.text
+
+
+def test_the_contract_names_every_key_of_every_answer():
+    text = (Path(__file__).parents[2] / "docs" / "contracts.md").read_text()
+    rows = text[text.index("**Answers of `hippo serve`**") :].split("\n\n")[1].splitlines()
+    told = {word for row in rows for words in re.findall(r"`([^`]*)`", row) for word in words.split()}
+    forms = [each for each in vars(answers).values() if isinstance(each, type) and issubclass(each, answers.Answer)]
+    keys = {told.alias or name for each in forms for name, told in each.model_fields.items()}
+    assert len(forms) > 15
+    assert not keys - told
 
 
 def test_a_backup_is_restored_whole(asked: Asked, tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -312,6 +313,29 @@ def test_what_gives_a_move_up_and_comes_before_it_gives_it_up_all_the_same():
     assert over.wait(60.0)
     worker.close()
     assert sorted(answered) == [(r.CANCEL, True), (r.MOVE, False)]
+
+
+def test_an_order_begins_when_the_answer_of_the_one_before_is_on_the_disk():
+    told, answers = list[str](), SimpleQueue[JobOrder]()
+
+    class Refuses(Steers):
+        def carry_out(self, order: JobOrder) -> Receipt:
+            told.append(order.key)
+            return Receipt(order.key != "o-1", "")
+
+    worker = ActuatorWorker(Refuses(), answered=lambda order, _: answers.put(order), news=lambda: None)
+    first, second, other = (JobOrder(f"o-{n}", r.LEVER, job, {}) for n, job in ((1, "j1"), (2, "j1"), (3, "j2")))
+    for each in (first, second):
+        worker.order(each)
+    assert answers.get(timeout=60.0) == first
+    worker.written(other)  # which says nothing of j1
+    worker.order(other)
+    assert answers.get(timeout=60.0) == other
+    assert told == ["o-1", "o-3"]
+    worker.written(first)
+    assert answers.get(timeout=60.0) == second
+    assert told == ["o-1", "o-3", "o-2"]
+    worker.close()
 
 
 # ----------------------------------------------------------------------------------------------------- the run's words

@@ -31,17 +31,18 @@ import hippo
 from hippo.errors import HippoError, InputError, UnknownNameError
 from hippo.jobs.job import Job, TrainingKind
 from hippo.problem.catalogue.models import ALIASES, MODELS
+from hippo.serve import answers as a
 from hippo.serve import tables as t
 from hippo.serve.access import PROXY, Access, Caller, from_elsewhere, spoken_for
 from hippo.serve.ahead import TooManyError, WhatIfs
-from hippo.serve.domains import DomainNow, checked_domain, domains_written, gpus_of
+from hippo.serve.domains import DomainNow, checked_domain, domains_written
 from hippo.serve.jobs import AlreadyOverError, AnotherBodyError, NotThereError, answer, let_go, take_in, taken_before
 from hippo.serve.logs import log_request, trace_of
 from hippo.serve.loop import ServeLoop
 from hippo.serve.otlp import answer as otlp_answer
 from hippo.serve.otlp import told_links
 from hippo.serve.pull import Puller
-from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, PLANNING, LinkPoint, StoredDecision, StoredJob
+from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, PLANNING, LinkPoint, StoredJob
 from hippo.serve.site import check_model, job_of
 from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, last_event, note, number_of
 from hippo.serve.telemetry import checked, history
@@ -257,7 +258,12 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await asyncio.wrap_future(store.write(undone))
 
     # ---------------------------------------------------------------------------------------------------------- jobs
-    @app.post("/v1/jobs", status_code=201, responses=_told(200, 400, 401, 403, 409))
+    @app.post(
+        "/v1/jobs",
+        status_code=201,
+        response_model=a.JobAnswer,
+        responses=_told(400, 401, 403, 409) | {200: {"model": a.JobAnswer | a.TriedJob, "description": "As it was"}},
+    )
     async def submit(
         job: Submission,
         caller: Submitter,
@@ -285,12 +291,12 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             if dry_run:
                 return AsciiAnswer({"dry_run": True, "job": spec, "known_as": None if known is None else known.name})
             assert known is not None  # it was taken in when it fitted, and is answered as before
-            return AsciiAnswer(job_document(known), headers={"Location": f"/v1/jobs/{known.name}"})
+            return AsciiAnswer(a.job_document(known), headers={"Location": f"/v1/jobs/{known.name}"})
         rest: dict[str, Any] = {"actuator": loop.terms.actuator, "trace": TRACE.get()}
         rest |= {"batch": asked.batch, "seq": asked.seq} if asked.least else {}
         write = take_in(spec, idempotency_key, caller.name, now_s, rest)
         taken, new = await written(write, lambda told: loop.come(*told))
-        found = job_document(taken)
+        found = a.job_document(taken)
         return AsciiAnswer(found, 201 if new else 200, headers={"Location": f"/v1/jobs/{found['id']}"})
 
     def _unplanned(job: Job) -> bool:
@@ -312,7 +318,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             return Refusal(400, "not for its actuator", detail, remedy=remedy)
         return None
 
-    @app.get("/v1/jobs", responses=_told(400, 401, 403))
+    @app.get("/v1/jobs", response_model=a.JobsAnswer, responses=_told(400, 401, 403))
     async def jobs(
         caller: Reader,
         after: JobName | None = None,
@@ -325,15 +331,15 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             asked = asked.where(t.JOBS.c.number > number_of(after))
         if state is not None:
             asked = asked.where(t.JOBS.c.state == state)
-        rows = [job_document(job_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
+        rows = [a.job_document(job_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
         return AsciiAnswer({"jobs": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
 
-    @app.get("/v1/jobs/{name}", responses=_told(400, 401, 403, 404))
+    @app.get("/v1/jobs/{name}", response_model=a.JobAnswer, responses=_told(400, 401, 403, 404))
     async def job(name: str, caller: Reader) -> Response:
         """One job."""
-        return AsciiAnswer(job_document(_job(name)))
+        return AsciiAnswer(a.job_document(_job(name)))
 
-    @app.get("/v1/jobs/{name}/history", responses=_told(400, 401, 403, 404))
+    @app.get("/v1/jobs/{name}/history", response_model=a.HistoryAnswer, responses=_told(400, 401, 403, 404))
     async def job_history(name: str, caller: Reader) -> Response:
         """How a job went on: steps and losses, and the decisions about it, in order."""
         _job(name)
@@ -341,7 +347,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.job == name).order_by(t.DECISIONS.c.number).limit(MOST_PAGE)
         found, rows = store.read(lambda at: (at.execute(looks).all(), at.execute(asked).all()))
         steps = [{key: value for key, value in row._mapping.items() if key != "job"} for row in found]
-        told = [decision_document(decision_of_row(each)) for each in rows]
+        told = [a.decision_document(decision_of_row(each)) for each in rows]
         return AsciiAnswer({"id": name, "steps": steps, "decisions": told})
 
     def _job(name: str) -> StoredJob:
@@ -351,7 +357,12 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             raise Refusal(404, "no such job", f"jobs: no job (got {name[:40]!r})", remedy="see GET /v1/jobs")
         return job_of_row(row)
 
-    @app.delete("/v1/jobs/{name}", status_code=202, responses=_told(400, 401, 403, 404, 409))
+    @app.delete(
+        "/v1/jobs/{name}",
+        status_code=202,
+        response_model=a.CancelAnswer,
+        responses=_told(400, 401, 403, 404, 409),
+    )
     async def cancel(name: str, caller: Submitter, dry_run: bool = False) -> Response:
         """Cancel a job."""
         _job(name)
@@ -360,10 +371,10 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         else:
             await written(let_go(name, caller.name, loop.now_s()), lambda _: loop.cancel(name))
         found = _job(name)
-        return AsciiAnswer({**job_document(found), "dry_run": dry_run}, 202)
+        return AsciiAnswer({**a.job_document(found), "dry_run": dry_run}, 202)
 
     # ----------------------------------------------------------------------------------------------------- decisions
-    @app.get("/v1/decisions", responses=_told(400, 401, 403))
+    @app.get("/v1/decisions", response_model=a.DecisionsAnswer, responses=_told(400, 401, 403))
     async def decisions(
         caller: Reader,
         since: Annotated[str, Query(pattern=r"^d\d{1,16}$")] | None = None,
@@ -379,11 +390,15 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             asked = asked.where(t.DECISIONS.c.number > number_of(since)).order_by(t.DECISIONS.c.number)
         for column, value in ((t.DECISIONS.c.job, job), (t.DECISIONS.c.state, state)):
             asked = asked if value is None else asked.where(column == value)
-        rows = [decision_document(decision_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
+        rows = [a.decision_document(decision_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
         cursor = rows[-1]["id"] if since is not None and len(rows) == limit else None
         return AsciiAnswer({"decisions": rows, "next": cursor})
 
-    @app.post("/v1/decisions/{name}/{verdict}", responses=_told(400, 401, 403, 404, 409))
+    @app.post(
+        "/v1/decisions/{name}/{verdict}",
+        response_model=a.VerdictAnswer,
+        responses=_told(400, 401, 403, 404, 409),
+    )
     async def decide(
         name: str, verdict: Literal["approve", "deny"], caller: Decider, dry_run: bool = False
     ) -> Response:
@@ -397,9 +412,9 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         row = store.read(lambda at: at.execute(asked).first())
         if row is None or not name.startswith("d"):
             raise Refusal(404, "no such decision", remedy="see GET /v1/decisions")
-        return AsciiAnswer({**decision_document(decision_of_row(row)), "dry_run": dry_run})
+        return AsciiAnswer({**a.decision_document(decision_of_row(row)), "dry_run": dry_run})
 
-    @app.get("/v1/plans/{name}", responses=_told(304, 400, 401, 403, 404))
+    @app.get("/v1/plans/{name}", response_model=dict[str, Any], responses=_told(304, 400, 401, 403, 404))
     async def plan(name: str, caller: Reader, if_none_match: Annotated[str | None, Header()] = None) -> Response:
         """The plan under which a job ran: a plan file."""
         asked = sql.select(t.PLANS.c.document).where(t.PLANS.c.id == name)
@@ -412,13 +427,13 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         return Response(document, media_type="application/json", headers={"ETag": tag})
 
     # --------------------------------------------------------------------------------------------------------- links
-    @app.get("/v1/links", responses=_told(400, 401, 403))
+    @app.get("/v1/links", response_model=a.LinksAnswer, responses=_told(400, 401, 403))
     async def links(caller: Reader) -> Response:
         """What every link carries now, of what it is bought as, and what is expected of it in a quarter of an hour."""
-        found = await asyncio.to_thread(links_document, loop)
+        found = await asyncio.to_thread(a.links_document, loop)
         return AsciiAnswer({"links": found, "holds": loop.state.holds})
 
-    @app.get("/v1/links/history", responses=_told(400, 401, 403, 404))
+    @app.get("/v1/links/history", response_model=a.LinkHistoryAnswer, responses=_told(400, 401, 403, 404))
     async def link_history(
         caller: Reader,
         source: Annotated[str, Query(alias="from", max_length=200)],
@@ -434,7 +449,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         found = [dict(zip(names, (each[0], *map(gbps_from_bytes_per_s, each[1:])), strict=True)) for each in rows]
         return AsciiAnswer({"from": source, "to": destination, "minutes": found})
 
-    @app.post("/v1/telemetry", status_code=202, responses=_told(400, 401, 403, 413))
+    @app.post("/v1/telemetry", status_code=202, response_model=a.TakenAnswer, responses=_told(400, 401, 403, 413))
     async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
         """Measurements of links, and how many GPUs of domains can be used; nonsense is refused, and nothing of the push
         is taken."""
@@ -484,7 +499,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(store_points(points), lambda _: loop.points(points))
         return Response(otlp_answer(kind, len(refused), refused[0] if refused else ""), media_type=kind)
 
-    @app.post("/v1/alerts", status_code=202, responses=_told(400, 401, 403, 413))
+    @app.post("/v1/alerts", status_code=202, response_model=a.TakenAnswer, responses=_told(400, 401, 403, 413))
     async def alerts(push: Alerts, caller: Teller, dry_run: bool = False) -> Response:
         """An Alertmanager's webhook: alerts stand among the events, and on the page."""
         now_s = loop.now_s()
@@ -499,7 +514,11 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(write)
         return AsciiAnswer({"taken": 0 if dry_run else len(push.alerts)}, 202)
 
-    @app.post("/v1/whatif", responses=_told(202, 400, 401, 403, 409, 429))
+    @app.post(
+        "/v1/whatif",
+        response_model=a.WaitAnswer,
+        responses=_told(400, 401, 403, 409, 429) | {202: {"model": a.AskAgain, "description": "Ask again"}},
+    )
     async def whatif(job: Submission, caller: Reader) -> Response:
         """How long a job would wait if it came now, with an interval; nothing is taken in. 202: what such training can
         run under is being found out, ask again."""
@@ -534,10 +553,10 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         known = partial(access.caller, request.scope["token"])
         return StreamingResponse(_stream(store, request, begin, known), media_type="text/event-stream")
 
-    @app.get("/v1/state", responses=_told(400, 401, 403))
+    @app.get("/v1/state", response_model=a.StateAnswer, responses=_told(400, 401, 403))
     async def state(caller: Reader) -> Response:
         """What the page shows beside jobs, decisions and links."""
-        return AsciiAnswer(state_document(loop, puller))
+        return AsciiAnswer(a.state_document(loop, puller))
 
     @app.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> Response:
@@ -576,19 +595,12 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
 
 
 def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What an address may answer, for the OpenAPI document."""
-    words = {
-        200: "As it was",
-        202: "Ask again",
-        304: "Not modified",
-        400: "Wrong",
-        401: "Who are you?",
-        403: "Not allowed",
-    }
-    words |= {404: "Not there", 409: "Not now", 413: "Too large", 422: "Not understood"}
-    words |= {429: "Too many", 503: "Not ready"}
-    problem = {"content": {"application/problem+json": {"schema": {"type": "object", "required": ["title", "status"]}}}}
-    return {each: {"description": words[each]} | (problem if each >= 400 else {}) for each in {*statuses, 422}}
+    """What an address may answer beside what it is asked for, for the OpenAPI document."""
+    words = {304: "Not modified", 400: "Wrong", 401: "Who are you?", 403: "Not allowed", 404: "Not there"}
+    words |= {409: "Not now", 413: "Too large", 422: "Not understood", 429: "Too many", 503: "Not ready"}
+    found: dict[int | str, dict[str, Any]] = {each: {"description": words[each]} for each in {*statuses, 422}}
+    schema = {"content": {"application/problem+json": {"schema": a.ProblemAnswer.model_json_schema()}}}
+    return {each: told | (schema if each != 304 else {}) for each, told in found.items()}
 
 
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"})
@@ -734,114 +746,3 @@ async def _stream(store: Store, request: Request, begin: int, known: Callable[[]
         if quiet > 10.0:
             quiet = 0.0
             yield ": still here\n\n"
-
-
-# ---------------------------------------------------------------------------------------------------------- documents
-def job_document(job: StoredJob) -> dict[str, Any]:
-    """A job as the API tells it."""
-    return {
-        "id": job.name,
-        "state": job.state,
-        "owner": job.owner,
-        "submitted_s": job.submitted_s,
-        "began_s": job.began_s,
-        "ended_s": job.ended_s,
-        "share_done": job.share_done,
-        "step_s": job.step_s,
-        "predicted_step_s": job.predicted_step_s,
-        "place": None if job.place is None else dict(job.place),
-        "why": job.why,
-        "trace_id": job.trace,
-        "job": {key: value for key, value in job.spec.items() if key != "trace"},
-    }
-
-
-def decision_document(decision: StoredDecision) -> dict[str, Any]:
-    """A decision as the API tells it."""
-    return {
-        "id": decision.name,
-        "time_s": decision.time_s,
-        "job": decision.job,
-        "act": decision.act,
-        "state": decision.state,
-        "mode": decision.mode,
-        "policy": decision.policy,
-        "by": decision.by,
-        "before": decision.before,
-        "after": decision.after,
-        "why": dict(decision.why),
-        "predicted_step_s": decision.predicted_step_s,
-        "bound_step_s": decision.bound_step_s,
-        "ordered_s": decision.ordered_s,
-        "measured_before_s": decision.measured_before_s,
-        "measured_after_s": decision.measured_after_s,
-        "told": decision.told,
-    }
-
-
-def links_document(loop: ServeLoop) -> list[dict[str, Any]]:
-    """Directed links that there are."""
-    site, (rate, late) = loop.site.live.site, loop.carried()
-    now_s, last_s = loop.now_s(), dict(loop.measured.last_s)
-    expected, found = loop.measured.expected(now_s), []
-    for a, source in enumerate(site.domains):
-        for b, destination in enumerate(site.domains):
-            bought = site.bandwidth_bytes_per_s[a][b]
-            if a != b and bought > 0:
-                told = expected.get((source, destination))
-                found.append(
-                    {
-                        "from": source,
-                        "to": destination,
-                        "gbps": gbps_from_bytes_per_s(float(rate[a, b])),
-                        "latency_ms": 1e3 * float(late[a, b]),
-                        "bought_gbps": gbps_from_bytes_per_s(bought),
-                        "forecast_gbps": None if told is None else gbps_from_bytes_per_s(told.expected),
-                        "forecast_interval_gbps": None
-                        if told is None
-                        else [gbps_from_bytes_per_s(told.least), gbps_from_bytes_per_s(told.most)],
-                        "measured_s": (at_s := last_s.get((source, destination))),
-                        "silent_s": None if at_s is None else max(0.0, now_s - at_s),
-                    }
-                )
-    return found
-
-
-def state_document(loop: ServeLoop, puller: Puller | None = None) -> dict[str, Any]:
-    """The service itself."""
-    site = loop.site.live.site
-    held = dict.fromkeys(site.domains, 0)
-    for place in list(loop.site.places().values()):
-        for domain, gpus in zip((place or {}).get("domains", ()), (place or {}).get("gpus", ()), strict=True):
-            held[domain] += gpus
-    told, size = loop.domains, gpus_of(site)
-    domains = [
-        {
-            "name": name,
-            "gpus": size[name],
-            "up": loop.site.usable.get(name, size[name]),
-            "used": held[name],
-            "told_by": told[name].by if name in told else None,
-            "told_s": told[name].time_s if name in told else None,
-        }
-        for name in site.domains
-    ]
-    actuators = [
-        {"name": each.actuator.name, "tells": each.actuator.tells, "fault": each.trouble}
-        for each in loop.workers.values()
-    ]
-    return {
-        "version": hippo.__version__,
-        "mode": loop.mode,
-        "policy": loop.policy,
-        "holds": loop.state.holds,
-        "unwritten": loop.state.unwritten,
-        "notice": "; ".join(filter(None, (loop.state.notice, loop.degraded))),
-        "now_s": loop.now_s(),
-        "cluster": site.name,
-        "domains": domains,
-        "actuators": actuators,
-        "telemetry": None if puller is None else {"from": puller.terms.url, "fault": puller.fault},
-        "decisions": loop.state.decisions,
-        "last_event": loop.store.read(last_event),
-    }

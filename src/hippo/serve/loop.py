@@ -147,6 +147,7 @@ class ServeLoop:
         self._woken, self._ends = Event(), False
         self._told: list[str] = []  # sentences to be written down
         self._answers: SimpleQueue[tuple[JobOrder, Receipt]] = SimpleQueue()
+        self._took: list[JobOrder] = []  # whose answers are written with this turn
         self._come: SimpleQueue[StoredJob] = SimpleQueue()  # taken in since the last turn
         self._cancels: SimpleQueue[str] = SimpleQueue()  # names of jobs that are to go
         self._least: SimpleQueue[tuple[int, float]] = SimpleQueue()  # bounds of decisions, found since the last turn
@@ -452,6 +453,7 @@ class ServeLoop:
                 order, receipt = self._answers.get_nowait()
             except Empty:
                 return
+            self._took.append(order)
             self._took_answer(order, receipt, now_s)
 
     def _took_answer(self, order: JobOrder, receipt: Receipt, now_s: float) -> None:
@@ -1179,6 +1181,7 @@ class ServeLoop:
             self._unwritten.append(partial(note, time_s=now_s, kind="service", subject="service", told=sentence))
         if not self._unwritten:
             self.state.unwritten = ""
+            self._go_ahead()
             return True
         writes = tuple(self._unwritten)
         packed = None if self.site.live.moment is None else self.site.live.packed()
@@ -1197,10 +1200,18 @@ class ServeLoop:
             return False
         self._unwritten.clear()
         self.state.unwritten = ""
+        self._go_ahead()
+        return True
+
+    def _go_ahead(self) -> None:
+        """What was decided is carried out, and what waits for answers that are on the disk now."""
+        took, self._took = self._took, []
         due, self._due = self._due, []
+        for order in took:
+            for worker in self.workers.values():
+                worker.written(order)
         for order, actuator in due:
             self._hand(order, actuator)
-        return True
 
     def _hand(self, order: JobOrder, actuator: str) -> None:
         self._open.setdefault(order.job, set()).add(order.key)

@@ -1,11 +1,15 @@
 """Threads that talk to one actuator: the orders of each job in turn, and now and then what it has. Who hangs holds up
-nobody else: neither another actuator, nor the orders of other jobs."""
+nobody else: neither another actuator, nor the orders of other jobs.
+
+An order begins when the answer of the one before it is on the disk. Else a refusal that a kill forgets would be told
+again behind what was carried out since, and be carried out then.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from math import inf, isfinite
 from threading import BoundedSemaphore, Event, Lock, Thread
@@ -34,7 +38,7 @@ class ActuatorWorker:
         every_s: float = 0.5,
     ) -> None:
         self.actuator, self._answered, self._news, self._every_s = actuator, answered, news, every_s
-        self._orders: dict[str, deque[JobOrder]] = {}  # of each job, as they came
+        self._orders: dict[str, deque[JobOrder]] = {}  # of each job, as they came; the first is told
         self._lock, self._room = Lock(), BoundedSemaphore(MOST_AT_ONCE)
         self.seen: Sequence[SeenJob] | None = None  # None: it has not said yet
         self.seen_s = monotonic()  # when it last said
@@ -55,16 +59,26 @@ class ActuatorWorker:
 
     def order(self, order: JobOrder) -> None:
         """Carry it out when those before of its job are; what gives one of them up does not wait for it."""
-        if order.act == CANCEL:
-            Thread(target=self._carry_out, args=(order,), name=f"cancels for {order.job}", daemon=True).start()
-            return
+        if order.act != CANCEL:
+            with self._lock:
+                orders = self._orders.setdefault(order.job, deque())
+                orders.append(order)
+                if len(orders) > 1:
+                    return
+        self._begin(order)
+
+    def written(self, order: JobOrder) -> None:
+        """The answer of an order is on the disk: the next of its job may begin."""
         with self._lock:
-            before = self._orders.get(order.job)
-            if before is not None:
-                before.append(order)
+            orders = self._orders.get(order.job)
+            if orders is None or orders[0].key != order.key:
                 return
-            self._orders[order.job] = deque([order])
-        Thread(target=self._order_on, args=(order.job,), name=f"orders of {order.job}", daemon=True).start()
+            orders.popleft()
+            if not orders:
+                del self._orders[order.job]
+                return
+            following = orders[0]
+        self._begin(following)
 
     def close(self) -> None:
         """Take no more; what hangs is left to itself."""
@@ -75,17 +89,13 @@ class ActuatorWorker:
         with suppress(Exception):
             self.actuator.close()
 
-    def _order_on(self, job: str) -> None:
-        orders = self._orders[job]
-        while not self._ends:
-            with self._room:
-                self._carry_out(orders[0])
-            self._due.set()
-            with self._lock:
-                orders.popleft()
-                if not orders:
-                    del self._orders[job]
-                    return
+    def _begin(self, order: JobOrder) -> None:
+        Thread(target=self._tell, args=(order,), name=f"{order.act} {order.job}", daemon=True).start()
+
+    def _tell(self, order: JobOrder) -> None:
+        with nullcontext() if order.act == CANCEL else self._room:
+            self._carry_out(order)
+        self._due.set()
 
     def _look_on(self) -> None:
         while not self._ends:
@@ -146,7 +156,7 @@ class ActuatorWorker:
                 return
 
     def _waits(self, act: str, job: str) -> bool:
-        """Whether an order of a kind for a job is not answered yet."""
+        """Whether an order of a kind for a job waits, or its answer is not on the disk yet."""
         with self._lock:
             return any(each.act == act for each in self._orders.get(job, ()))
 
