@@ -606,6 +606,13 @@ def test_a_backup_is_restored_whole(asked: Asked, tmp_path: Path):
     (tmp_path / "headless.gz").write_bytes(gzip.compress(headless))
     with pytest.raises(InputError, match="is no backup"):
         restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "headless.gz")
+    packed = (tmp_path / "backup.gz").read_bytes()
+    foreign = gzip.compress(first + b'["strangers", {"name": "x"}]\n')
+    coded = gzip.compress(first.replace(b'"base64": "', b'"base64": "?'))
+    for wrong in (packed[:60] + bytes(140) + packed[200:], foreign, coded):
+        (tmp_path / "wrong.gz").write_bytes(wrong)
+        with pytest.raises(InputError, match="is no backup"):
+            restore(f"sqlite:///{tmp_path / 'third.db'}", tmp_path / "wrong.gz")
     with pytest.raises(InputError, match="holds no store of hippo"):
         backup(f"sqlite:///{tmp_path / 'nobody.db'}", tmp_path / "nothing.gz")
     assert not (tmp_path / "nobody.db").exists()

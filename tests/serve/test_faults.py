@@ -822,6 +822,61 @@ def test_a_move_that_is_refused_when_the_job_has_ended_is_no_failure_of_the_job(
     served.close()
 
 
+def test_a_move_that_is_refused_is_told_again_where_the_store_cannot_be_read(tmp_path: Path):
+    stays = Stays(0)
+    served = Served.of(url(tmp_path), Clock(), stays, actuator="stubborn")
+    name = served.submit(tokens=1e12)
+    served.turn()
+    until(served, lambda: stays.jobs and not served.loop._open)
+    here, read = moved(served, name), served.store.read
+
+    def broken(function: Any) -> Any:
+        served.store.read = read  # type: ignore[method-assign]
+        raise StoreError("the store cannot be read: it is restarted")
+
+    beside(lambda: stays.acts[-1] == "resize" and not served.loop._answers.empty())
+    served.store.read = broken  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        served.loop._take_answers(served.clock())
+    until(served, lambda: not served.loop._open)
+    assert served.loop.site.places()[name]["domains"] == here["domains"]
+    assert (served.jobs()[name].place or {})["domains"] == here["domains"]
+    served.close()
+
+
+def test_words_that_no_store_takes(tmp_path: Path):
+    class Mumbles(Stubborn):
+        def seen(self) -> Sequence[SeenJob]:
+            told = "its command ended: \x00\x00 \ud800 lost"
+            return [replace(each, state="failed", told=told) for each in super().seen()]
+
+    mumbles = Mumbles(0)
+    served = Served.of(url(tmp_path), Clock(), mumbles, actuator="stubborn")
+    name = served.submit(tokens=1e12)
+    until(served, lambda: served.jobs()[name].state == "failed")
+    assert "its command ended:      lost" in served.jobs()[name].why
+    assert not served.loop.state.unwritten
+    served.close()
+
+
+def test_a_turn_that_was_committed_and_the_word_of_it_lost(tmp_path: Path):
+    served = Served.of(url(tmp_path), Clock())
+    name = served.submit(tokens=1e12)
+    commits, lost = served.store.engine.dialect.do_commit, list[str]()
+
+    def cut(connection: Any) -> None:
+        commits(connection)
+        if served.loop._turn is not None and not lost:
+            lost.append("once")
+            raise served.store.engine.dialect.loaded_dbapi.OperationalError("the server has gone")
+
+    served.store.engine.dialect.do_commit = cut  # type: ignore[method-assign]
+    until(served, lambda: served.jobs()[name].state == "running" and not served.loop._open)
+    assert lost
+    assert [(each.act, each.state) for each in served.decisions()] == [("begin", "carried out")]
+    served.close()
+
+
 def test_a_job_of_an_actuator_that_is_not_served_waits_for_it(tmp_path: Path):
     served = Served.of(url(tmp_path), Clock())
     name = served.submit(**{**GANG, "devices": 8}, actuator="stubborn")

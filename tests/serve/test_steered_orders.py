@@ -18,6 +18,7 @@ from hippo.problem.load import load_cluster
 from hippo.run.control import RefusedError
 from hippo.serve import demo
 from hippo.serve import records as r
+from hippo.serve import worker as worker_module
 from hippo.serve.actuators import own as own_module
 from hippo.serve.actuators.base import ActuatorError
 from hippo.serve.actuators.own import KeptRun, Own, _keep
@@ -335,6 +336,23 @@ def test_an_order_begins_when_the_answer_of_the_one_before_is_on_the_disk():
     worker.written(first)
     assert answers.get(timeout=60.0) == second
     assert told == ["o-1", "o-3", "o-2"]
+    worker.close()
+
+
+def test_orders_that_break_hold_up_those_of_no_other_job():
+    answers = SimpleQueue[JobOrder]()
+
+    class Breaks(Steers):
+        def carry_out(self, order: JobOrder) -> Receipt:
+            if order.job != "fine":
+                raise OSError("its folder cannot be written")
+            return Receipt(True, "")
+
+    worker = ActuatorWorker(Breaks(), answered=lambda order, _: answers.put(order), news=lambda: None)
+    for number in range(2 * worker_module.MOST_AT_ONCE):
+        worker.order(JobOrder(f"o-{number}", r.BEGIN, f"j{number}", {}))
+    worker.order(fine := JobOrder("o-fine", r.BEGIN, "fine", {}))
+    assert answers.get(timeout=60.0) == fine
     worker.close()
 
 

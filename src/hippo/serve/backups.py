@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def restore(url: str, path: Path) -> dict[str, int]:
 
         def write(at: Connection) -> None:
             for table in t.METADATA.sorted_tables:
-                rows = [_back(row) for name, row in lines if name == table.name]
+                rows = [row for name, row in lines if name == table.name]
                 for begin in range(0, len(rows), 500):
                     at.execute(sql.insert(table), rows[begin : begin + 500])
                 column = table.columns.get("number")
@@ -148,12 +149,16 @@ def _read(path: Path) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]
     try:
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
         head = lines[0]
-        rows = [(str(name), dict(row)) for name, row in lines[1:]]
-        if head[MARK] != 1 or not {"form", "rows"} <= head.keys():
+        rows = [(str(name), _back(dict(row))) for name, row in lines[1:]]
+        if (
+            head[MARK] != 1
+            or not {"form", "rows"} <= head.keys()
+            or not {name for name, _ in rows} <= t.METADATA.tables.keys()
+        ):
             raise KeyError(MARK)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", source=str(path), remedy=remedy) from None
-    except (EOFError, ValueError, KeyError, IndexError, TypeError):
+    except (EOFError, ValueError, KeyError, IndexError, TypeError, zlib.error):
         raise InputError("is no backup of a store", source=str(path), remedy=remedy) from None
     counts = dict[str, int]()
     for name, _ in rows:

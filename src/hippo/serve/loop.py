@@ -19,6 +19,7 @@ from hashlib import sha256
 from itertools import permutations
 from math import inf
 from queue import Empty, SimpleQueue
+from secrets import token_bytes
 from threading import Event, RLock, Thread
 from time import monotonic, sleep
 from typing import Any, TypeVar
@@ -63,8 +64,8 @@ T = TypeVar("T")
 
 OPEN, ANSWERED, NOT_DONE = "open", "done", "refused"
 """States of an order."""
-QUEUE, CLOCK = "queue", "clock"
-"""Names of what the store keeps: the packed queue, and when the service's clock began."""
+QUEUE, CLOCK, TURN = "queue", "clock", "turn"
+"""Names of what the store keeps: the packed queue, when the service's clock began, and the mark of the last turn."""
 MOST_NAMES = 500
 """In one question to the store."""
 MOST_FAILURES = 3
@@ -182,6 +183,7 @@ class ServeLoop:
         self._roll_s = 0.0  # when next
         self._made_s = 0.0  # the last order
         self._unwritten: list[Callable[[Connection], Any]] = []
+        self._turn: tuple[bytes, tuple[Callable[[Connection], Any], ...]] | None = None  # with its mark: being written
         self._due: list[tuple[JobOrder, str]] = []  # orders that are handed on once they are written
         self._begin()
         self.workers = {
@@ -454,9 +456,16 @@ class ServeLoop:
             except Empty:
                 return
             self._took.append(order)
-            self._took_answer(order, receipt, now_s)
+            try:
+                self._took_answer(order, receipt, now_s)
+            except StoreError:  # nothing of it was taken: it comes again
+                self._took.pop()
+                self._answers.put((order, receipt))
+                raise
 
     def _took_answer(self, order: JobOrder, receipt: Receipt, now_s: float) -> None:
+        refused = order.act == r.RESIZE and not receipt.ok and not receipt.ended and order.job in self._jobs
+        stood = self._stood(order.job) if refused else None  # the store may not answer
         self._steers.pop(order.key, None)
         left = self._open.pop(order.job, set()) - {order.key}
         self._open |= {order.job: left} if left else {}
@@ -493,7 +502,7 @@ class ServeLoop:
             if receipt.ended:
                 self._lost(order.job, f"its move was refused: {receipt.told}", now_s, fails=False)
             else:
-                self._stays(order.job, receipt.told, now_s)
+                self._stays(order.job, stood, receipt.told, now_s)
         if order.act == r.RESIZE and not receipt.ok and receipt.plan is not None and not left:  # it goes by it still
             self._goes_by(order.job, receipt.plan, now_s)
 
@@ -506,14 +515,18 @@ class ServeLoop:
         self._plans[name] = plan, document
         self._set(name, now_s, place={**(self._jobs[name].place or {}), "plan": plan})
 
-    def _stays(self, name: str, why: str, now_s: float) -> None:
-        """A move was refused: the job runs on where its last order that was carried out put it, which is no failure of
-        its own. Where others have come there meanwhile it waits, and is stopped."""
-        if name not in self.site.standing():
-            return
+    def _stood(self, name: str) -> Mapping[str, Any] | None:
+        """Where a job's last order that was carried out put it."""
         asked = sql.select(t.DECISIONS).where(t.DECISIONS.c.number == _decision(self._keys.get(name, ("o-0", 0.0))[0]))
         known = [decision_of_row(each) for each in self.store.read(lambda at: at.execute(asked).all())]
-        change = JobChange(name, r.RESIZE, None, known[0].after if known else None)
+        return known[0].after if known else None
+
+    def _stays(self, name: str, stood: Mapping[str, Any] | None, why: str, now_s: float) -> None:
+        """A move was refused: the job runs on where it stood, which is no failure of its own. Where others have come
+        there meanwhile it waits, and is stopped."""
+        if name not in self.site.standing():
+            return
+        change = JobChange(name, r.RESIZE, None, stood)
         if change.after is None:  # what was to begin it was refused too
             self._lost(name, why, now_s)
             return
@@ -1179,18 +1192,24 @@ class ServeLoop:
         now_s = self._clock()
         for sentence in told:
             self._unwritten.append(partial(note, time_s=now_s, kind="service", subject="service", told=sentence))
-        if not self._unwritten:
-            self.state.unwritten = ""
-            self._go_ahead()
-            return True
-        writes = tuple(self._unwritten)
+        if self._turn is None:
+            if not self._unwritten:
+                self.state.unwritten = ""
+                self._go_ahead()
+                return True
+            self._turn = token_bytes(8), tuple(self._unwritten)
+            self._unwritten.clear()
+        mark, writes = self._turn
         packed = None if self.site.live.moment is None else self.site.live.packed()
 
         def write(at: Connection) -> None:
+            if kept(at, TURN) == mark:  # it was committed, and the word of that was lost
+                return
             for each in writes:
                 each(at)
             if packed is not None:
                 keep(at, QUEUE, packed, now_s)
+            keep(at, TURN, mark, now_s)
             keep(at, CLOCK, f"{now_s!r} {self.site.epoch_s!r}".encode(), now_s)
 
         try:
@@ -1198,7 +1217,7 @@ class ServeLoop:
         except Exception as error:  # whatever it was, nothing of this turn is on the disk, and nothing is carried out
             self.state.unwritten = f"{type(error).__name__}: {error}"[:300]
             return False
-        self._unwritten.clear()
+        self._turn = None
         self.state.unwritten = ""
         self._go_ahead()
         return True

@@ -93,8 +93,7 @@ class ActuatorWorker:
         Thread(target=self._tell, args=(order,), name=f"{order.act} {order.job}", daemon=True).start()
 
     def _tell(self, order: JobOrder) -> None:
-        with nullcontext() if order.act == CANCEL else self._room:
-            self._carry_out(order)
+        self._carry_out(order)
         self._due.set()
 
     def _look_on(self) -> None:
@@ -137,7 +136,8 @@ class ActuatorWorker:
         pause_s, broke = FIRST_PAUSE_S, 0
         while not self._ends:  # at the end it is left open, and told again when the service comes back
             try:
-                receipt = self.actuator.carry_out(order)
+                with nullcontext() if order.act in (CANCEL, STOP) else self._room:  # what ends waits for nobody's turn
+                    receipt = self.actuator.carry_out(order)
             except Exception as error:  # the same key again
                 self._unanswered[order.key] = f"{order.act} {order.job}: {type(error).__name__}: {error}"[:200]
                 broke += 1
@@ -152,7 +152,7 @@ class ActuatorWorker:
                 if order.act == CANCEL and not receipt.ok and self._waits(MOVE, order.job):
                     self._over.wait(pause_s)
                     continue
-                self._answered(order, receipt)
+                self._answered(order, replace(receipt, told=_plain(receipt.told)))
                 return
 
     def _waits(self, act: str, job: str) -> bool:
@@ -174,4 +174,10 @@ def _sane(seen: SeenJob) -> SeenJob:
         raise ValueError(f"a move of {seen.job} is said to have arrived by {seen.arrived}"[:100])
     if seen.left_s is not None and not 0.0 <= seen.left_s < inf:
         raise ValueError(f"{seen.job} is said to go on for {seen.left_s} s"[:100])
-    return seen if seen.loss is None or isfinite(seen.loss) else replace(seen, loss=None)
+    loss = seen.loss if seen.loss is None or isfinite(seen.loss) else None
+    return replace(seen, loss=loss, told=_plain(seen.told))
+
+
+def _plain(told: str) -> str:
+    """Words of an engine's, without what no store takes: a log may hold zeros, an answer half of a character."""
+    return "".join(each if each.isprintable() else " " for each in told)
