@@ -18,6 +18,8 @@ import sqlalchemy as sql
 
 from hippo.errors import InputError
 from hippo.jobs.engine import world as engine
+from hippo.jobs.job import TrainingKind
+from hippo.jobs.placement.offers import OfferTable
 from hippo.problem.load import load_cluster, load_problem
 from hippo.serve import loop as loop_module
 from hippo.serve import server, telemetry
@@ -27,13 +29,13 @@ from hippo.serve.jobs import NotThereError, answer, let_go, take_in
 from hippo.serve.loop import QUEUE
 from hippo.serve.records import DONE, PROPOSED, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
-from hippo.serve.site import JobChange
+from hippo.serve.site import JobChange, ServedSite
 from hippo.serve.store import OWNER, Store, StoreError, keep, plan_kept, set_job
 from hippo.serve.telemetry import checked, rolled
 from hippo.serve.watching import metrics_text
 
 from .servers import until as beside
-from .worlds import Clock, Served, until, url
+from .worlds import JOB, KIND, Clock, Served, offers, until, url
 
 GANG = {"model": "", "batch": 0, "seq": 0, "tokens": 0.0, "least": 0, "most": 0, "duration_s": 600.0}
 
@@ -842,6 +844,58 @@ def test_a_move_that_is_refused_is_told_again_where_the_store_cannot_be_read(tmp
     assert served.loop.site.places()[name]["domains"] == here["domains"]
     assert (served.jobs()[name].place or {})["domains"] == here["domains"]
     served.close()
+
+
+def test_who_came_to_the_queue_out_of_turn_keeps_its_name_through_a_restart(tmp_path: Path):
+    """As does training that was still being planned while others came."""
+    clock = Clock()
+    served = Served.of(url(tmp_path), clock)
+    spec = {**JOB, **GANG, "devices": 8}
+    late, _ = served.store.write(take_in(spec, "late", "me", clock())).result()
+    clock.now_s += 10.0
+    names = [served.submit(**{**GANG, "devices": devices}) for devices in (16, 24)]
+    served.turn()
+    served.loop.come(late)
+    served.turn(5.0)
+    places, rows = served.loop.site.places(), [each.name for each in served.loop.site.live.jobs]
+    held = {late.name: 8, names[0]: 16, names[1]: 24}
+    assert {name: sum((places[name] or {})["gpus"]) for name in held} == held
+    assert rows == [*names, late.name]
+    served.close()
+    again = Served.of(url(tmp_path), clock)
+    assert again.loop.site.places() == places
+    again.turn(1.0)
+    assert again.loop.site.places() == places
+    assert not again.loop.state.notice
+    again.close()
+
+
+def test_a_queue_knows_its_offers_by_their_order_through_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The job of one kind of training has gone, and that of the next runs under an offer of its own kind."""
+    kinds = [TrainingKind(KIND.model, KIND.batch * times, KIND.seq) for times in (2, 4)]
+    planned = {each: replace(offers(), kinds=(each,)) for each in kinds}
+    clock = Clock()
+    served = Served.of(url(tmp_path), clock)
+    for each in kinds:
+        served.loop.site.learn(planned[each])
+    first, second = (served.submit(tokens=1e12, batch=each.batch) for each in kinds)
+    served.turn()
+    served.store.write(let_go(first, "me", clock())).result()
+    served.loop.cancel(first)
+    served.turn(1.0)
+    place = served.loop.site.places()[second]
+    served.close()
+    asked = list[TrainingKind]()
+
+    def found(site: ServedSite, kind: TrainingKind) -> OfferTable:
+        asked.append(kind)
+        return planned[kind]
+
+    monkeypatch.setattr(ServedSite, "planned", found)
+    again = Served.of(url(tmp_path), clock)
+    assert asked == kinds
+    assert again.loop.site.places() == {second: place}
+    again.close()
 
 
 def test_words_that_no_store_takes(tmp_path: Path):

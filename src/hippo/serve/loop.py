@@ -330,8 +330,9 @@ class ServeLoop:
             names = LiveWorld.names_in(content)
             stored = {each.name: each for each in self._stored_as(names)}
             jobs = [self._job(stored[name]) for name in names]
-            for each in jobs:
-                self._learn(each)
+            for kind in LiveWorld.kinds_in(content):  # in their order, those of who has gone, too
+                if self.site.lacks(kind):
+                    self.site.learn(self.site.planned(kind))
             self.site.live.restore(content, self.site.timed(jobs))
         except HippoError as error:
             self.tell(f"the queue is begun anew: {error}")
@@ -345,10 +346,6 @@ class ServeLoop:
         some = [numbers[at : at + MOST_NAMES] for at in range(0, len(numbers), MOST_NAMES)]
         asked = [sql.select(t.JOBS).where(t.JOBS.c.number.in_(each)) for each in some]
         return self.store.read(lambda at: [job_of_row(row) for each in asked for row in at.execute(each).all()])
-
-    def _learn(self, job: Job) -> None:
-        if job.least > 0 and self.site.lacks(kind := TrainingKind(job.model, job.batch, job.seq)):
-            self.site.learn(self.site.planned(kind))
 
     def _again(self) -> None:
         """Tell every order that has not been answered again, and know which were."""
