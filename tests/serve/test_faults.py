@@ -883,7 +883,11 @@ def test_a_queue_knows_its_offers_by_their_order_through_a_restart(tmp_path: Pat
     served.store.write(let_go(first, "me", clock())).result()
     served.loop.cancel(first)
     served.turn(1.0)
-    place = served.loop.site.places()[second]
+    served.submit(**{**GANG, "devices": 8})  # who has gone is forgotten when somebody comes
+    served.turn(1.0)
+    places = served.loop.site.places()
+    assert first not in places
+    assert places[second] is not None
     served.close()
     asked = list[TrainingKind]()
 
@@ -894,8 +898,48 @@ def test_a_queue_knows_its_offers_by_their_order_through_a_restart(tmp_path: Pat
     monkeypatch.setattr(ServedSite, "planned", found)
     again = Served.of(url(tmp_path), clock)
     assert asked == kinds
-    assert again.loop.site.places() == {second: place}
+    assert again.loop.site.places() == places
     again.close()
+
+
+def test_a_turn_that_breaks_between_decision_and_order_leaves_nobody_standing(tmp_path: Path):
+    stubborn = Stubborn(0)
+    served = Served.of(url(tmp_path), Clock(), stubborn, actuator="stubborn")
+    reasons = served.loop._reasons
+
+    def once(*_: Any) -> Any:
+        served.loop._reasons = reasons  # type: ignore[method-assign]
+        raise MemoryError
+
+    served.loop._reasons = once  # type: ignore[method-assign]
+    name = served.submit(tokens=1e12)
+    with pytest.raises(MemoryError):
+        served.turn()
+    assert name in served.loop.site.standing()
+    served.loop._missed()  # as the loop's thread does
+    assert name not in served.loop.site.standing()
+    until(served, lambda: stubborn.jobs and not served.loop._open)
+    assert stubborn.acts == ["begin"]
+    assert served.jobs()[name].state == "running"
+    served.close()
+
+
+def test_an_answer_that_is_no_receipt_is_none(tmp_path: Path):
+    class Forgets(Stubborn):
+        def carry_out(self, order: JobOrder) -> Receipt:
+            told = super().carry_out(order)
+            return told if len(self.acts) > 1 else None  # type: ignore[return-value]
+
+    forgets = Forgets(0)
+    served = Served.of(url(tmp_path), Clock(), forgets, actuator="stubborn")
+    name = served.submit(tokens=1e12)
+    served.turn()
+    until(served, lambda: "not a receipt" in served.loop.workers["stubborn"].trouble)
+    until(served, lambda: not served.loop._open)
+    assert forgets.acts == ["begin", "begin"]
+    assert [each.state for each in served.decisions()] == ["carried out"]
+    assert served.jobs()[name].state == "running"
+    served.close()
 
 
 def test_words_that_no_store_takes(tmp_path: Path):

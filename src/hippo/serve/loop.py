@@ -390,6 +390,20 @@ class ServeLoop:
             for each in self._stored():
                 if each.name not in self._jobs:
                     self._come.put(each)
+        with self.lock:
+            self._stand_as_ordered(self._clock())
+
+    def _stand_as_ordered(self, now_s: float) -> None:
+        """What the queue decided and nobody ordered is taken back: who was not begun waits again, who was not moved
+        stands where it did. (Whom it stopped, and who runs still, is stopped by what its actuator says.)"""
+        places, self._looks = self.site.places(), True
+        for name in self.site.standing():
+            job = self._jobs.get(name)
+            if job is None or (job.state == r.RUNNING and _place(places.get(name)) == _place(job.place)):
+                continue
+            change = JobChange(name, r.RESIZE, None, job.place)
+            if job.state != r.RUNNING or not (self._stands(name, job.place) and self.site.carry_out(change)):
+                self.site.live.fail(name, now_s - self.site.epoch_s)
 
     def turn(self) -> None:
         """Once round."""
