@@ -942,6 +942,30 @@ def test_an_answer_that_is_no_receipt_is_none(tmp_path: Path):
     served.close()
 
 
+def test_decisions_tell_what_they_went_by_apart(tmp_path: Path):
+    """One hash for all of a turn, another one where a link carries something else."""
+    clock = Clock()
+    served = Served.of(url(tmp_path), clock)
+    gang = {**GANG, "devices": 8}
+    served.submit(**gang)
+    served.submit(**gang)
+    served.turn()
+    point = LinkPoint(clock(), *served.loop.site.live.site.domains[:2], 1e6)
+    hashes = [[each.why["sha256"] for each in served.decisions()]]
+    for told in ([], [point]):
+        (home := tmp_path / str(len(told))).mkdir()
+        again = Served.of(url(home), clock)
+        again.loop.points(told)
+        again.turn()
+        again.submit(**gang)
+        again.turn(1.0)
+        hashes.append([each.why["sha256"] for each in again.decisions()])
+        again.close()
+    assert hashes[0][0] == hashes[0][1]
+    assert hashes[1] != hashes[2]
+    served.close()
+
+
 def test_words_that_no_store_takes(tmp_path: Path):
     class Mumbles(Stubborn):
         def seen(self) -> Sequence[SeenJob]:

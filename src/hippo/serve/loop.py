@@ -182,6 +182,7 @@ class ServeLoop:
         self._rolling: Future[int] | None = None
         self._roll_s = 0.0  # when next
         self._made_s = 0.0  # the last order
+        self._inputs = -1, ""  # of which turn, and the hash of what its decisions go by
         self._unwritten: list[Callable[[Connection], Any]] = []
         self._turn: tuple[bytes, tuple[Callable[[Connection], Any], ...]] | None = None  # with its mark: being written
         self._due: list[tuple[JobOrder, str]] = []  # orders that are handed on once they are written
@@ -945,7 +946,7 @@ class ServeLoop:
         steers, actuator = change.act in r.STEERED, self._actuator(job)
         step_s = change.step_s if steers else self._expected(job, change)
         policy = change.policy or self._held.name
-        row = _decision_row(change, now_s, why, policy, r.ACT, r.ORDERED, job.step_s, step_s)
+        row = _decision_row(change, now_s, self._with_mark(why), policy, r.ACT, r.ORDERED, job.step_s, step_s)
         body = {"key": order.key, "decision": number, "job": change.job, "actuator": actuator}
         self._made_s = max(now_s, self._made_s + TICK_S)  # one after another, whenever they were decided
         body |= {"body": json.dumps(asdict(order)), "state": OPEN, "made_s": self._made_s, "told": ""}
@@ -996,6 +997,16 @@ class ServeLoop:
 
     def _reasons(self, change: JobChange, moment: Moment) -> dict[str, Any]:
         return reasons(self.site, moment, change, self._times.get(change.job, 1.0))
+
+    def _with_mark(self, why: Mapping[str, Any]) -> dict[str, Any]:
+        """What a decision was made of, with the hash of what decisions of this turn go by: what links carry, how many
+        GPUs can be used, who is there and where it stood."""
+        if self._inputs[0] != self.state.turns:
+            jobs = [(each.name, each.state, each.place, each.step_s) for each in self._jobs.values()]
+            told = json.dumps([sorted(self.site.usable.items()), jobs], sort_keys=True).encode()
+            links = b"".join(np.ascontiguousarray(each).tobytes() for each in self.carried())
+            self._inputs = self.state.turns, sha256(links + told).hexdigest()
+        return {**why, "sha256": self._inputs[1]}
 
     def _next_decision(self) -> int:
         self._last_decision += 1
@@ -1076,7 +1087,9 @@ class ServeLoop:
         if same:
             return
         number, job = self._next_decision(), self._jobs[change.job]
-        row = _decision_row(change, now_s, why, change.policy, self.mode, r.PROPOSED, job.step_s, change.step_s)
+        row = _decision_row(
+            change, now_s, self._with_mark(why), change.policy, self.mode, r.PROPOSED, job.step_s, change.step_s
+        )
 
         def write(at: Connection) -> None:
             at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
@@ -1126,7 +1139,9 @@ class ServeLoop:
             number, why = self._next_decision(), self._reasons(change, moment)
             job, policy = self._jobs[change.job], self._held.name
             expected_s = self._expected(job, change)
-            row = _decision_row(change, now_s, why, policy, self.mode, r.PROPOSED, job.step_s, expected_s)
+            row = _decision_row(
+                change, now_s, self._with_mark(why), policy, self.mode, r.PROPOSED, job.step_s, expected_s
+            )
 
             told = {"job": change.job, "act": change.act, "after": change.after}
 
@@ -1294,14 +1309,13 @@ def _decision_row(
     expected_s: float | None,
 ) -> dict[str, Any]:
     before, after = (None if each is None else json.dumps(each) for each in (change.before, change.after))
-    seen = sha256(json.dumps([change.before, change.after, dict(why)], sort_keys=True).encode()).hexdigest()
     return {
         "time_s": now_s,
         "job": change.job,
         "act": change.act,
         "before": before,
         "after": after,
-        "why": json.dumps({**why, "version": hippo.__version__, "sha256": seen}),
+        "why": json.dumps({**why, "version": hippo.__version__}),
         "policy": policy,
         "mode": mode,
         "state": state,
