@@ -9,7 +9,9 @@ import pytest
 
 from hippo.cli.main import run
 from hippo.errors import InputError
+from hippo.serve.backups import backup
 from hippo.serve.server import Service, ServiceTerms
+from hippo.serve.store import Store
 
 
 @pytest.fixture
@@ -92,3 +94,41 @@ def test_what_goes_with_nothing(
 def test_seconds_that_are_none(option: str, value: str, capsys: pytest.CaptureFixture[str]):
     assert run(["serve", option, value]) == 2
     assert f"{option}: must be above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [
+        ("sqlite:///:memory:", "--store: is gone with its process (got 'sqlite:///:memory:')"),
+        ("sqlite:///m.db?mode=ro", "--store: takes nothing behind a question mark (got 'sqlite:///m.db?mode=ro')"),
+        (
+            "postgresql://u:secret@127.0.0.1:port/x",
+            "--store: is no address of a store (got 'postgresql://u:***@127.0.0.1:port/x')",
+        ),
+    ],
+)
+def test_addresses_that_are_no_store(store: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    first = Store(f"sqlite:///{tmp_path / 's.db'}")
+    first.close()
+    backup(first.url, tmp_path / "s.gz")
+    words = ["--cluster", "toy", "--policy", "srpt", "--port", "0"]
+    assert said in refused("serve", *words, "--store", store)
+    assert said in refused("serve", "--store", store, "--new-token", "me")
+    assert said in refused("store", "backup", "b.gz", "--store", store)
+    assert said in refused("store", "restore", tmp_path / "s.gz", "--store", store)
+    assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "gpt2", "--tokens", "nan", "--most", "8"], "job: tokens: must be a finite number (got nan)"),
+        (["--model", "gpt2", "--tokens", "1", "--whatif", "--deadline", "inf"], "job: deadline_s: must be a finite"),
+        (["--model", "gpt2", "--key", "ü"], "submission: key: must be printable ASCII"),
+        (["--model", "gpt2", "--key", "a\nb"], "submission: key: must be printable ASCII"),
+    ],
+)
+def test_submissions_that_cannot_be_sent(words: list[str], said: str, refused):
+    assert said in refused("jobs", "submit", *words, "--url", "http://127.0.0.1:1")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import StringIO
@@ -431,6 +433,71 @@ def test_authorities_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("HIPPO_CA", str(tmp_path / name))
         with pytest.raises(InputError, match="HIPPO_CA: holds no authorities: .* To fix: name a PEM file"):
             Client("https://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda it: it.submit({"tokens": float("inf")}), r"job: tokens: must be a finite number \(got inf\)"),
+        (lambda it: it.submit({"run": {"a": [1.0, float("nan")]}}), r"job: run\.a\.1: must be a finite number"),
+        (lambda it: it.submit({"model": "\ud800"}), "job: model: is no text"),
+        (lambda it: it.submit({"model": Path("x")}), "job: is no JSON"),
+        (lambda it: it.submit({}, key="schlüssel"), "submission: key: must be printable ASCII"),
+        (lambda it: it.submit({}, key=" a"), "submission: key: must be printable ASCII"),
+        (lambda it: it.whatif({"tokens": float("nan")}), "job: tokens: must be a finite number"),
+        (
+            lambda it: it.push([{"from": "a", "to": "b", "gbps": float("nan")}]),
+            r"push: links\.0\.gbps: must be a finite",
+        ),
+        (lambda it: next(it.jobs(state="\ud800")), "question: holds what is no text"),
+        (lambda it: it.job("j" * 70_000), "id: is no id"),
+        (lambda it: it.state(), "service: no service answers"),
+        (lambda it: next(it.events()), "service: no service answers"),
+    ],
+)
+def test_what_cannot_be_sent_is_told_in_one_sentence(ask: Callable[[Client], object], said: str):
+    with Client("http://127.0.0.1:1", " a-token\n") as service, pytest.raises(InputError, match=said) as error:
+        ask(service)
+    assert error.value.source
+    assert error.value.remedy
+
+
+@contextmanager
+def answering(said: bytes) -> Iterator[str]:
+    """The address of who says this once, whatever is asked, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+
+        def once() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(said)
+
+        pool.submit(once)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_refusal_of_events_is_no_silence():
+    problem = b'{"title": "no such token", "detail": "TOKEN is wrong", "remedy": "ask for one"}'
+    head = b"HTTP/1.1 401 no\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n" % len(problem)
+    with answering(head + problem) as url, pytest.raises(InputError, match=r"TOKEN is wrong\. To fix: ask for one"):
+        next(Client(url, "x").events())
+    page = b"HTTP/1.1 200 ok\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi"
+    with answering(page) as url, pytest.raises(InputError, match="service: answers 200, and not as hippo does"):
+        next(Client(url, "x").events())
+
+
+def test_events_that_break_off_say_so():
+    head = b"HTTP/1.1 200 ok\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    one = b'id: 7\nevent: job\ndata: {"subject": "j1"}\n\n'
+    whole = head + b"%x\r\n%b\r\n" % (len(one), one)
+    with answering(whole) as url:
+        stream = Client(url, "x").events()
+        assert next(stream) == {"kind": "job", "subject": "j1"}
+        with pytest.raises(InputError, match=r"service: events broke off: .* To fix: ask for those since 7"):
+            next(stream)
+    with answering(whole + b"0\r\n\r\n") as url:  # as the service ends
+        assert len(list(Client(url, "x").events())) == 1
 
 
 def test_words_that_an_address_does_not_know_stop_it(asked: Asked):

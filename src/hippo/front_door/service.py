@@ -8,9 +8,10 @@ import secrets
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hippo.errors import InputError, MissingExtraError
 
@@ -63,9 +64,9 @@ class Client:
             except OSError as error:
                 told, remedy = f"cannot be read: {error.strerror}", "name the file that 'hippo serve' wrote"
                 raise InputError(told, source="token file", value=str(token_file), remedy=remedy) from None
-        token = token or os.environ.get(TOKEN, "")
+        token = (token or os.environ.get(TOKEN, "")).strip()
         headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token.isprintable() and token else {}
-        if (parent := os.environ.get("TRACEPARENT", "")).isascii() and parent.isprintable() and parent:
+        if (parent := os.environ.get("TRACEPARENT", "").strip()).isascii() and parent.isprintable() and parent:
             headers["traceparent"] = parent  # what is asked for goes back to who started this process
         try:
             through = None if uds is None else httpx.HTTPTransport(uds=str(uds))
@@ -80,7 +81,8 @@ class Client:
         except (ValueError, OSError, httpx.InvalidURL) as error:
             remedy = "write http://HOST:PORT"
             raise InputError(f"is no address: {error}", source=URL, value=self.url, remedy=remedy) from None
-        self._error = httpx.HTTPError
+        self._errors = (httpx.HTTPError, httpx.InvalidURL)
+        self._stays = httpx.Timeout(timeout_s, read=None)
 
     def __enter__(self) -> Client:
         return self
@@ -96,8 +98,8 @@ class Client:
 
     def submit(self, job: Mapping[str, Any], *, key: str | None = None, dry_run: bool = False) -> dict[str, Any]:
         """Hand a job in; sent again with the same ``key`` it is the same job."""
-        headers = {"Idempotency-Key": key or secrets.token_hex(12)}
-        return self._ask("POST", "/v1/jobs", json=dict(job), headers=headers, params={"dry_run": dry_run})
+        headers = {"Idempotency-Key": _key(key) if key else secrets.token_hex(12)}
+        return self._ask("POST", "/v1/jobs", told=("job", dict(job)), headers=headers, params={"dry_run": dry_run})
 
     def job(self, name: str) -> dict[str, Any]:
         """One job."""
@@ -158,13 +160,13 @@ class Client:
         """Hand in what links were measured to carry (``from``, ``to``, ``gbps``, perhaps ``latency_ms``), and how many
         GPUs of domains can be used (``domain``, ``gpus``); how many were taken."""
         told = {"links": [dict(each) for each in links], "domains": [dict(each) for each in domains]}
-        return int(self._ask("POST", "/v1/telemetry", json=told)["taken"])
+        return int(self._ask("POST", "/v1/telemetry", told=("push", told))["taken"])
 
     def whatif(self, job: Mapping[str, Any], *, patience_s: float = 600.0) -> dict[str, Any]:
         """How long a job would wait, with an interval; what nobody trained there before is planned first, which is
         waited for for so long."""
         until_s = time.monotonic() + patience_s
-        while "expected_wait_s" not in (found := self._ask("POST", "/v1/whatif", json=dict(job), later=True)):
+        while "expected_wait_s" not in (found := self._ask("POST", "/v1/whatif", told=("job", dict(job)), later=True)):
             if time.monotonic() >= until_s:
                 told = f"still {found.get('detail', 'being planned')} after {patience_s:g} s"
                 raise InputError(told, source="service", value=self.url, remedy="ask again later")
@@ -172,37 +174,104 @@ class Client:
         return found
 
     def events(self, *, since: int | None = None) -> Iterator[dict[str, Any]]:
-        """What comes about, until the service ends."""
-        with self._http.stream("GET", "/v1/events", params=_given(since=since), timeout=None) as answer:
-            kind = ""
-            for line in answer.iter_lines():
-                if line.startswith("event: "):
-                    kind = line[7:]
-                elif line.startswith("data: "):
-                    yield {"kind": kind, **json.loads(line[6:])}
+        """What comes about, until the service ends. ``InputError``, as the first is asked for: it refuses or does not
+        answer; later: the stream broke off."""
+        began, kind, last = False, "", since
+        try:
+            with self._http.stream("GET", "/v1/events", params=_given(since=since), timeout=self._stays) as answer:
+                if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+                    answer.read()
+                    self._document(answer)  # raises where it is a refusal
+                    self._is_another(answer)
+                began = True
+                for line in answer.iter_lines():
+                    if line.startswith("id: "):
+                        last = int(line[4:])
+                    elif line.startswith("event: "):
+                        kind = line[7:]
+                    elif line.startswith("data: "):
+                        yield {"kind": kind, **json.loads(line[6:])}
+        except self._errors as error:
+            if not began:
+                self._is_silent(error)
+            remedy = "ask for them again" if last is None else f"ask for those since {last}"
+            raise InputError(f"events broke off: {error}", source="service", value=self.url, remedy=remedy) from None
 
-    def _ask(self, method: str, path: str, *, later: bool = False, **how: Any) -> dict[str, Any]:
-        """What is answered; ``later``: also that others are being answered, which is no refusal."""
+    def _ask(
+        self, method: str, path: str, *, told: tuple[str, Any] | None = None, later: bool = False, **how: Any
+    ) -> dict[str, Any]:
+        """What is answered; ``told``: the body, and what it is called; ``later``: also that others are being answered,
+        which is no refusal."""
+        if told is not None:
+            how["content"] = _written(*told)
+            how["headers"] = {**how.get("headers", {}), "Content-Type": "application/json"}
         try:
             answer = self._http.request(method, path, **how)
-        except self._error as error:
-            remedy = f"start it with 'hippo serve', or say where it is: {URL}, --url"
-            if "CERTIFICATE" in str(error):
-                remedy = f"name the file of the authorities that vouch for it: {AUTHORITIES}"
-            told = f"no service answers: {error}"
-            raise InputError(told, source="service", value=self.url, remedy=remedy) from None
+        except self._errors as error:
+            self._is_silent(error)
+        except UnicodeEncodeError:  # of what stands behind the question mark
+            remedy = "leave out lone surrogates"
+            raise InputError("holds what is no text", source="question", value=path, remedy=remedy) from None
+        return self._document(answer, later=later)
+
+    def _document(self, answer: httpx.Response, *, later: bool = False) -> dict[str, Any]:
+        """What an answer says; ``InputError``: it refuses, or is none of hippo's."""
         try:
             found = answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            told, remedy = f"answers {answer.status_code}, and not as hippo does", "name the address of 'hippo serve'"
-            raise InputError(told, source="service", value=self.url, remedy=remedy)
+            self._is_another(answer)
         if answer.status_code >= 400 and not (later and answer.status_code == 429):
             told = str(found.get("detail") or found.get("title") or answer.status_code)
             remedy = "" if "To fix:" in told else str(found.get("remedy") or "")
             raise InputError(told.removesuffix("."), remedy=remedy or None)
         return found
+
+    def _is_another(self, answer: httpx.Response) -> NoReturn:
+        told, remedy = f"answers {answer.status_code}, and not as hippo does", "name the address of 'hippo serve'"
+        raise InputError(told, source="service", value=self.url, remedy=remedy)
+
+    def _is_silent(self, error: Exception) -> NoReturn:
+        remedy = f"start it with 'hippo serve', or say where it is: {URL}, --url"
+        if "CERTIFICATE" in str(error):
+            remedy = f"name the file of the authorities that vouch for it: {AUTHORITIES}"
+        raise InputError(f"no service answers: {error}", source="service", value=self.url, remedy=remedy) from None
+
+
+def _key(key: str) -> str:
+    """A key that a header can hold."""
+    if not (key.isascii() and key.isprintable() and key == key.strip()):
+        told, remedy = "must be printable ASCII, without blanks around it", "write letters, digits and dashes"
+        raise InputError(told, source="submission", key="key", value=key[:40], remedy=remedy)
+    return key
+
+
+def _written(name: str, body: Any) -> bytes:
+    """A body as JSON; ``InputError``: something in it cannot be sent."""
+    try:
+        _check_sent(body, name, "")
+        return json.dumps(body, allow_nan=False).encode("ascii")
+    except InputError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
+        remedy = "send texts, finite numbers, lists and objects of them"
+        raise InputError(f"is no JSON: {error}", source=name, remedy=remedy) from None
+
+
+def _check_sent(value: Any, name: str, key: str) -> None:
+    """Numbers are finite and texts can be encoded, in all that is below a key."""
+    if isinstance(value, Mapping):
+        for below, each in value.items():
+            _check_sent(below, name, key)
+            _check_sent(each, name, f"{key}.{below}" if key else str(below))
+    elif isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            _check_sent(each, name, f"{key}.{at}")
+    elif isinstance(value, float) and not isfinite(value):
+        raise InputError("must be a finite number", source=name, key=key, value=value, remedy="write a number")
+    elif isinstance(value, str) and any("\ud800" <= each <= "\udfff" for each in value):
+        raise InputError("is no text", source=name, key=key, value=value, remedy="leave out lone surrogates")
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -210,7 +279,7 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _word(name: str) -> str:
-    if not name.isalnum():
+    if not (name.isascii() and name.isalnum() and len(name) <= 40):
         raise InputError(
             "is no id", source="id", value=name[:40], remedy="write it as the service does, for instance j12"
         )

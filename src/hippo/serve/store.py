@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -231,11 +232,16 @@ def engine_of(url: str) -> Engine:
     remedy = "write sqlite:///PATH or postgresql://USER@HOST/DATABASE"
     try:
         address = sql.make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # a port that is no number is the latter
         raise InputError("is no address of a store", source="--store", value=_shown(url), remedy=remedy) from None
     kind = address.get_backend_name()
     if kind not in DRIVERS or (kind == "sqlite" and not address.database):
         raise InputError("is no kind of store", source="--store", value=_shown(url), remedy=remedy)
+    if kind == "sqlite" and address.database == ":memory:":
+        raise InputError("is gone with its process", source="--store", value=url, remedy="write sqlite:///PATH")
+    if kind == "sqlite" and address.query:
+        told, remedy = "takes nothing behind a question mark", "write sqlite:///PATH"
+        raise InputError(told, source="--store", value=url[:100], remedy=remedy)
     if kind == "postgresql":
         address = address.set(drivername="postgresql+psycopg")
     try:
@@ -262,9 +268,9 @@ def engine_of(url: str) -> Engine:
 
 def _shown(url: str) -> str:
     """An address without its password."""
-    with suppress(ArgumentError):
+    with suppress(ArgumentError, ValueError):
         return sql.make_url(url).render_as_string(hide_password=True)[:100]
-    return url[:100]
+    return re.sub("(://[^:/@]*):[^@]*@", r"\1:***@", url)[:100]
 
 
 def _first_line(error: BaseException) -> str:
