@@ -5,20 +5,24 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import resource
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread, current_thread
 from time import sleep
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sql
+import uvicorn
 from jsonschema import Draft202012Validator
 from rich.console import Console
 from starlette.testclient import TestClient
@@ -27,18 +31,20 @@ from hippo.errors import InputError
 from hippo.front_door.service import Client
 from hippo.jobs.job import TrainingKind
 from hippo.jobs.placement.offers import OfferTable
+from hippo.problem.load import load_cluster
 from hippo.report.service_terminal import service_view
-from hippo.serve import access, ahead, answers
+from hippo.serve import access, ahead, answers, api
 from hippo.serve import tables as t
 from hippo.serve.access import AGENT, OPERATOR, PROXY, VIEWER, Access, made, taken_back
 from hippo.serve.api import application
 from hippo.serve.backups import backup, restore
 from hippo.serve.demo import run_demo
 from hippo.serve.jobs import AnotherBodyError, take_in
-from hippo.serve.server import ServiceTerms, port_of
-from hippo.serve.store import Store, StoreError, written_beside
+from hippo.serve.server import Service, ServiceTerms, port_of
+from hippo.serve.store import Store, StoreError, last_event, note, written_beside
 
 from .actuators.sites import in_memory
+from .servers import until
 from .worlds import JOB, KIND, Clock, Served, offers, url
 
 
@@ -463,8 +469,8 @@ def test_what_cannot_be_sent_is_told_in_one_sentence(ask: Callable[[Client], obj
 
 
 @contextmanager
-def answering(said: bytes) -> Iterator[str]:
-    """The address of who says this once, whatever is asked, and hangs up."""
+def answering(said: bytes) -> Iterator[Client]:
+    """A client of who says this once, whatever is asked, and hangs up."""
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
 
         def once() -> None:
@@ -474,30 +480,108 @@ def answering(said: bytes) -> Iterator[str]:
                 connection.sendall(said)
 
         pool.submit(once)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with Client(f"http://127.0.0.1:{listening.getsockname()[1]}", "x") as client:
+            yield client
 
 
 def test_a_refusal_of_events_is_no_silence():
     problem = b'{"title": "no such token", "detail": "TOKEN is wrong", "remedy": "ask for one"}'
     head = b"HTTP/1.1 401 no\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n" % len(problem)
-    with answering(head + problem) as url, pytest.raises(InputError, match=r"TOKEN is wrong\. To fix: ask for one"):
-        next(Client(url, "x").events())
+    with answering(head + problem) as client, pytest.raises(InputError, match=r"TOKEN is wrong\. To fix: ask for one"):
+        next(client.events())
     page = b"HTTP/1.1 200 ok\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi"
-    with answering(page) as url, pytest.raises(InputError, match="service: answers 200, and not as hippo does"):
-        next(Client(url, "x").events())
+    with answering(page) as client, pytest.raises(InputError, match="service: answers 200, and not as hippo does"):
+        next(client.events())
 
 
 def test_events_that_break_off_say_so():
     head = b"HTTP/1.1 200 ok\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     one = b'id: 7\nevent: job\ndata: {"subject": "j1"}\n\n'
     whole = head + b"%x\r\n%b\r\n" % (len(one), one)
-    with answering(whole) as url:
-        stream = Client(url, "x").events()
+    with answering(whole) as client:
+        stream = client.events()
         assert next(stream) == {"kind": "job", "subject": "j1"}
         with pytest.raises(InputError, match=r"service: events broke off: .* To fix: ask for those since 7"):
             next(stream)
-    with answering(whole + b"0\r\n\r\n") as url:  # as the service ends
-        assert len(list(Client(url, "x").events())) == 1
+    with answering(whole + b"0\r\n\r\n") as client:  # as the service ends
+        assert len(list(client.events())) == 1
+
+
+@contextmanager
+def listened(asked: Asked) -> Iterator[tuple[str, Thread]]:
+    """The address at which the application is served, as streams need it, and the thread of its requests."""
+    app: Any = asked.http.app
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+    app.state.ends = lambda: server.should_exit
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", thread
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def test_as_many_follow_the_events_as_there_are_seats(asked: Asked, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(api, "MOST_STREAMS_EACH", 2)
+    monkeypatch.setattr(api, "MOST_STREAMS", 3)
+    submit(asked)
+    with listened(asked) as (address, _), ExitStack() as stack:
+        clients = {role: stack.enter_context(Client(address, token)) for role, token in asked.tokens.items()}
+
+        def follow(role: str) -> Any:
+            stream = clients[role].events(since=0)
+            next(stream)
+            return stream
+
+        streams = [follow("operator"), follow("operator")]
+        refused = httpx.get(f"{address}/v1/events?token={asked.tokens['operator']}", trust_env=False)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
+        assert refused.headers["Content-Type"] == "application/problem+json"
+        with pytest.raises(InputError, match="operator follows the events 2 times. To fix: close one"):
+            follow("operator")
+        streams.append(follow("viewer"))
+        with pytest.raises(InputError, match="the events are followed 3 times. To fix: ask again later"):
+            follow("agent")
+        streams.pop(0).close()
+        until(lambda: _sits(follow, "operator", streams), 20.0)
+        for each in streams:
+            each.close()
+
+
+def _sits(follow: Callable[[str], Any], role: str, streams: list[Any]) -> bool:
+    with suppress(InputError):
+        streams.append(follow(role))
+        return True
+    return False
+
+
+def test_streams_share_what_they_read_and_read_nothing_where_nothing_is_new(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+):
+    store, read = asked.served.store, list[tuple[Any, Thread]]()
+    plain = store.read
+    monkeypatch.setattr(store, "read", lambda function: read.append((function, current_thread())) or plain(function))
+    with listened(asked) as (address, thread), ThreadPoolExecutor(12) as pool, ExitStack() as stack:
+        clients = [stack.enter_context(Client(address, asked.tokens["viewer"])) for _ in range(12)]
+        submit(asked)
+        streams = [each.events(since=plain(last_event) - 1) for each in clients]
+        assert [next(each)["subject"] for each in streams] == ["j1"] * 12
+        sleep(0.5)
+        read.clear()
+        sleep(1.0)
+        quiet = list(read)
+        assert 2 <= sum(function is last_event for function, _ in quiet) <= 10  # they were 48
+        assert sum(function is not last_event for function, _ in quiet) <= 3  # tokens, every second
+        read.clear()
+        waiting = [pool.submit(next, each) for each in streams]
+        store.write(lambda at: note(at, 0.0, "service", "", told="news")).result()
+        assert [each.result()["told"] for each in waiting] == ["news"] * 12
+        assert sum(function is not last_event for function, _ in read) <= 6
+        assert thread not in [each for _, each in (*quiet, *read)]
+        for stream in streams:
+            stream.close()  # type: ignore[attr-defined]
 
 
 def test_words_that_an_address_does_not_know_stop_it(asked: Asked):
@@ -755,6 +839,27 @@ def test_stores_that_cannot_be_served(tmp_path: Path):
     for wrong in ("mysql://somewhere/db", "store.db", "sqlite://", "sqlite:////no/such/folder/x.db"):
         with pytest.raises(InputError, match="To fix"):
             Store(wrong)
+
+
+def test_it_may_open_as_many_files_as_the_machine_lets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen, before, switch_s = (
+        list[tuple[int, int]](),
+        resource.getrlimit(resource.RLIMIT_NOFILE),
+        sys.getswitchinterval(),
+    )
+    monkeypatch.setattr(
+        uvicorn.Server, "run", lambda self, sockets: seen.append(resource.getrlimit(resource.RLIMIT_NOFILE))
+    )
+    terms = ServiceTerms(store=f"sqlite:///{tmp_path / 's.db'}", policy="srpt", steering="none", port=0)
+    service = Service.of(load_cluster("toy"), terms)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    try:
+        with ThreadPoolExecutor(1) as pool:  # signals are left alone
+            pool.submit(service.run).result()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        sys.setswitchinterval(switch_s)
+    assert seen == [(before[1], before[1])]
 
 
 def test_a_port_that_is_taken_and_an_address_of_nobody(tmp_path: Path):

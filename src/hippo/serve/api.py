@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
+from math import inf
 from time import monotonic
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
@@ -58,6 +60,10 @@ MOST_POINTS = 20_000
 """Of one push."""
 READS = ("GET", "HEAD")
 EVENTS_EVERY_S, EVENTS = 0.25, "/v1/events"
+MOST_STREAMS_EACH, MOST_STREAMS = 20, 200
+"""Streams of events of one caller, and of all."""
+PAGES = 8
+"""Of events, that are kept for other streams that want the same."""
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
@@ -228,7 +234,7 @@ def problem_response(status: int, document: Mapping[str, Any]) -> AsciiAnswer:
 
 def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | None = None) -> FastAPI:
     """The application of a service that has been made."""
-    whatifs = WhatIfs(loop)
+    whatifs, streams = WhatIfs(loop), Streams(store)
 
     @asynccontextmanager
     async def lasting(_: FastAPI) -> AsyncIterator[None]:
@@ -539,19 +545,19 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         return AsciiAnswer(found)
 
     # ------------------------------------------------------------------------------------------------------- watching
-    @app.get(EVENTS, responses=_told(400, 401, 403))
+    @app.get(EVENTS, responses=_told(400, 401, 403, 429))
     async def events(
         request: Request,
         caller: Reader,
         since: Annotated[int | None, Query(ge=0, le=2**53)] = None,
         last_event_id: Annotated[str | None, Header(max_length=15)] = None,
     ) -> Response:
-        """Server-sent events: what comes about, from now on or since a number."""
+        """Server-sent events: what comes about, from now on or since a number. 429: too many streams are open."""
         begin = int(last_event_id) if last_event_id and last_event_id.isdecimal() else since
         if begin is None:
-            begin = store.read(last_event)
+            begin = await asyncio.to_thread(store.read, last_event)
         known = partial(access.caller, request.scope["token"])
-        return StreamingResponse(_stream(store, request, begin, known), media_type="text/event-stream")
+        return SeatedStream(streams, caller.name, _stream(streams, request, begin, known))
 
     @app.get("/v1/state", response_model=a.StateAnswer, responses=_told(400, 401, 403))
     async def state(caller: Reader) -> Response:
@@ -675,7 +681,9 @@ class Admission:
                 return problem_response(403, {"type": "about:blank", **told, "status": 403})
         if not self.access.allows(caller):
             told = {"title": "too many requests", "remedy": "ask less often"}
-            return problem_response(429, {"type": "about:blank", **told, "status": 429})
+            found = problem_response(429, {"type": "about:blank", **told, "status": 429})
+            found.headers["Retry-After"] = "1"
+            return found
         scope["caller"], scope["token"] = caller, token.strip()
         return None
 
@@ -685,7 +693,9 @@ def _problems(app: FastAPI) -> None:
 
     @app.exception_handler(Refusal)
     async def of_problem(request: Request, error: Refusal) -> Response:
-        return problem_response(error.status, error.document)
+        found = problem_response(error.status, error.document)
+        found.headers.update({"Retry-After": "5"} if error.status == 429 else {})
+        return found
 
     @app.exception_handler(HippoError)
     async def of_ours(request: Request, error: HippoError) -> Response:
@@ -728,19 +738,92 @@ def _problems(app: FastAPI) -> None:
         return found
 
 
-async def _stream(store: Store, request: Request, begin: int, known: Callable[[], object]) -> AsyncIterator[str]:
+class Streams:
+    """Those who follow the events: how many seats are taken, and one look at the store for all of them, from which
+    rows are read only where there are more than somebody has."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seats = Counter[str]()
+        self._look: asyncio.Task[int] | None = None
+        self._looked_s = -inf
+        self._pages = dict[int, asyncio.Task[list[tuple[int, str]]]]()
+        self._as_of = 0
+
+    def sit(self, name: str) -> None:
+        """Take a seat; ``Refusal``: too many are taken."""
+        if self._seats[name] >= MOST_STREAMS_EACH:
+            detail = f"{name} follows the events {MOST_STREAMS_EACH} times"
+            raise Refusal(429, "too many streams", detail, remedy="close one, or let several share one")
+        if self._seats.total() >= MOST_STREAMS:
+            detail = f"the events are followed {MOST_STREAMS} times"
+            raise Refusal(429, "too many streams", detail, remedy="ask again later, or for GET /v1/decisions?since=")
+        self._seats[name] += 1
+
+    def leave(self, name: str) -> None:
+        """Give it back."""
+        self._seats[name] -= 1
+        if not self._seats[name]:
+            del self._seats[name]
+
+    async def after(self, last: int) -> Sequence[tuple[int, str]]:
+        """Numbers and texts of the next events after a number, not all at once."""
+        newest = await self._newest()
+        if newest <= last:
+            return ()
+        if newest != self._as_of or len(self._pages) >= PAGES:
+            self._pages, self._as_of = {}, newest
+        if last not in self._pages:
+            self._pages[last] = asyncio.create_task(asyncio.to_thread(self._page, last))
+        pages = self._pages
+        try:
+            return await asyncio.shield(pages[last])
+        except StoreError:
+            pages.pop(last, None)
+            raise
+
+    async def _newest(self) -> int:
+        """As of less than half a turn of a stream ago."""
+        if self._look is None or (self._look.done() and monotonic() > self._looked_s + 0.5 * EVENTS_EVERY_S):
+            self._looked_s = monotonic()
+            self._look = asyncio.create_task(asyncio.to_thread(self._store.read, last_event))
+        return await asyncio.shield(self._look)
+
+    def _page(self, last: int) -> list[tuple[int, str]]:
+        asked = sql.select(t.EVENTS).where(t.EVENTS.c.number > last).order_by(t.EVENTS.c.number).limit(200)
+        found = []
+        for row in self._store.read(lambda at: at.execute(asked).all()):
+            data = {"time_s": row.time_s, "subject": row.subject, "who": row.who, **json.loads(row.told)}
+            found.append((int(row.number), f"id: {row.number}\nevent: {row.kind}\ndata: {json.dumps(data)}\n\n"))
+        return found
+
+
+class SeatedStream(StreamingResponse):
+    """A stream of events with its seat, which is given back however it ends."""
+
+    def __init__(self, streams: Streams, name: str, content: AsyncIterator[str]) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._streams, self._name = streams, name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        self._streams.sit(self._name)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.leave(self._name)
+
+
+async def _stream(streams: Streams, request: Request, begin: int, known: Callable[[], object]) -> AsyncIterator[str]:
     """Events after a number, as they come, while the token is known; a word now and then, so that who has gone is
     noticed."""
     last, quiet = begin, 0.0
     yield ": begun\n\n"
     ends = getattr(request.app.state, "ends", lambda: False)
     while known() and not ends() and not await request.is_disconnected():
-        asked = sql.select(t.EVENTS).where(t.EVENTS.c.number > last).order_by(t.EVENTS.c.number).limit(200)
-        rows = store.read(lambda at, asked=asked: at.execute(asked).all())  # type: ignore[misc]
-        for row in rows:
-            last, quiet = int(row.number), 0.0
-            data = {"time_s": row.time_s, "subject": row.subject, "who": row.who, **json.loads(row.told)}
-            yield f"id: {last}\nevent: {row.kind}\ndata: {json.dumps(data)}\n\n"
+        for number, text in await streams.after(last):
+            last, quiet = number, 0.0
+            yield text
         await asyncio.sleep(EVENTS_EVERY_S)
         quiet += EVENTS_EVERY_S
         if quiet > 10.0:

@@ -4,6 +4,7 @@ finished, the store given back; jobs go on."""
 from __future__ import annotations
 
 import errno
+import resource
 import signal
 import socket
 import ssl
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -201,6 +203,7 @@ class Service:
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT."""
         sys.setswitchinterval(SWITCH_S)
+        open_more_files()
         events = None
         if self.terms.log:
             log_to(self.terms.log)
@@ -241,6 +244,13 @@ class Service:
         self.store.write(lambda at: keep(at, CLOCK, f"{now_s!r} {epoch_s!r}".encode(), now_s))
         self.store.close()
         self.listening.close()
+
+
+def open_more_files() -> None:
+    """Let this process open as many files as it may: the usual 1,024 are as many connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS tells more than it gives
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def port_of(terms: ServiceTerms) -> socket.socket:
