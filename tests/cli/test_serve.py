@@ -100,6 +100,9 @@ def test_seconds_that_are_none(option: str, value: str, capsys: pytest.CaptureFi
     ("store", "said"),
     [
         ("sqlite:///:memory:", "--store: is gone with its process (got 'sqlite:///:memory:')"),
+        ("sqlite:///", "--store: is no kind of store"),
+        ("sqlite:///..", "--store: is a folder"),
+        ("sqlite://host/m.db", "--store: is no address of a store (got 'sqlite://host/m.db')"),
         ("sqlite:///m.db?mode=ro", "--store: takes nothing behind a question mark (got 'sqlite:///m.db?mode=ro')"),
         (
             "postgresql://u:secret@127.0.0.1:port/x",

@@ -232,6 +232,9 @@ def engine_of(url: str) -> Engine:
     remedy = "write sqlite:///PATH or postgresql://USER@HOST/DATABASE"
     try:
         address = sql.make_url(url)
+        named = any((address.username, address.password, address.host, address.port))
+        if b"\0" in os.fsencode(url) or (named and address.get_backend_name() == "sqlite"):
+            raise ValueError(url)
     except (ArgumentError, ValueError):  # a port that is no number is the latter
         raise InputError("is no address of a store", source="--store", value=_shown(url), remedy=remedy) from None
     kind = address.get_backend_name()
@@ -242,6 +245,8 @@ def engine_of(url: str) -> Engine:
     if kind == "sqlite" and address.query:
         told, remedy = "takes nothing behind a question mark", "write sqlite:///PATH"
         raise InputError(told, source="--store", value=url[:100], remedy=remedy)
+    if kind == "sqlite" and Path(str(address.database)).is_dir():
+        raise InputError("is a folder", source="--store", value=url[:100], remedy="name a file in it")
     if kind == "postgresql":
         address = address.set(drivername="postgresql+psycopg")
     try:
