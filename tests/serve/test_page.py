@@ -9,6 +9,7 @@ import subprocess
 import sys
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,6 +18,8 @@ import httpx
 import pytest
 from tests.chromium import CHROMIUM
 from tests.processes import started
+
+from hippo.serve.api import MOST_STREAMS_EACH
 
 from .servers import free_ports, until
 
@@ -227,6 +230,16 @@ def test_nothing_is_wider_than_the_screen_and_text_can_be_read(
     pairs += [("--warn", "--card"), ("--bad", "--card"), ("--accent", "--card")]
     for ink, paper in pairs:
         assert contrast(browser, ink, paper) >= 4.5, (ink, paper)
+
+
+def test_a_page_that_is_refused_events_asks_again(service: tuple[str, str, httpx.Client], browser: Browser):
+    base, token, http = service
+    with ExitStack() as stack:
+        for _ in range(MOST_STREAMS_EACH):
+            stack.enter_context(http.stream("GET", "/v1/events", timeout=None))
+        browser.ask("Page.navigate", url=f"{base}/#token={token}")
+        until(lambda: browser.value("document.getElementById('alarm').textContent").startswith("no events: too many"))
+    until(lambda: browser.value("source.readyState") == 1)  # seconds later
 
 
 def contrast(browser: Browser, ink: str, paper: str) -> float:
