@@ -16,8 +16,7 @@ from hippo.serve.records import BEGIN, DONE, FAILED, OVER, STOP, JobOrder, Recei
 from .test_faults import GANG, Stubborn
 from .worlds import Clock, Served, until, url
 
-WHOLE = {**GANG, "devices": 256, "duration_s": 1e6}
-"""A job that holds all of the site."""
+LONG = {**GANG, "devices": 32, "duration_s": 1e6}
 
 
 class Ordered(Stubborn):
@@ -38,7 +37,7 @@ def restored(folder: Path, actuator: Stubborn, mode: str = "act") -> tuple[Serve
     served = Served.of(url(folder), Clock(), actuator, actuator="stubborn")
     served.turn()
     backup(served.store.url, folder / "backup.gz")
-    name = served.submit(**WHOLE)
+    name = served.submit(**LONG)
     until(served, lambda: name in actuator.jobs and not served.loop._open)
     served.close()
     (folder / "new").mkdir()
@@ -54,7 +53,7 @@ def told(served: Served) -> list[str]:
 def test_what_was_begun_after_the_backup_is_stopped_before_anybody_begins(tmp_path: Path):
     actuator = Ordered()
     served, stray = restored(tmp_path, actuator)
-    next_one = served.submit(**WHOLE)
+    next_one = served.submit(**LONG)
     until(served, lambda: next_one in actuator.jobs and not served.loop._open)
     assert actuator.acts == [BEGIN, STOP, BEGIN]
     assert actuator.beside[next_one] == set()
@@ -74,7 +73,7 @@ def test_nobody_waits_for_ever_for_a_run_that_does_not_end(tmp_path: Path, monke
     monkeypatch.setattr(loop_module, "STOP_AGAIN_S", 0.05)
     actuator = Ordered(3)
     served, stray = restored(tmp_path, actuator)
-    next_one = served.submit(**WHOLE)
+    next_one = served.submit(**LONG)
     until(served, lambda: next_one in actuator.jobs and stray not in actuator.jobs)
     assert actuator.acts.count(STOP) == 4
     assert len(told(served)) == 1
