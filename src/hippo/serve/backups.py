@@ -197,6 +197,8 @@ def _read(path: Path) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]
 
 def _back(row: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: base64.b64decode(value["base64"]) if isinstance(value, dict) and "base64" in value else value
+        name: base64.b64decode(value["base64"], validate=True)
+        if isinstance(value, dict) and "base64" in value
+        else value
         for name, value in row.items()
     }
