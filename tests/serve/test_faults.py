@@ -18,6 +18,8 @@ import sqlalchemy as sql
 
 from hippo.errors import InputError
 from hippo.jobs.engine import world as engine
+from hippo.jobs.job import TrainingKind
+from hippo.jobs.placement.offers import OfferTable
 from hippo.problem.load import load_cluster, load_problem
 from hippo.serve import loop as loop_module
 from hippo.serve import server, telemetry
@@ -27,13 +29,13 @@ from hippo.serve.jobs import NotThereError, answer, let_go, take_in
 from hippo.serve.loop import QUEUE
 from hippo.serve.records import DONE, PROPOSED, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
-from hippo.serve.site import JobChange
+from hippo.serve.site import JobChange, ServedSite
 from hippo.serve.store import OWNER, Store, StoreError, keep, plan_kept, set_job
 from hippo.serve.telemetry import checked, rolled
 from hippo.serve.watching import metrics_text
 
 from .servers import until as beside
-from .worlds import Clock, Served, until, url
+from .worlds import JOB, KIND, Clock, Served, offers, until, url
 
 GANG = {"model": "", "batch": 0, "seq": 0, "tokens": 0.0, "least": 0, "most": 0, "duration_s": 600.0}
 
@@ -841,6 +843,126 @@ def test_a_move_that_is_refused_is_told_again_where_the_store_cannot_be_read(tmp
     until(served, lambda: not served.loop._open)
     assert served.loop.site.places()[name]["domains"] == here["domains"]
     assert (served.jobs()[name].place or {})["domains"] == here["domains"]
+    served.close()
+
+
+def test_who_came_to_the_queue_out_of_turn_keeps_its_name_through_a_restart(tmp_path: Path):
+    """As does training that was still being planned while others came."""
+    clock = Clock()
+    served = Served.of(url(tmp_path), clock)
+    spec = {**JOB, **GANG, "devices": 8}
+    late, _ = served.store.write(take_in(spec, "late", "me", clock())).result()
+    clock.now_s += 10.0
+    names = [served.submit(**{**GANG, "devices": devices}) for devices in (16, 24)]
+    served.turn()
+    served.loop.come(late)
+    served.turn(5.0)
+    places, rows = served.loop.site.places(), [each.name for each in served.loop.site.live.jobs]
+    held = {late.name: 8, names[0]: 16, names[1]: 24}
+    assert {name: sum((places[name] or {})["gpus"]) for name in held} == held
+    assert rows == [*names, late.name]
+    served.close()
+    again = Served.of(url(tmp_path), clock)
+    assert again.loop.site.places() == places
+    again.turn(1.0)
+    assert again.loop.site.places() == places
+    assert not again.loop.state.notice
+    again.close()
+
+
+def test_a_queue_knows_its_offers_by_their_order_through_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The job of one kind of training has gone, and that of the next runs under an offer of its own kind."""
+    kinds = [TrainingKind(KIND.model, KIND.batch * times, KIND.seq) for times in (2, 4)]
+    planned = {each: replace(offers(), kinds=(each,)) for each in kinds}
+    clock = Clock()
+    served = Served.of(url(tmp_path), clock)
+    for each in kinds:
+        served.loop.site.learn(planned[each])
+    first, second = (served.submit(tokens=1e12, batch=each.batch) for each in kinds)
+    served.turn()
+    served.store.write(let_go(first, "me", clock())).result()
+    served.loop.cancel(first)
+    served.turn(1.0)
+    served.submit(**{**GANG, "devices": 8})  # who has gone is forgotten when somebody comes
+    served.turn(1.0)
+    places = served.loop.site.places()
+    assert first not in places
+    assert places[second] is not None
+    served.close()
+    asked = list[TrainingKind]()
+
+    def found(site: ServedSite, kind: TrainingKind) -> OfferTable:
+        asked.append(kind)
+        return planned[kind]
+
+    monkeypatch.setattr(ServedSite, "planned", found)
+    again = Served.of(url(tmp_path), clock)
+    assert asked == kinds
+    assert again.loop.site.places() == places
+    again.close()
+
+
+def test_a_turn_that_breaks_between_decision_and_order_leaves_nobody_standing(tmp_path: Path):
+    stubborn = Stubborn(0)
+    served = Served.of(url(tmp_path), Clock(), stubborn, actuator="stubborn")
+    reasons = served.loop._reasons
+
+    def once(*_: Any) -> Any:
+        served.loop._reasons = reasons  # type: ignore[method-assign]
+        raise MemoryError
+
+    served.loop._reasons = once  # type: ignore[method-assign]
+    name = served.submit(tokens=1e12)
+    with pytest.raises(MemoryError):
+        served.turn()
+    assert name in served.loop.site.standing()
+    served.loop._missed()  # as the loop's thread does
+    assert name not in served.loop.site.standing()
+    until(served, lambda: stubborn.jobs and not served.loop._open)
+    assert stubborn.acts == ["begin"]
+    assert served.jobs()[name].state == "running"
+    served.close()
+
+
+def test_an_answer_that_is_no_receipt_is_none(tmp_path: Path):
+    class Forgets(Stubborn):
+        def carry_out(self, order: JobOrder) -> Receipt:
+            told = super().carry_out(order)
+            return told if len(self.acts) > 1 else None  # type: ignore[return-value]
+
+    forgets = Forgets(0)
+    served = Served.of(url(tmp_path), Clock(), forgets, actuator="stubborn")
+    name = served.submit(tokens=1e12)
+    served.turn()
+    until(served, lambda: "not a receipt" in served.loop.workers["stubborn"].trouble)
+    until(served, lambda: not served.loop._open)
+    assert forgets.acts == ["begin", "begin"]
+    assert [each.state for each in served.decisions()] == ["carried out"]
+    assert served.jobs()[name].state == "running"
+    served.close()
+
+
+def test_decisions_tell_what_they_went_by_apart(tmp_path: Path):
+    """One hash for all of a turn, another one where a link carries something else."""
+    clock = Clock()
+    served = Served.of(url(tmp_path), clock)
+    gang = {**GANG, "devices": 8}
+    served.submit(**gang)
+    served.submit(**gang)
+    served.turn()
+    point = LinkPoint(clock(), *served.loop.site.live.site.domains[:2], 1e6)
+    hashes = [[each.why["sha256"] for each in served.decisions()]]
+    for told in ([], [point]):
+        (home := tmp_path / str(len(told))).mkdir()
+        again = Served.of(url(home), clock)
+        again.loop.points(told)
+        again.turn()
+        again.submit(**gang)
+        again.turn(1.0)
+        hashes.append([each.why["sha256"] for each in again.decisions()])
+        again.close()
+    assert hashes[0][0] == hashes[0][1]
+    assert hashes[1] != hashes[2]
     served.close()
 
 

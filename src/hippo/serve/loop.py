@@ -188,6 +188,7 @@ class ServeLoop:
         self._rolling: Future[int] | None = None
         self._roll_s = 0.0  # when next
         self._made_s = 0.0  # the last order
+        self._inputs = -1, ""  # of which turn, and the hash of what its decisions go by
         self._unwritten: list[Callable[[Connection], Any]] = []
         self._turn: tuple[bytes, tuple[Callable[[Connection], Any], ...]] | None = None  # with its mark: being written
         self._due: list[tuple[JobOrder, str]] = []  # orders that are handed on once they are written
@@ -336,8 +337,9 @@ class ServeLoop:
             names = LiveWorld.names_in(content)
             stored = {each.name: each for each in self._stored_as(names)}
             jobs = [self._job(stored[name]) for name in names]
-            for each in jobs:
-                self._learn(each)
+            for kind in LiveWorld.kinds_in(content):  # in their order, those of who has gone, too
+                if self.site.lacks(kind):
+                    self.site.learn(self.site.planned(kind))
             self.site.live.restore(content, self.site.timed(jobs))
         except HippoError as error:
             self.tell(f"the queue is begun anew: {error}")
@@ -351,10 +353,6 @@ class ServeLoop:
         some = [numbers[at : at + MOST_NAMES] for at in range(0, len(numbers), MOST_NAMES)]
         asked = [sql.select(t.JOBS).where(t.JOBS.c.number.in_(each)) for each in some]
         return self.store.read(lambda at: [job_of_row(row) for each in asked for row in at.execute(each).all()])
-
-    def _learn(self, job: Job) -> None:
-        if job.least > 0 and self.site.lacks(kind := TrainingKind(job.model, job.batch, job.seq)):
-            self.site.learn(self.site.planned(kind))
 
     def _again(self) -> None:
         """Tell every order that has not been answered again, and know which were."""
@@ -399,6 +397,20 @@ class ServeLoop:
             for each in self._stored():
                 if each.name not in self._jobs:
                     self._come.put(each)
+        with self.lock:
+            self._stand_as_ordered(self._clock())
+
+    def _stand_as_ordered(self, now_s: float) -> None:
+        """What the queue decided and nobody ordered is taken back: who was not begun waits again, who was not moved
+        stands where it did. (Whom it stopped, and who runs still, is stopped by what its actuator says.)"""
+        places, self._looks = self.site.places(), True
+        for name in self.site.standing():
+            job = self._jobs.get(name)
+            if job is None or (job.state == r.RUNNING and _place(places.get(name)) == _place(job.place)):
+                continue
+            change = JobChange(name, r.RESIZE, None, job.place)
+            if job.state != r.RUNNING or not (self._stands(name, job.place) and self.site.carry_out(change)):
+                self.site.live.fail(name, now_s - self.site.epoch_s)
 
     def turn(self) -> None:
         """Once round."""
@@ -975,7 +987,7 @@ class ServeLoop:
         steers, actuator = change.act in r.STEERED, self._actuator(job)
         step_s = change.step_s if steers else self._expected(job, change)
         policy = change.policy or self._held.name
-        row = _decision_row(change, now_s, why, policy, r.ACT, r.ORDERED, job.step_s, step_s)
+        row = _decision_row(change, now_s, self._with_mark(why), policy, r.ACT, r.ORDERED, job.step_s, step_s)
         body = {"key": order.key, "decision": number, "job": change.job, "actuator": actuator}
         self._made_s = max(now_s, self._made_s + TICK_S)  # one after another, whenever they were decided
         body |= {"body": json.dumps(asdict(order)), "state": OPEN, "made_s": self._made_s, "told": ""}
@@ -1026,6 +1038,16 @@ class ServeLoop:
 
     def _reasons(self, change: JobChange, moment: Moment) -> dict[str, Any]:
         return reasons(self.site, moment, change, self._times.get(change.job, 1.0))
+
+    def _with_mark(self, why: Mapping[str, Any]) -> dict[str, Any]:
+        """What a decision was made of, with the hash of what decisions of this turn go by: what links carry, how many
+        GPUs can be used, who is there and where it stood."""
+        if self._inputs[0] != self.state.turns:
+            jobs = [(each.name, each.state, each.place, each.step_s) for each in self._jobs.values()]
+            told = json.dumps([sorted(self.site.usable.items()), jobs], sort_keys=True).encode()
+            links = b"".join(np.ascontiguousarray(each).tobytes() for each in self.carried())
+            self._inputs = self.state.turns, sha256(links + told).hexdigest()
+        return {**why, "sha256": self._inputs[1]}
 
     def _next_decision(self) -> int:
         self._last_decision += 1
@@ -1106,7 +1128,9 @@ class ServeLoop:
         if same:
             return
         number, job = self._next_decision(), self._jobs[change.job]
-        row = _decision_row(change, now_s, why, change.policy, self.mode, r.PROPOSED, job.step_s, change.step_s)
+        row = _decision_row(
+            change, now_s, self._with_mark(why), change.policy, self.mode, r.PROPOSED, job.step_s, change.step_s
+        )
 
         def write(at: Connection) -> None:
             at.execute(sql.insert(t.DECISIONS).values(number=number, **row))
@@ -1156,7 +1180,9 @@ class ServeLoop:
             number, why = self._next_decision(), self._reasons(change, moment)
             job, policy = self._jobs[change.job], self._held.name
             expected_s = self._expected(job, change)
-            row = _decision_row(change, now_s, why, policy, self.mode, r.PROPOSED, job.step_s, expected_s)
+            row = _decision_row(
+                change, now_s, self._with_mark(why), policy, self.mode, r.PROPOSED, job.step_s, expected_s
+            )
 
             told = {"job": change.job, "act": change.act, "after": change.after}
 
@@ -1324,14 +1350,13 @@ def _decision_row(
     expected_s: float | None,
 ) -> dict[str, Any]:
     before, after = (None if each is None else json.dumps(each) for each in (change.before, change.after))
-    seen = sha256(json.dumps([change.before, change.after, dict(why)], sort_keys=True).encode()).hexdigest()
     return {
         "time_s": now_s,
         "job": change.job,
         "act": change.act,
         "before": before,
         "after": after,
-        "why": json.dumps({**why, "version": hippo.__version__, "sha256": seen}),
+        "why": json.dumps({**why, "version": hippo.__version__}),
         "policy": policy,
         "mode": mode,
         "state": state,

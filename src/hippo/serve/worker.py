@@ -7,6 +7,7 @@ again behind what was carried out since, and be carried out then.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -137,7 +138,7 @@ class ActuatorWorker:
         while not self._ends:  # at the end it is left open, and told again when the service comes back
             try:
                 with nullcontext() if order.act in (CANCEL, STOP) else self._room:  # what ends waits for nobody's turn
-                    receipt = self.actuator.carry_out(order)
+                    receipt = _receipt(self.actuator.carry_out(order))
             except Exception as error:  # the same key again
                 self._unanswered[order.key] = f"{order.act} {order.job}: {type(error).__name__}: {error}"[:200]
                 broke += 1
@@ -152,13 +153,21 @@ class ActuatorWorker:
                 if order.act == CANCEL and not receipt.ok and self._waits(MOVE, order.job):
                     self._over.wait(pause_s)
                     continue
-                self._answered(order, replace(receipt, told=_plain(receipt.told)))
+                self._answered(order, receipt)
                 return
 
     def _waits(self, act: str, job: str) -> bool:
         """Whether an order of a kind for a job waits, or its answer is not on the disk yet."""
         with self._lock:
             return any(each.act == act for each in self._orders.get(job, ()))
+
+
+def _receipt(answer: object) -> Receipt:
+    """What can be kept; ``TypeError`` or ``ValueError`` for what cannot."""
+    if not isinstance(answer, Receipt):
+        raise TypeError(f"its actuator answers {type(answer).__name__}, not a receipt")
+    json.dumps(answer.plan, allow_nan=False)
+    return replace(answer, told=_plain(answer.told))
 
 
 def _sane(seen: SeenJob) -> SeenJob:

@@ -26,7 +26,7 @@ from hippo.jobs.engine.flows import network_moves, share
 from hippo.jobs.engine.learned_keys import refresh
 from hippo.jobs.engine.play import pass_time
 from hippo.jobs.engine.running import others_take, progressed, stop, tenants_change, withdraw
-from hippo.jobs.job import Job
+from hippo.jobs.job import Job, TrainingKind
 from hippo.jobs.joint.copies import STILL
 from hippo.jobs.joint.moment import JobPlace, Moment, Scheduler
 from hippo.jobs.joint.play import opened, step
@@ -263,6 +263,8 @@ class LiveWorld:
         told = {
             "site": self._site_mark(),
             "jobs": [each.name for each in self.jobs],
+            "times": [[each.arrival_s, each.deadline_s] for each in self.jobs],
+            "kinds": [list(each) for each in self.offers.kinds],
             "links": [
                 [each.time_s, each.bandwidth_bytes_per_s.tolist(), each.latency_s.tolist()] for each in self._links
             ],
@@ -279,8 +281,14 @@ class LiveWorld:
         with np.load(_unpacked(content), allow_pickle=False) as found:
             return list(json.loads(found["told"].tobytes())["jobs"])
 
+    @staticmethod
+    def kinds_in(content: bytes) -> list[TrainingKind]:
+        """What the table of offers of a packed world was of, in its order: arrays name offers by their rows."""
+        with np.load(_unpacked(content), allow_pickle=False) as found:
+            return [TrainingKind(*each) for each in json.loads(found["told"].tobytes()).get("kinds", ())]
+
     def restore(self, content: bytes, jobs: Sequence[Job]) -> None:
-        """Stand as the packed world did; ``jobs``: those of ``names_in``, as they were told.
+        """Stand as the packed world did; ``jobs``: those of ``names_in``, which arrived when it says that they did.
 
         Raises
         ------
@@ -292,11 +300,19 @@ class LiveWorld:
             told = json.loads(found["told"].tobytes())
             if told.get("site") != self._site_mark():
                 raise InputError("was packed for another site", remedy=remedy)
+            if "times" not in told:
+                raise InputError("was packed by a version that did not say when jobs arrived", remedy=remedy)
+            if self.kinds_in(content) != list(self.offers.kinds):
+                raise InputError("was packed with other offers", remedy=remedy)
+            came = zip(jobs, told["times"], strict=True)
+            jobs = [replace(job, arrival_s=arrival_s, deadline_s=due_s) for job, (arrival_s, due_s) in came]
             self._links = [LinksNow(at, np.array(rate), np.array(late)) for at, rate, late in told["links"]]
             self._tenants = [TenantNow(*each) for each in told["tenants"]]
             self.jobs, self.moment = list(jobs), self._opened(list(jobs))
             mine = _state(self.moment)
-            if found.keys() - {"told"} != mine.keys() or any(found[name].shape != mine[name].shape for name in mine):
+            same = list(self.moment.workload.names) == told["jobs"]
+            same &= found.keys() - {"told"} == mine.keys()
+            if not same or any(found[name].shape != mine[name].shape for name in mine):
                 raise InputError("was packed for another site, other offers or another version", remedy=remedy)
             for name, array in mine.items():
                 array[...] = found[name]

@@ -49,8 +49,8 @@ PATIENCE_S = 300
 """A run in which nothing moves for so long ends."""
 SEED = 0
 RUNTIME = "hippo:live"  # levers act at the border of a step
-LOOKS_EVERY_S = 0.1
-"""At an order for a plan that is under way."""
+LOOKS_EVERY_S, LEVER_S = 0.1, 120.0
+"""At an order for a plan that is under way; and how long, before it is asked for anew."""
 TELLS_BYTES = 1e6
 """Less over a link in a step says nothing of what it carries."""
 GIVES_WAY = ("nice", "-n", "5")
@@ -227,7 +227,8 @@ class Own:
         return Receipt(True, "is given up at the next border")
 
     def _changed(self, home: Path, order: JobOrder) -> Mapping[str, Any]:
-        """Order a plan, and wait for what becomes of it, however long layers take: who ordered it may give it up."""
+        """Order a plan, and wait for what becomes of it: for layers as long as they take, as who ordered that may give
+        it up; for a lever ``LEVER_S``, and then who waits behind it is asked first."""
         asked = {"order": "plan", "plan": dict(order.plan or {}), "way": order.way or "stop", "key": order.key}
         with RunClient(home / "run") as run:
             try:
@@ -240,11 +241,13 @@ class Own:
                 lasts_s = float((told.get("move") or {}).get("predicted_s") or 0.0)
                 self._moves[order.job] = PlanMove(time.monotonic(), lasts_s, order.way != "background")
             number = self._numbers[order.job] = int(told["accepted"])
-            while True:
+            began_s = time.monotonic()
+            while order.act == MOVE or time.monotonic() < began_s + LEVER_S:
                 found: Mapping[str, Any] = run.ask({"ask": "status"})["orders"][number - 1]
                 if found["state"] != "accepted":
                     return found
                 time.sleep(LOOKS_EVERY_S)
+            raise ActuatorError(f"its run has not come to it within {LEVER_S:g} s")
 
     # --------------------------------------------------------------------------------------------------- what there is
     def seen(self) -> Sequence[SeenJob]:
