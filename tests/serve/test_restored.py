@@ -3,6 +3,8 @@ when the store has it."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,16 +22,22 @@ LONG = {**GANG, "devices": 32, "duration_s": 1e6}
 
 
 class Ordered(Stubborn):
-    """Remembers what ran of others when a job was begun."""
+    """Remembers what ran of others when a job was begun; to look takes its time, and so does a stop."""
 
     def __init__(self, refusals: int = 0) -> None:
         super().__init__(refusals)
+        self.looks_s, self.stops_s = 0.0, 0.0
         self.beside: dict[str, set[str]] = {}
 
     def carry_out(self, order: JobOrder) -> Receipt:
         if order.act == BEGIN:
             self.beside[order.job] = set(self.jobs)
+        time.sleep(self.stops_s if order.act == STOP else 0.0)
         return super().carry_out(order)
+
+    def seen(self) -> Sequence[SeenJob]:
+        time.sleep(self.looks_s)
+        return super().seen()
 
 
 def restored(folder: Path, actuator: Stubborn, mode: str = "act") -> tuple[Served, str]:
@@ -50,8 +58,12 @@ def told(served: Served) -> list[str]:
     return [each for each in served.store.read(lambda at: at.execute(asked).scalars().all()) if "backup that" in each]
 
 
-def test_what_was_begun_after_the_backup_is_stopped_before_anybody_begins(tmp_path: Path):
+@pytest.mark.parametrize(("looks_s", "stops_s"), [(0.0, 0.3), (0.3, 0.0)])
+def test_what_was_begun_after_the_backup_is_stopped_before_anybody_begins(
+    tmp_path: Path, looks_s: float, stops_s: float
+):
     actuator = Ordered()
+    actuator.looks_s, actuator.stops_s = looks_s, stops_s
     served, stray = restored(tmp_path, actuator)
     next_one = served.submit(**LONG)
     until(served, lambda: next_one in actuator.jobs and not served.loop._open)
