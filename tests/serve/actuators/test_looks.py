@@ -77,7 +77,8 @@ def test_a_look_reads_nothing_of_jobs_that_are_over(
             assert (found.job, found.state) == (f"j{turn}", DONE)
             assert 0 < counts["reads"] <= 2 * 3  # the service may look beside
         served.close()
-        made, _ = make(tmp_path), counts.clear()
+        made = make(tmp_path)
+        counts.clear()
         assert len(made.seen()) == ENDED + turn + 1
 
 
