@@ -8,8 +8,9 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.serve import tables as t
-from hippo.serve.records import CANCELLED
-from hippo.serve.store import BEYOND, OWNER, Store, check_form, engine_of, keep
+from hippo.serve.records import CANCELLED, StoredJob
+from hippo.serve.store import BEYOND, OWNER, Store, check_form, engine_of, keep, note
 
 MARK = "hippo_store"
 
@@ -108,12 +109,8 @@ def restore(url: str, path: Path) -> dict[str, int]:
                 rows = [row for name, row in lines if name == table.name]
                 for begin in range(0, len(rows), 500):
                     at.execute(sql.insert(table), rows[begin : begin + 500])
-                column = table.columns.get("number")
-                if column is not None and rows and store.engine.dialect.name == "postgresql":
-                    at.execute(
-                        sql.text(f"SELECT setval(pg_get_serial_sequence('{table.name}', 'number'), :most)"),
-                        {"most": max(row["number"] for row in rows)},
-                    )
+                if "number" in table.columns:
+                    _goes_on(at, table)
 
         try:
             store.write(write).result()
@@ -128,20 +125,50 @@ def restore(url: str, path: Path) -> dict[str, int]:
 
 def _beyond(at: Connection) -> None:
     """Numbers go on far beyond those of the backup: the store that was lost may have given the next ones away, and
-    actuators know what was done under them."""
-    jobs, decisions = (int(at.execute(sql.select(sql.func.max(each.c.number))).scalar() or 0) for each in _NUMBERED)
+    actuators know what was done under them, and pages which event they heard last."""
+    jobs, decisions, events = (
+        int(at.execute(sql.select(sql.func.max(each.c.number))).scalar() or 0) for each in _NUMBERED
+    )
     keep(at, BEYOND, str(decisions + LEAP).encode(), 0.0)
     why = "not a job: numbers up to here may have been given away by the store that was restored"
-    # no header holds an end of line, so that no submission has this key
-    row = {"number": jobs + LEAP, "key": f"restored\n{jobs}", "body_sha256": "", "spec": "{}", "owner": "hippo"}
-    row |= {"state": CANCELLED, "submitted_s": 0.0, "why": why, "share_done": 0.0, "cancels": False}
-    at.execute(sql.insert(t.JOBS), row)
-    if at.dialect.name == "postgresql":
-        at.execute(sql.text("SELECT setval(pg_get_serial_sequence('jobs', 'number'), :most)"), {"most": jobs + LEAP})
+    at.execute(sql.insert(t.JOBS), _row(jobs + LEAP, str(jobs), {}, 0.0, why))
+    _goes_on(at, t.JOBS)
+    note(at, time.time(), "service", "service", told="restored from a backup: numbers go on from here")
+    last = at.execute(sql.select(sql.func.max(t.EVENTS.c.number))).scalar()
+    at.execute(sql.update(t.EVENTS).where(t.EVENTS.c.number == last).values(number=events + LEAP))
+    _goes_on(at, t.EVENTS)
 
 
 LEAP = 1_000_000
-_NUMBERED = (t.JOBS, t.DECISIONS)
+_NUMBERED = (t.JOBS, t.DECISIONS, t.EVENTS)
+
+
+def begun_after(number: int, actuator: str, now_s: float) -> tuple[StoredJob, Callable[[Connection], None]]:
+    """A job that an actuator has and a restored store has never heard of, as one that is over, so that it can be
+    stopped and asked after; and what writes that down."""
+    row = _row(number, f"j{number}", {"actuator": actuator}, now_s, "restored: begun after the backup")
+    job = StoredJob(number, row["key"], {"actuator": actuator}, row["owner"], CANCELLED, now_s, None, now_s, row["why"])
+
+    def write(at: Connection) -> None:
+        at.execute(sql.insert(t.JOBS), row)
+        _goes_on(at, t.JOBS)
+        note(at, now_s, "job", job.name, event="job cancelled", state=CANCELLED, why=job.why)
+
+    return job, write
+
+
+def _row(number: int, key: str, spec: Mapping[str, Any], over_s: float, why: str) -> dict[str, Any]:
+    """Of a job that nobody submitted here: no header holds an end of line, so that no submission has its key."""
+    row = {"number": number, "key": f"restored\n{key}", "body_sha256": "", "spec": json.dumps(dict(spec))}
+    row |= {"owner": "hippo", "state": CANCELLED, "submitted_s": over_s, "why": why, "share_done": 0.0}
+    return {**row, "cancels": False, "ended_s": over_s or None}
+
+
+def _goes_on(at: Connection, table: sql.Table) -> None:
+    """Numbers that are given away go on behind those of a table, which SQLite does by itself."""
+    if at.dialect.name == "postgresql":
+        told = f"SELECT setval(pg_get_serial_sequence('{table.name}', 'number'), max(number)) FROM {table.name}"
+        at.execute(sql.text(told))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
@@ -170,6 +197,8 @@ def _read(path: Path) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]
 
 def _back(row: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: base64.b64decode(value["base64"]) if isinstance(value, dict) and "base64" in value else value
+        name: base64.b64decode(value["base64"], validate=True)
+        if isinstance(value, dict) and "base64" in value
+        else value
         for name, value in row.items()
     }

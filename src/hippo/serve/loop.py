@@ -36,6 +36,7 @@ from hippo.jobs.joint.moment import Moment, Scheduler
 from hippo.serve import records as r
 from hippo.serve import tables as t
 from hippo.serve.actuators.base import Actuator
+from hippo.serve.backups import begun_after
 from hippo.serve.bounds import StepBounds
 from hippo.serve.domains import DomainNow, domains_written, gpus_of, holding, kept_words, younger
 from hippo.serve.expected import LinkMinutes
@@ -52,6 +53,7 @@ from hippo.serve.store import (
     keep,
     kept,
     note,
+    number_of,
     plan_kept,
     plan_of,
     set_job,
@@ -76,6 +78,8 @@ DENIED_S = 86_400.0
 """So long after it was proposed what somebody said no to is not proposed again, while its job stands as it did."""
 STOP_AGAIN_S, STOP_AT_LEAST_S, MOST_STOPPED = 10.0, 600.0, 1000
 """Between two tries to stop what runs and should not, doubled each time up to the second; so many are remembered."""
+STRAYS_S = 60.0
+"""For so long at most nobody is begun beside runs that a restored store has never heard of, and that are to stop."""
 RETRY_S = 1.0
 TICK_S = 1e-6
 ROLL_EVERY_S = 30.0
@@ -176,6 +180,8 @@ class ServeLoop:
         self._failures: dict[str, tuple[int, float]] = {}  # of each job, and when it last failed
         self._refused: dict[str, float] = {}  # when a move of each job was last refused
         self._stopped: dict[str, tuple[float, int]] = {}  # who was stopped, when last, and how often again
+        self._strays: dict[str, float] = {}  # who runs and is not in the store, and until when nobody is begun for it
+        self._waits = False  # nobody is begun, for them
         self._looked: dict[str, float] = {}  # when it was last written down how a job goes on
         self._times: dict[str, float] = {}  # measured over predicted step, of each job
         self._measured: dict[str, tuple[int, list[float]]] = {}  # jobs whose last decision's outcome is being measured
@@ -299,7 +305,7 @@ class ServeLoop:
             self._jobs = {each.name: each for each in self._stored()}
             most = sql.select(sql.func.max(t.DECISIONS.c.number))
             known = self.store.read(lambda at: (at.execute(most).scalar(), kept(at, BEYOND)))
-            self._last_decision = max(int(each or 0) for each in known)
+            self._last_decision, self._restored = max(int(each or 0) for each in known), known[1] is not None
             since_s, domains = self._clock() - 60.0 * self.measured.minutes, set(self.site.live.site.domains)
             found = self.store.read(lambda at: lately(at, since_s))
             known_of = [each for each in found if {each.source, each.destination} <= domains]
@@ -747,21 +753,28 @@ class ServeLoop:
                         self.site.live.outlast(name, at_s + 10.0, at_s)
                 else:
                     looks |= self._saw(name, found, now_s)
+        self._wait_for_strays()
         return looks
 
     def _settle_left(
         self, worker: ActuatorWorker, seen: Iterable[SeenJob], runs: Collection[str], now_s: float
     ) -> None:
         """Whoever has run to the end, is done; who still runs and should not is stopped, again and again: a stop was
-        refused, or a job was given up. Where somebody has to say yes, only who is over is stopped."""
+        refused, or a job was given up. Where somebody has to say yes, only who is over is stopped. Whoever has ended
+        and is over is said no more."""
         if worker.fault:
             return
         waits = self._names() - set(runs) if self.mode == r.ACT and not self.state.holds else set[str]()
         for each in seen:
             name = each.job
-            if name in runs or name in self._open or not each.key.endswith(self._mark):
+            if name in runs or name in self._open:
                 continue
             known = self._jobs.get(name)
+            if each.state != r.RUNNING and known is None and hasattr(worker.actuator, "forget"):
+                with suppress(Exception):  # whatever breaks there must not end the turn
+                    worker.actuator.forget(each)
+            if not each.key.endswith(self._mark):
+                continue
             if each.state == r.DONE and known is not None and self._actuator(known) == worker.actuator.name:
                 self._end(name, r.DONE, "", now_s)
             elif each.state == r.RUNNING and (known is None or name in waits):
@@ -771,13 +784,41 @@ class ServeLoop:
         tried_s, times = self._stopped.get(name, (-inf, 0))
         if worker.seen_s < tried_s + min(STOP_AGAIN_S * 2.0**times, STOP_AT_LEAST_S):
             return
-        job = self._jobs.get(name) or next(iter(self._stored_as([name])), None)
+        if number_of(name) < 1 or (name in self._strays and self.mode != r.ACT):
+            return
+        job = self._jobs.get(name) or next(iter(self._stored_as([name])), None) or self._stray(worker, name, now_s)
         if job is not None and self._actuator(job) == worker.actuator.name:
             self._stopped[name] = monotonic(), times + 1
             self._order(JobChange(name, r.STOP, None, None), now_s, {"cause": "it runs still, and should not"}, job)
         if len(self._stopped) > MOST_STOPPED:
             old_s = monotonic() - 2.0 * STOP_AT_LEAST_S
             self._stopped = {name: at for name, at in self._stopped.items() if at[0] > old_s}
+
+    def _stray(self, worker: ActuatorWorker, name: str, now_s: float) -> StoredJob | None:
+        """Who runs with this store's mark and is not in it: begun after the backup of which the store was made. Where
+        nobody has to say yes, it gets a row by which it can be stopped."""
+        actuator = worker.actuator.name
+        if name not in self._strays:
+            told = f"{name} runs at {actuator}, was begun after the backup that this store was restored from"
+            self.tell(
+                f"{told}, and is stopped" if self.mode == r.ACT else f"{told}, and is stopped in the mode {r.ACT}"
+            )
+        self._strays[name] = monotonic() + STRAYS_S
+        if self.mode != r.ACT:
+            return None
+        job, write = begun_after(number_of(name), actuator, now_s)
+        self._unwritten.append(write)
+        return job
+
+    def _wait_for_strays(self) -> None:
+        """Nobody is begun before it is known whether there are such, and while they are being stopped, as nobody knows
+        what they hold; not for long."""
+        new = [each.seen_s for each in self.workers.values() if each.seen is None and each.actuator.tells]
+        waits = any(name in self._open and monotonic() < until_s for name, until_s in self._strays.items())
+        waits |= self._restored and monotonic() < max(new, default=-inf) + STRAYS_S
+        self._looks |= self._waits and not waits
+        self._waits = waits
+        self._held.holds |= waits
 
     def _saw(self, name: str, seen: SeenJob, now_s: float) -> bool:
         at_s = now_s - self.site.epoch_s

@@ -17,7 +17,8 @@ class ActuatorError(HippoError):
 class Actuator(Protocol):
     """Carries orders out, each once. One with ``steers = True`` carries out those about the plan of a running job, too
     (``records.STEERED``). One that knows nodes has ``usable() -> Mapping[str, int]``: how many GPUs of domains jobs can
-    use now, those that they have among them."""
+    use now, those that they have among them. One that need not say for ever who has ended has ``forget(SeenJob)``: the
+    service has heard that this one is over; it is said again once an order of its job comes, or its engine has it."""
 
     name: str
     tells: bool

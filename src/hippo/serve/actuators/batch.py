@@ -111,6 +111,7 @@ class BatchActuator:
         self.engine, self.name = engine, engine.name
         self.cluster: Cluster = runs_cluster(cluster, engine.name)
         self.folder = runs_folder(folder)
+        self._over: dict[str, str] = {}  # jobs that have ended, which the service knows, and their last keys
 
     def close(self) -> None:
         """Jobs go on."""
@@ -134,6 +135,7 @@ class BatchActuator:
 
     def carry_out(self, order: JobOrder) -> Receipt:
         """Begin, begin anew elsewhere, or end a batch job, once for each key."""
+        self._over.pop(order.job, None)
         home = self.folder / order.job
         mine = [each for each in self.engine.jobs() if _same(each.key, order.key)]
         this = [each for each in mine if each.key == order.key]
@@ -228,13 +230,21 @@ class BatchActuator:
         return {} if counts is None else counts([each.name for each in self.cluster.domains])
 
     def seen(self) -> Sequence[SeenJob]:
-        """All jobs, by their folders, their engine and their own words."""
-        keys = {home: key for home in sorted(self.folder.iterdir()) if home.is_dir() and (key := _last(home))}
+        """All jobs that are not forgotten, or that their engine has again, by their folders, it and their own words."""
+        with os.scandir(self.folder) as there:
+            names = sorted(each.name for each in there if each.name not in self._over)
+        keys = {name: key for name in names if (key := _last(self.folder / name))}
         known: dict[str, BatchJob] = {}
-        for each in self.engine.jobs() if keys else ():  # after the keys: what has one is known to the engine
+        for each in self.engine.jobs() if keys or self._over else ():  # after the keys: it knows what has one
             if each.key not in known or each.state in ALIVE:
                 known[each.key] = each
-        return tuple(self._seen(home, key, known.get(key)) for home, key in keys.items())
+            if each.state in HELD and self._over.get(name := _job(each.key)) == each.key:
+                keys[name] = each.key
+        return tuple(self._seen(self.folder / name, key, known.get(key)) for name, key in keys.items())
+
+    def forget(self, job: SeenJob) -> None:
+        """Its folder, which stays, is not read again while its engine does not have it."""
+        self._over[job.job] = job.key
 
     def _seen(self, home: Path, key: str, job: BatchJob | None) -> SeenJob:
         told = _document(home / "progress.json") or {}
@@ -267,6 +277,11 @@ class _UnfitError(HippoError):
 def _same(one: str, other: str) -> bool:
     """Whether two keys (``o-NUMBER-JOB-STORE``) are of one job of one store."""
     return one.split("-")[2:] == other.split("-")[2:]
+
+
+def _job(key: str) -> str:
+    """The job of a key; empty: it is of no order."""
+    return "".join(key.split("-")[2:3])
 
 
 def _last(home: Path) -> str:

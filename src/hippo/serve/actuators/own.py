@@ -96,6 +96,7 @@ class Own:
         self._lock = Lock()  # of what is kept of jobs
         self._moves: dict[str, PlanMove] = {}  # under way, by job
         self._looks: dict[str, tuple[int, float, tuple[LinkPoint, ...]]] = {}  # at runs: step, when, what links carried
+        self._over: set[str] = set()  # jobs that have ended, which the service knows
         self._numbers: dict[str, int] = {}  # that the runs of jobs gave the orders for their plans that are under way
 
     def close(self) -> None:
@@ -110,6 +111,7 @@ class Own:
     # ------------------------------------------------------------------------------------------------------- orders
     def carry_out(self, order: JobOrder) -> Receipt:
         """Begin, move or end a run, once for each key."""
+        self._over.discard(order.job)
         home = self.folder / order.job
         state = _state(home)
         if state is not None and state.key == order.key:
@@ -249,9 +251,15 @@ class Own:
 
     # --------------------------------------------------------------------------------------------------- what there is
     def seen(self) -> Sequence[SeenJob]:
-        """All runs, by their folders, processes and own words."""
-        homes = sorted(each for each in self.folder.iterdir() if (each / "state.json").exists())
-        return tuple(found for each in homes if (found := self._seen(each)) is not None)
+        """All runs that are not forgotten, by their folders, processes and own words."""
+        with os.scandir(self.folder) as there:
+            names = sorted(each.name for each in there if each.name not in self._over)
+        return tuple(found for each in names if (found := self._seen(self.folder / each)) is not None)
+
+    def forget(self, job: SeenJob) -> None:
+        """Its folder, which stays, is not read again."""
+        self._over.add(job.job)
+        self._looks.pop(job.job, None)
 
     def _seen(self, home: Path) -> SeenJob | None:
         state = _state(home)
