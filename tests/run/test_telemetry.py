@@ -13,6 +13,8 @@ from hippo.run.control import Desk
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal
 from hippo.run.messages import MessageJoin, RunMessage
+from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
 from hippo.run.network import trained_bytes
 from hippo.run.run import RunStep, run
 from hippo.run.telemetry import links_used, step_record
@@ -38,7 +40,10 @@ def test_what_was_sent_is_what_the_plan_says(name: str, precision: str):
     model, plan = (PLANS | RELAYED)[name]
     options = RunOptions(steps=2, precision=precision, timeout_s=20.0)
     job = RunJob(problem(model, names="abc" if name in RELAYED else "ab"), plan, options)
-    second = run(job).steps[1]
+    steps = run(job).steps
+    second = steps[1]
+    expected = list(losses(job.problem, settings_of(job), steps=2, micro_batch=1))
+    assert [step.loss for step in steps] == pytest.approx(expected, rel=1e-5 if precision == "fp32" else 1e-3)
     told = {pair: used["bytes"] for pair, used in links_used(second.messages, job.work.workers).items()}
     assert told == pytest.approx(trained_bytes(job), rel=1e-3)
     record = step_record(second, job)
