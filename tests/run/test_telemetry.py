@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,20 @@ def test_what_was_sent_is_what_the_plan_says(name: str, precision: str):
     for one in record["ranks"]:
         assert one["computed_s"] + one["agreed_s"] + one["waited_s"] == pytest.approx(second.seconds, rel=0.2)
         assert one["memory_bytes"] > 1e7
+
+
+def test_what_a_tensor_parallel_group_sums_by_hand():
+    """Two blocks and the embedding, four micro-batches of 2 x 16 tokens of 32 numbers: a block sums twice each way, the
+    embedding once; the leader says which of eight operations is next (three numbers), and tells the tied matrix."""
+    job = RunJob(problem(GPT2), PLANS["tensor parallel"][1], RunOptions(steps=2, timeout_s=20.0))
+    step = run(job).steps[1]
+    one, other, alone = (Counter(size for size, _, _ in rows) for rows in step.teams)
+    assert one == other == {2 * 16 * 32 * 4: 4 * (2 * 4 + 1), 3 * 8: 8, GPT2.vocab * 32 * 4: 1}
+    assert not alone
+    record = step_record(step, job)
+    assert len(record["teams"]) == 2 * 45
+    assert all(0.0 <= each["start_s"] <= each["end_s"] <= step.seconds for each in record["teams"])
+    assert 0.0 < record["ranks"][0]["team_s"] < step.seconds
 
 
 def _arrivals(job: RunJob) -> list[Any]:

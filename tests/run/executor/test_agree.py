@@ -60,7 +60,9 @@ class Line:
         self.post.came.append(heard)
 
 
-def summed(levels: Levels, sums: int = 1, elements: int = ELEMENTS, sent: torch.dtype = torch.float32) -> tuple[Post, list[dict[int, torch.Tensor]]]:
+def summed(
+    levels: Levels, sums: int = 1, elements: int = ELEMENTS, sent: torch.dtype = torch.float32
+) -> tuple[Post, list[dict[int, torch.Tensor]]]:
     """What was sent, and for each sum what the ranks have in the end; every rank gives other numbers."""
     post, ranks = Post(), [rank for members in levels for rank in members]
     groups = {rank: post.group(levels, rank) for rank in ranks}
