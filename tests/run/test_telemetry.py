@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from hippo.run.control import Desk
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal
 from hippo.run.messages import MessageJoin, RunMessage
+from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
 from hippo.run.network import trained_bytes
 from hippo.run.run import RunStep, run
 from hippo.run.telemetry import links_used, step_record
@@ -38,7 +41,10 @@ def test_what_was_sent_is_what_the_plan_says(name: str, precision: str):
     model, plan = (PLANS | RELAYED)[name]
     options = RunOptions(steps=2, precision=precision, timeout_s=20.0)
     job = RunJob(problem(model, names="abc" if name in RELAYED else "ab"), plan, options)
-    second = run(job).steps[1]
+    steps = run(job).steps
+    second = steps[1]
+    expected = list(losses(job.problem, settings_of(job), steps=2, micro_batch=1))
+    assert [step.loss for step in steps] == pytest.approx(expected, rel=1e-5 if precision == "fp32" else 1e-3)
     told = {pair: used["bytes"] for pair, used in links_used(second.messages, job.work.workers).items()}
     assert told == pytest.approx(trained_bytes(job), rel=1e-3)
     record = step_record(second, job)
@@ -54,6 +60,20 @@ def test_what_was_sent_is_what_the_plan_says(name: str, precision: str):
     for one in record["ranks"]:
         assert one["computed_s"] + one["agreed_s"] + one["waited_s"] == pytest.approx(second.seconds, rel=0.2)
         assert one["memory_bytes"] > 1e7
+
+
+def test_what_a_tensor_parallel_group_sums_by_hand():
+    """Two blocks and the embedding, four micro-batches of 2 x 16 tokens of 32 numbers: a block sums twice each way, the
+    embedding once; the leader says which of eight operations is next (three numbers), and tells the tied matrix."""
+    job = RunJob(problem(GPT2), PLANS["tensor parallel"][1], RunOptions(steps=2, timeout_s=20.0))
+    step = run(job).steps[1]
+    one, other, alone = (Counter(size for size, _, _ in rows) for rows in step.teams)
+    assert one == other == {2 * 16 * 32 * 4: 4 * (2 * 4 + 1), 3 * 8: 8, GPT2.vocab * 32 * 4: 1}
+    assert not alone
+    record = step_record(step, job)
+    assert len(record["teams"]) == 2 * 45
+    assert all(0.0 <= each["start_s"] <= each["end_s"] <= step.seconds for each in record["teams"])
+    assert 0.0 < record["ranks"][0]["team_s"] < step.seconds
 
 
 def _arrivals(job: RunJob) -> list[Any]:

@@ -164,6 +164,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             context_ways=(),
             expert_parallel=False,
             whole_experts=False,
+            recompute=("none", "full"),
             recompute_modules=False,
             prices=RELAUNCHED,
             transport=HIPPO,

@@ -107,11 +107,10 @@ def trained_bytes(job: RunJob) -> Mapping[Pair, float]:
 
 
 def as_sent(job: RunJob, program: Program) -> Program:
-    """Real layers send numbers of the run's precision, and sums of fp32 at least, where the plan's bytes are of the
-    plan's."""
+    """Real layers send numbers of the run's precision, where the plan's bytes are of the plan's."""
     wide, (ranks, chunks) = BYTES[job.options.precision], program.forward_s.shape
     activations = wide / BYTES[job.plan.precision]
-    gradients = max(wide, BYTES["fp32"]) / job.problem.workload.gradient_bytes_per_parameter
+    gradients = wide / job.problem.workload.gradient_bytes_per_parameter
     groups = (
         replace(group, local_s=0.0, link_bytes=tuple(gradients * size for size in group.link_bytes))
         for group in program.groups

@@ -47,7 +47,7 @@ NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
 PROGRAM = "hippo.run.process"
 ANSWERS = frozenset(("prepared", "streams", "handed", "agreed", "done", "aborted", "saved"))
-NOTHING_TOLD: Mapping[str, Any] = {"operations": (), "asked": (), "sent": (), "came": (), "memory_bytes": 0}
+NOTHING_TOLD: Mapping[str, Any] = {"operations": (), "asked": (), "sent": (), "came": (), "team": (), "memory_bytes": 0}
 """Of a step, by a process that was lost before it could."""
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
 
@@ -118,7 +118,8 @@ class RunStep:
     loss: float
     operations: tuple[tuple[Row, ...], ...] = ()  # of every worker, in the order they ran
     asked: tuple[tuple[int, float], ...] = ()  # of every worker that asks: decisions, their CPU seconds
-    messages: tuple[RunMessage, ...] = ()  # those of hippo's own channels: not of tensor-parallel groups, NCCL, torch
+    messages: tuple[RunMessage, ...] = ()  # those of hippo's own channels: not NCCL's, nor torch's
+    teams: tuple[tuple[tuple[int, float, float], ...], ...] = ()  # of every worker: bytes, begin, end in its tp group
     memory_bytes: tuple[int, ...] = ()  # that every process held at the end
     began_s: float = 0.0  # time.monotonic() of the word
 
@@ -663,7 +664,8 @@ class Crew:
         asked = tuple((int(one["asked"][0]), float(one["asked"][1])) for one in told if one["asked"])
         messages = self._joined(told, version.members, self._domains)
         memory = tuple(one["memory_bytes"] for one in told)
-        return RunStep(number, seconds, self._loss, rows, asked, messages, memory, self._began_s), lost
+        teams = tuple(tuple((int(size), begin, end) for size, begin, end in one["team"]) for one in told)
+        return RunStep(number, seconds, self._loss, rows, asked, messages, teams, memory, self._began_s), lost
 
     def abort(self, number: int, whom: Sequence[int]) -> set[int]:
         """A step is given up by all of these; those that do not answer are ended, and told. Whoever had agreed already

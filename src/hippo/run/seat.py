@@ -348,7 +348,7 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox, warm
     notes = {one: channel(_way(version, one, "note")) for one in mine if version.job.notes}
     team = None
     if len(members) > 1:
-        team = GroupTeam(made[team_name], len(members), worker.tp_index, version.job.options.computes_on)
+        team = GroupTeam(made[team_name], len(members), worker.tp_index, meeting.log, version.job.options.computes_on)
     # Sums of local SGD are posted long before their step: those of another version must not hear them.
     number = version.number % VERSIONS if is_local(work) else 0
     groups: dict[str, Any] = {name: made[names[name]] for name in sums if not own}

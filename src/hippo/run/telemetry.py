@@ -1,8 +1,9 @@
 """What a run measures of itself, step by step: operations, messages, links, memory; as JSON and as Prometheus text.
 
 Processes tell what they sent and what came; the launcher, who hears both, joins them. Seconds are those since the step
-started. Bytes are payload, as it was sent (packed where it is). What a run does not see: messages inside a
-tensor-parallel group, NCCL's, and those of torch's runtime. No torch.
+started. Bytes are payload, as it was sent (packed where it is); those of a sum in a tensor-parallel group are of the
+tensor, whatever its ranks send each other, and its seconds count the wait for the last of them. What a run does not
+see: messages of NCCL, and those that torch's runtime sends by itself. No torch.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ def step_record(step: RunStep, job: RunJob) -> dict[str, Any]:
             }
             for one in step.messages
         ],
+        "teams": [
+            {"rank": rank, "bytes": size, "start_s": start_s, "end_s": end_s}
+            for rank, rows in enumerate(step.teams)
+            for size, start_s, end_s in rows
+        ],
     }
 
 
@@ -68,6 +74,7 @@ def _rank(worker: Worker, step: RunStep) -> dict[str, Any]:
         "computed_s": computed_s,
         "agreed_s": agreed_s,
         "waited_s": max(0.0, step.seconds - computed_s - agreed_s),
+        "team_s": sum(end_s - start_s for _, start_s, end_s in step.teams[worker.rank]) if step.teams else 0.0,
         "memory_bytes": step.memory_bytes[worker.rank] if step.memory_bytes else None,
     }
 
@@ -108,6 +115,7 @@ RANK_METRICS = {
     "computed_s": "Computed in the last step.",
     "agreed_s": "Waited for sums in the last step.",
     "waited_s": "Waited for messages in the last step.",
+    "team_s": "In sums of its tensor-parallel group in the last step; counts as computed.",
     "memory_bytes": "Memory that the process holds.",
 }
 

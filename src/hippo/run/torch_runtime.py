@@ -367,7 +367,8 @@ def _part(version: Version, worker: Worker, meeting: Meeting) -> tuple[Part | No
     if job.options.stand_in:
         each, sync_s = job.problem.workload.gradient_bytes_per_parameter, times(job.problem, work)[worker.rank].sync_s
         return None, Agreeing(work, worker, StandInGradients(work, bytes_per_parameter=each, sync_s=sync_s), groups)
-    team = GroupTeam(groups[team_name], len(members), worker.tp_index) if len(members) > 1 else None
+    lanes = len(members), worker.tp_index
+    team = GroupTeam(groups[team_name], *lanes, meeting.log) if len(members) > 1 else None
     split = TensorSplit(len(members), worker.tp_index, work.parts)
     part = Part.new(job.problem.model, work.chunks(worker), settings_of(job), split, team or ALONE)
     if job.options.resume_from is not None:

@@ -60,12 +60,14 @@ class Line:
         self.post.came.append(heard)
 
 
-def summed(levels: Levels, sums: int = 1, elements: int = ELEMENTS) -> tuple[Post, list[dict[int, torch.Tensor]]]:
+def summed(
+    levels: Levels, sums: int = 1, elements: int = ELEMENTS, sent: torch.dtype = torch.float32
+) -> tuple[Post, list[dict[int, torch.Tensor]]]:
     """What was sent, and for each sum what the ranks have in the end; every rank gives other numbers."""
     post, ranks = Post(), [rank for members in levels for rank in members]
     groups = {rank: post.group(levels, rank) for rank in ranks}
     generator = torch.Generator().manual_seed(0)
-    found = [{rank: torch.randn(elements, generator=generator) for rank in ranks} for _ in range(sums)]
+    found = [{rank: torch.randn(elements, generator=generator).to(sent) for rank in ranks} for _ in range(sums)]
     for group in groups.values():
         group.expect([elements] * sums, found[0][ranks[0]])
     for given in found:
@@ -77,15 +79,18 @@ def summed(levels: Levels, sums: int = 1, elements: int = ELEMENTS) -> tuple[Pos
     return post, found
 
 
+@pytest.mark.parametrize("sent", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", WAYS)
-def test_every_rank_has_the_same_sum(name: str):
-    _, found = summed(WAYS[name], sums=3)
+def test_every_rank_has_the_same_sum(name: str, sent: torch.dtype):
+    """An addend is rounded, and so is each partial sum, to half of the type's epsilon of what it is at most."""
+    _, found = summed(WAYS[name], sums=3, sent=sent)
     generator = torch.Generator().manual_seed(0)
     for totals in found:
-        given = [torch.randn(ELEMENTS, generator=generator) for _ in totals]
+        given = torch.stack([torch.randn(ELEMENTS, generator=generator) for _ in totals]).double()
         one, *others = totals.values()
         assert all(torch.equal(one, other) for other in others)
-        assert torch.allclose(one, torch.stack(given).double().sum(0).float(), rtol=0.0, atol=1e-5)
+        most = 0.5 * torch.finfo(sent).eps * len(totals) * given.abs().sum(0)
+        assert bool(((one.double() - given.sum(0)).abs() <= most).all())
 
 
 def test_what_comes_late_for_a_sum_that_was_given_up_changes_nothing():

@@ -4,7 +4,8 @@ A sum goes the way that the plan says (``Sync.all_reduce``): on two levels, insi
 one flat ring. Both are ``messages``, of domains or of ranks that stand for one each.
 All members of a group hand in the buckets in one order (last layers first). Matrices that tensor parallelism cuts are
 agreed part by part (``work.Agreement``); what every rank of a team holds whole is agreed by the leaders, who tell their
-team.
+team. Gradients are added up in fp32 where they are made, and travel in the precision of the weights, as plans count
+them (Megatron-LM's ``--grad-reduce-in-bf16``, torch's DDP).
 """
 
 from __future__ import annotations
@@ -261,6 +262,11 @@ def _name(ranks: Sequence[int]) -> str:
 class Gradients(Protocol):
     """What a worker has to agree on."""
 
+    @property
+    def sent(self) -> torch.dtype:
+        """In what sums travel, and partial sums are kept on the way."""
+        ...
+
     def pieces(self, bucket: Bucket) -> list[Tensor]:
         """Tensors that a bucket carries; the sums are written into them."""
         ...
@@ -291,7 +297,7 @@ class Agreeing:
             pieces = self.gradients.pieces(bucket)
             if pieces:
                 sizes.setdefault(bucket.name, []).append(sum(piece.numel() for piece in pieces))
-                like = pieces[0]
+                like = pieces[0].new_empty(0, dtype=self.gradients.sent)
         for name, elements in sizes.items():
             if isinstance(self.groups[name], AllReduce):
                 self.groups[name].expect(elements, like)
@@ -310,6 +316,7 @@ class Agreeing:
             pieces = self.gradients.pieces(bucket)
             if pieces:  # else nothing but a tied matrix, which has a bucket of its own
                 flat = torch.cat([piece.reshape(-1) for piece in pieces]) if len(pieces) > 1 else pieces[0].reshape(-1)
+                flat = flat.to(self.gradients.sent)
                 self._sent.append((pieces, flat, self.groups[bucket.name].allreduce([flat])))
 
     def give_up(self) -> None:
@@ -339,6 +346,11 @@ class PartGradients:
 
     def __init__(self, work: Work, worker: Worker, part: Part, team: GroupTeam | None) -> None:
         self.work, self.worker, self.part, self.team = work, worker, part, team
+
+    @property
+    def sent(self) -> torch.dtype:
+        """As the weights."""
+        return self.part.settings.dtype
 
     def pieces(self, bucket: Bucket) -> list[Tensor]:
         """Views of the sums."""
@@ -390,6 +402,11 @@ class StandInGradients:
     def __init__(self, work: Work, *, bytes_per_parameter: float, sync_s: float) -> None:
         self._work, self._bytes, self._sync_s = work, bytes_per_parameter, sync_s
         self._zeros = torch.zeros(0)
+
+    @property
+    def sent(self) -> torch.dtype:
+        """As the zeros."""
+        return self._zeros.dtype
 
     def pieces(self, bucket: Bucket) -> list[Tensor]:
         """Zeros, the same for all: the machine is spared."""

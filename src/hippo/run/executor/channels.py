@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
@@ -135,6 +135,7 @@ class MessageLog:
     def __init__(self) -> None:
         self._sent: deque[tuple[str, int, int, float]] = deque()  # filled by the channels' threads, too
         self._came: deque[tuple[str, int, float]] = deque()
+        self._team: deque[tuple[int, float, float]] = deque()
 
     def sent(self, way: str, tag: int, size: int) -> None:
         """A message of so many bytes begins."""
@@ -144,13 +145,22 @@ class MessageLog:
         """A message is there."""
         self._came.append((way, tag, time.monotonic()))
 
+    @contextmanager
+    def in_team(self, size: int) -> Iterator[None]:
+        """So many bytes are summed, or told, in a tensor-parallel group meanwhile."""
+        began_s = time.monotonic()
+        yield
+        self._team.append((size, began_s, time.monotonic()))
+
     def take(self, started_s: float) -> dict[str, Any]:
         """What came and went, in seconds since the step started; it is forgotten."""
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         came = [self._came.popleft() for _ in range(len(self._came))]
+        team = [self._team.popleft() for _ in range(len(self._team))]
         return {
             "sent": [[way, tag, size, at_s - started_s] for way, tag, size, at_s in sent],
             "came": [[way, tag, at_s - started_s] for way, tag, at_s in came],
+            "team": [[size, began_s - started_s, ended_s - started_s] for size, began_s, ended_s in team],
         }
 
 
@@ -428,12 +438,13 @@ def claim(device: str, rank: int) -> None:
 class GroupTeam:
     """A tensor-parallel group: sums inside layers, and the leader's word on what is next."""
 
-    def __init__(self, group: Any, size: int, index: int, device: str = "cpu") -> None:
-        self._group, self.size, self.index, self._device = group, size, index, device
+    def __init__(self, group: Any, size: int, index: int, log: MessageLog, device: str = "cpu") -> None:
+        self._group, self.size, self.index, self._log, self._device = group, size, index, log, device
 
     def sum(self, tensor: Tensor) -> None:
         """Replaces the tensor by the sum over the ranks."""
-        self._group.allreduce([tensor]).wait()
+        with self._log.in_team(tensor.nbytes):
+            self._group.allreduce([tensor]).wait()
 
     def tell_numbers(self, numbers: Sequence[int]) -> tuple[int, ...]:
         """The leader's numbers; of the others' only the count matters."""
@@ -445,4 +456,5 @@ class GroupTeam:
         """Replaces the tensor by the leader's."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = 0, 0
-        self._group.broadcast([tensor], options).wait()
+        with self._log.in_team(tensor.nbytes):
+            self._group.broadcast([tensor], options).wait()
