@@ -392,7 +392,7 @@ def test_which_recomputations_are_looked_at():
         *("layernorm+mla_up_proj+mlp+moe", "full"),
     )
     assert recompute_choices(crowded("megatron")) == ("none", "selective", "layernorm+mlp", "full")
-    assert recompute_choices(crowded("hippo")) == ("none", "selective", "full")
+    assert recompute_choices(crowded("hippo")) == ("none", "full")
     assert recompute_choices(crowded("deepspeed")) == ("none", "full")
     old = replace(mixed.workload, software=replace(mixed.workload.software, attention="unfused"))
     assert set(recompute_choices(replace(mixed, workload=old))[2:-1]) == {

@@ -90,7 +90,7 @@ def one_layout(problem: Problem, degrees: Degrees) -> Plan:
     plan = recipe.plan(problem, pipelines)
     return replace(
         plan,
-        sequence_parallel=degrees.sequence_parallel,
+        sequence_parallel=degrees.sequence_parallel and problem.rules.sequence_parallel,
         context_parallel=degrees.cp,
         expert_parallel=degrees.ep,
         expert_tensor_parallel=degrees.etp,

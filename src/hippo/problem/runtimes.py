@@ -93,6 +93,7 @@ class Runtime:
     shardings: tuple[str, ...] = SHARDING
     shardings_with_pipeline: tuple[str, ...] = SHARDING  # where a pipeline has more than one stage
     recompute: tuple[str, ...] = RECOMPUTE
+    sequence_parallel: bool = True  # ranks of a tensor-parallel group cut what lies between its products by tokens
     context_ways: tuple[str, ...] = CONTEXT_WAYS  # of context parallelism; none: it has no such
     recompute_modules: bool = True  # single modules, by Megatron-LM's names; whole blocks by their number
     expert_parallel: bool = True
@@ -166,6 +167,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             whole_experts=False,
             recompute=("none", "full"),
             recompute_modules=False,
+            sequence_parallel=False,
             prices=RELAUNCHED,
             transport=HIPPO,
         ),

@@ -137,7 +137,7 @@ def test_levers_of_the_answer_do_not_spoil_what_else_was_possible():
     crossing = [each for each in others.search() if joining(each.plan) == "pipeline across domains"]
     three = [each for each in crossing if len(each.plan.domains) == 3]
     assert {each.plan.domains for each in three if each.plan.compression}
-    best_plain_s = 53.4  # over three of them without compression: eight bits shorten a step, or leave it
+    best_plain_s = 59.6  # over three of them without compression: eight bits shorten a step, or leave it
     assert all(each.step_time_s <= 1.02 * best_plain_s for each in three)
     assert len({frozenset(each.plan.domains) for each in three}) == 4
 

@@ -225,6 +225,7 @@ def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[
     return Plan(
         (replace(line, warm_up=warm_up),),
         choice.wave // int(where.table.arrays.dp[draft.rows[0]]),
+        sequence_parallel=problem.rules.sequence_parallel,
         context_parallel=problem.context_parallel,
         expert_parallel=problem.expert_parallel,
         expert_tensor_parallel=problem.expert_tensor_parallel,

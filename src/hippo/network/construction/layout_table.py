@@ -326,6 +326,7 @@ class _Rows:
             etp=problem.expert_tensor_parallel,
             recompute=mode.recompute,
             sharding=mode.sharding,
+            sequence_parallel=problem.rules.sequence_parallel,
             precision=problem.workload.precision,
         )
         cost = self.tables.model.stage(domain.name, 0, problem.model.num_layers, layout)

@@ -289,6 +289,7 @@ class Sketches:
             micro_batch=size * first_dp // stage.dp,
             recompute=self._recompute,
             sharding=self.common.sharding,
+            sequence_parallel=self.problem.rules.sequence_parallel,
             precision=self.problem.workload.precision,
             replicas=self.problem.workload.global_batch // size,
             cp=self.problem.context_parallel,

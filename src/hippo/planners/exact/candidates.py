@@ -105,6 +105,7 @@ class Candidate:
             relays=self.relays,
             compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(self.pipelines)),
+            sequence_parallel=problem.rules.sequence_parallel,
             context_parallel=problem.context_parallel,
             expert_parallel=problem.expert_parallel,
             expert_tensor_parallel=problem.expert_tensor_parallel,
