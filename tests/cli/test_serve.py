@@ -89,6 +89,13 @@ def test_what_goes_with_nothing(
     )
 
 
+def test_tokens_that_name_nobody_and_roles_of_none(tmp_path: Path, refused):
+    store = ("--store", f"sqlite:///{tmp_path / 's.db'}")
+    assert "--new-token: names nobody (got '')" in refused("serve", *store, "--new-token", "")
+    assert "--role: is of a new token (got 'agent')" in refused("serve", *store, "--role", "agent")
+    assert "--every: is out of range (got 0.0)" in refused("serve", *store, "--cluster", "toy", "--every", "0")
+
+
 @pytest.mark.parametrize("option", ["--stale", "--epoch"])
 @pytest.mark.parametrize("value", ["nan", "-1", "0", "inf"])
 def test_seconds_that_are_none(option: str, value: str, capsys: pytest.CaptureFixture[str]):

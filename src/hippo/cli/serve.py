@@ -161,6 +161,8 @@ def serve(choice: Choice) -> None:
     from hippo.first_use import prepare_serving
     from hippo.problem.load import load_cluster
 
+    if choice.role != "viewer" and choice.new_token is None:
+        raise InputError("is of a new token", source="--role", value=choice.role, remedy="name it: --new-token NAME")
     if choice.new_token is not None:
         token = written_beside(choice.store, made(choice.new_token, choice.role, time.time()))
         if choice.json:

@@ -141,9 +141,11 @@ def _hashed(token: str) -> str:
 
 def made(name: str, role: str, now_s: float, token: str | None = None) -> Callable[[Connection], str]:
     """Writes a new token down, of which only the hash is kept, and tells it. ``InputError``: an unknown role, or a name
-    that has one already."""
+    that has one already, or is none."""
     if role not in ROLES:
         raise UnknownNameError("role", role[:40], ROLES, source="--role")
+    if not name.strip() or not name.isprintable():
+        raise InputError("names nobody", source="--new-token", value=name[:40], remedy="name who will use it")
     token = token or drawn()
 
     def write(at: Connection) -> str:

@@ -6,7 +6,7 @@ these forms is held by the tests and by ``benchmarks/fuzz.py``.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,10 +14,12 @@ import hippo
 from hippo.serve.domains import gpus_of
 from hippo.serve.loop import ServeLoop
 from hippo.serve.pull import Puller
-from hippo.serve.records import StoredDecision, StoredJob
+from hippo.serve.records import DECISION_STATES, JOB_STATES, StoredDecision, StoredJob
 from hippo.serve.store import last_event
 from hippo.units import gbps_from_bytes_per_s
 
+JobState = Annotated[str, Field(json_schema_extra={"enum": list(JOB_STATES)})]
+DecisionState = Annotated[str, Field(json_schema_extra={"enum": list(DECISION_STATES)})]
 Place = dict[str, Any]
 """``offer``, ``domains``, ``gpus`` of each, ``step_s``, and where there is one its ``plan``, ``way``, ``lever``."""
 
@@ -32,7 +34,7 @@ class JobAnswer(Answer):
     """A job. Times since 1970; ``step_s``: what its steps take; ``why``: it waits, failed or was refused."""
 
     id: str
-    state: str
+    state: JobState
     owner: str
     submitted_s: float
     began_s: float | None
@@ -74,7 +76,7 @@ class DecisionAnswer(Answer):
     time_s: float
     job: str
     act: str
-    state: str
+    state: DecisionState
     mode: str
     policy: str
     by: str

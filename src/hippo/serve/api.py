@@ -59,6 +59,7 @@ MOST_PAGE = 500
 MOST_POINTS = 20_000
 """Of one push."""
 READS = ("GET", "HEAD")
+OTLP_FORMS: dict[str, Any] = {"application/x-protobuf": {}, "application/json": {}}
 EVENTS_EVERY_S, EVENTS = 0.25, "/v1/events"
 MOST_STREAMS_EACH, MOST_STREAMS = 20, 200
 """Streams of events of one caller, and of all."""
@@ -455,7 +456,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         found = [dict(zip(names, (each[0], *map(gbps_from_bytes_per_s, each[1:])), strict=True)) for each in rows]
         return AsciiAnswer({"from": source, "to": destination, "minutes": found})
 
-    @app.post("/v1/telemetry", status_code=202, response_model=a.TakenAnswer, responses=_told(400, 401, 403, 413))
+    @app.post("/v1/telemetry", status_code=202, response_model=a.TakenAnswer, responses=_told(400, 401, 403))
     async def telemetry(push: Push, caller: Teller, dry_run: bool = False) -> Response:
         """Measurements of links, and how many GPUs of domains can be used; nonsense is refused, and nothing of the push
         is taken."""
@@ -481,7 +482,11 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(write, take)
         return AsciiAnswer({"taken": 0 if dry_run else len(points) + len(domains)}, 202)
 
-    @app.post("/otlp/v1/metrics", responses=_told(400, 401, 403, 413))
+    @app.post(
+        "/otlp/v1/metrics",
+        responses=_told(400, 401, 403) | {200: {"content": OTLP_FORMS, "description": "What was taken"}},
+        openapi_extra={"requestBody": {"content": OTLP_FORMS, "required": True}},
+    )
     async def otlp(request: Request, caller: Teller, dry_run: bool = False) -> Response:
         """Measurements of links by OTLP/HTTP; nonsense is told as a partial success, and the rest is taken in."""
         told, body, now_s = request.headers, await request.body(), loop.now_s()
@@ -505,7 +510,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             await written(store_points(points), lambda _: loop.points(points))
         return Response(otlp_answer(kind, len(refused), refused[0] if refused else ""), media_type=kind)
 
-    @app.post("/v1/alerts", status_code=202, response_model=a.TakenAnswer, responses=_told(400, 401, 403, 413))
+    @app.post("/v1/alerts", status_code=202, response_model=a.TakenAnswer, responses=_told(400, 401, 403))
     async def alerts(push: Alerts, caller: Teller, dry_run: bool = False) -> Response:
         """An Alertmanager's webhook: alerts stand among the events, and on the page."""
         now_s = loop.now_s()
@@ -523,7 +528,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.post(
         "/v1/whatif",
         response_model=a.WaitAnswer,
-        responses=_told(400, 401, 403, 409, 429) | {202: {"model": a.AskAgain, "description": "Ask again"}},
+        responses=_told(400, 401, 403, 409) | {202: {"model": a.AskAgain, "description": "Ask again"}},
     )
     async def whatif(job: Submission, caller: Reader) -> Response:
         """How long a job would wait if it came now, with an interval; nothing is taken in. 202: what such training can
@@ -545,7 +550,11 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         return AsciiAnswer(found)
 
     # ------------------------------------------------------------------------------------------------------- watching
-    @app.get(EVENTS, responses=_told(400, 401, 403, 429))
+    @app.get(
+        EVENTS,
+        response_class=StreamingResponse,
+        responses=_told(400, 401, 403) | {200: {"content": {"text/event-stream": {}}, "description": "Events"}},
+    )
     async def events(
         request: Request,
         caller: Reader,
@@ -597,6 +606,11 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         policy = f"default-src 'self'; {inline}; frame-ancestors 'none'"
         return HTMLResponse(page, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
 
+    document = app.openapi()  # made once, and told ever after
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path in document["paths"].keys() - OPEN_PATHS:
+        for told in document["paths"][path].values():
+            told["security"] = [{"token": []}]
     return app
 
 
@@ -604,7 +618,9 @@ def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What an address may answer beside what it is asked for, for the OpenAPI document."""
     words = {304: "Not modified", 400: "Wrong", 401: "Who are you?", 403: "Not allowed", 404: "Not there"}
     words |= {409: "Not now", 413: "Too large", 422: "Not understood", 429: "Too many", 503: "Not ready"}
-    found: dict[int | str, dict[str, Any]] = {each: {"description": words[each]} for each in {*statuses, 422}}
+    words |= {507: "The store is full"}
+    any_may = {413, 422, 429, 503, 507} if 401 in statuses else {422}  # of those that want a token
+    found: dict[int | str, dict[str, Any]] = {each: {"description": words[each]} for each in {*statuses, *any_may}}
     schema = {"content": {"application/problem+json": {"schema": a.ProblemAnswer.model_json_schema()}}}
     return {each: told | (schema if each != 304 else {}) for each, told in found.items()}
 

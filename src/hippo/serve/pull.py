@@ -132,6 +132,8 @@ def _point(sample: Sample, time_s: float) -> LinkPoint:
 def pulled(url: str, every_s: float, rate: str = "", trip: str = "", gpus: str = "") -> PullTerms | None:
     """Checked terms; None without an address. ``InputError``: it is none, the interval is, or nobody or nothing is
     asked."""
+    if not 1.0 <= every_s <= 3600.0:
+        raise InputError("is out of range", source="--every", value=every_s, remedy="give 1 to 3600 seconds")
     if not url:
         given = {"--rate-query": rate, "--latency-query": trip, "--gpus-query": gpus}
         if name := next((name for name, query in given.items() if query), ""):
@@ -141,6 +143,4 @@ def pulled(url: str, every_s: float, rate: str = "", trip: str = "", gpus: str =
         raise InputError("leaves nothing to ask for", source="--rate-query", value=rate, remedy="add --gpus-query")
     if not url.startswith(("http://", "https://")):
         raise InputError("is no address", source="--prometheus", value=url[:100], remedy="write http://HOST:9090")
-    if not 1.0 <= every_s <= 3600.0:
-        raise InputError("is out of range", source="--every", value=every_s, remedy="give 1 to 3600 seconds")
     return PullTerms(url, rate or RATE_QUERY, trip or TRIP_QUERY, every_s, gpus)
