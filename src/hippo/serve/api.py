@@ -606,12 +606,23 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         policy = f"default-src 'self'; {inline}; frame-ancestors 'none'"
         return HTMLResponse(page, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
 
-    document = app.openapi()  # made once, and told ever after
-    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for path in document["paths"].keys() - OPEN_PATHS:
-        for told in document["paths"][path].values():
-            told["security"] = [{"token": []}]
+    _tells_of_tokens(app)
     return app
+
+
+def _tells_of_tokens(app: FastAPI) -> None:
+    """Its OpenAPI document, which is made when it is first asked for, says where a token is wanted."""
+    plain = app.openapi
+
+    def document() -> dict[str, Any]:
+        found = plain()
+        found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path in found["paths"].keys() - OPEN_PATHS:
+            for told in found["paths"][path].values():
+                told["security"] = [{"token": []}]
+        return found
+
+    app.openapi = document  # type: ignore[method-assign]
 
 
 def _told(*statuses: int) -> dict[int | str, dict[str, Any]]:
