@@ -233,9 +233,12 @@ def told_by(made: Served, policy: str) -> list[Told]:
 
 @pytest.fixture(scope="module")
 def day() -> Day:
-    cluster = three_hubs()
-    problem = load_problem(model="llama-3-70b", cluster=cluster, global_batch=128, seq=2048, runtime="hippo:live")
+    problem = asked(512)
     return Day(problem, collapsing(problem.cluster, 18))
+
+
+def asked(seq: int) -> Problem:
+    return load_problem(model="llama-3-70b", cluster=three_hubs(), global_batch=128, seq=seq, runtime="hippo:live")
 
 
 @pytest.mark.parametrize("name", [pytest.param("receding_horizon", marks=pytest.mark.slow), "hi_ppo"])
@@ -288,7 +291,7 @@ class MovingByScript:
 def test_moves_take_what_the_rules_make_of_them_and_are_given_up(day: Day, tmp_path: Path):
     quick = 4.0 * day.wire.bandwidth_bytes_per_s[:1]
     calm = Trace(day.wire.time_s[:14], np.tile(quick, (14, 1)), day.wire.latency_s[:14], "a calm day")
-    scripted = replace(day, wire=calm, make=lambda name: MovingByScript())
+    scripted = Day(asked(2048), calm, lambda name: MovingByScript())
     wanted, first = replayed(scripted, "hi_ppo")
     made = scripted.serve(tmp_path, "hi_ppo", first)
     assert [act for _, act, _ in wanted] == [r.BEGIN, r.MOVE, r.CANCEL, r.MOVE, r.MOVE]
