@@ -725,7 +725,7 @@ def test_the_contract_names_every_key_of_every_answer():
     text = (Path(__file__).parents[2] / "docs" / "contracts.md").read_text()
     rows = text[text.index("**Answers of `hippo serve`**") :].split("\n\n")[1].splitlines()
     told = {word for row in rows for words in re.findall(r"`([^`]*)`", row) for word in words.split()}
-    forms = [each for each in vars(answers).values() if isinstance(each, type) and issubclass(each, answers.Answer)]
+    forms = [each for each in vars(answers).values() if isinstance(each, type) and issubclass(each, answers.AnswerForm)]
     keys = {told.alias or name for each in forms for name, told in each.model_fields.items()}
     assert len(forms) > 15
     assert not keys - told

@@ -24,13 +24,13 @@ Place = dict[str, Any]
 """``offer``, ``domains``, ``gpus`` of each, ``step_s``, and where there is one its ``plan``, ``way``, ``lever``."""
 
 
-class Answer(BaseModel):
+class AnswerForm(BaseModel):
     """Has these keys and no others."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
 
-class JobAnswer(Answer):
+class JobAnswer(AnswerForm):
     """A job. Times since 1970; ``step_s``: what its steps take; ``why``: it waits, failed or was refused."""
 
     id: str
@@ -48,7 +48,7 @@ class JobAnswer(Answer):
     job: dict[str, Any]
 
 
-class TriedJob(Answer):
+class TriedJob(AnswerForm):
     """A submission that was tried: ``job`` as it would be taken in, and whose it is already."""
 
     dry_run: Literal[True]
@@ -62,14 +62,14 @@ class CancelAnswer(JobAnswer):
     dry_run: bool
 
 
-class JobsAnswer(Answer):
+class JobsAnswer(AnswerForm):
     """A page of jobs; ``next``: what to say as ``after`` for the following one."""
 
     jobs: list[JobAnswer]
     next: str | None
 
 
-class DecisionAnswer(Answer):
+class DecisionAnswer(AnswerForm):
     """A decision. ``bound_step_s``: no plan on these devices takes less, links as they were."""
 
     id: str
@@ -97,14 +97,14 @@ class VerdictAnswer(DecisionAnswer):
     dry_run: bool
 
 
-class DecisionsAnswer(Answer):
+class DecisionsAnswer(AnswerForm):
     """A page of decisions; ``next``: what to say as ``since`` for the following one."""
 
     decisions: list[DecisionAnswer]
     next: str | None
 
 
-class StepLook(Answer):
+class StepLook(AnswerForm):
     """How a job stood."""
 
     time_s: float
@@ -113,7 +113,7 @@ class StepLook(Answer):
     loss: float | None
 
 
-class HistoryAnswer(Answer):
+class HistoryAnswer(AnswerForm):
     """How a job went on."""
 
     id: str
@@ -121,7 +121,7 @@ class HistoryAnswer(Answer):
     decisions: list[DecisionAnswer]
 
 
-class LinkAnswer(Answer):
+class LinkAnswer(AnswerForm):
     """A directed link: what it carries, is bought as and is expected to carry; ``measured_s``: since 1970."""
 
     source: str = Field(alias="from")
@@ -135,14 +135,14 @@ class LinkAnswer(Answer):
     silent_s: float | None
 
 
-class LinksAnswer(Answer):
+class LinksAnswer(AnswerForm):
     """All links; ``holds``: why the service decides nothing, empty where it does."""
 
     links: list[LinkAnswer]
     holds: str
 
 
-class LinkMinute(Answer):
+class LinkMinute(AnswerForm):
     """What a link carried in a minute: in the mean, at least, at most."""
 
     time_s: float
@@ -151,7 +151,7 @@ class LinkMinute(Answer):
     most_gbps: float
 
 
-class LinkHistoryAnswer(Answer):
+class LinkHistoryAnswer(AnswerForm):
     """Minutes of a link."""
 
     source: str = Field(alias="from")
@@ -159,13 +159,13 @@ class LinkHistoryAnswer(Answer):
     minutes: list[LinkMinute]
 
 
-class TakenAnswer(Answer):
+class TakenAnswer(AnswerForm):
     """So many were taken in."""
 
     taken: int
 
 
-class WaitAnswer(Answer):
+class WaitAnswer(AnswerForm):
     """Seconds that a job would wait: the median of ``draws``, and where ``interval_covers`` of them lie."""
 
     expected_wait_s: float
@@ -175,14 +175,14 @@ class WaitAnswer(Answer):
     ahead: str
 
 
-class AskAgain(Answer):
+class AskAgain(AnswerForm):
     """What it can run under is being found out."""
 
     state: str
     detail: str
 
 
-class DomainAnswer(Answer):
+class DomainAnswer(AnswerForm):
     """GPUs of a domain, those that can be used, those that jobs have; who said so last, and when."""
 
     name: str
@@ -193,7 +193,7 @@ class DomainAnswer(Answer):
     told_s: float | None
 
 
-class ActuatorAnswer(Answer):
+class ActuatorAnswer(AnswerForm):
     """Whether it says how its jobs go, and what is wrong with it."""
 
     name: str
@@ -201,14 +201,14 @@ class ActuatorAnswer(Answer):
     fault: str
 
 
-class SourceAnswer(Answer):
+class SourceAnswer(AnswerForm):
     """Where telemetry is pulled from, and what is wrong with it."""
 
     source: str = Field(alias="from")
     fault: str
 
 
-class StateAnswer(Answer):
+class StateAnswer(AnswerForm):
     """The service itself: ``holds``: why it decides nothing, ``unwritten``: what keeps it from writing."""
 
     version: str
