@@ -1,10 +1,12 @@
 """What ``hippo serve`` bears on this machine: reads, submissions and measurements a second with their tails, with
 100,000 jobs in the store and the loop going round; and how soon it is back after kill -9.
 
-    python -m benchmarks.service [--jobs N] [--seconds S]
+    python -m benchmarks.service [--actuator paper|slurm] [--jobs N] [--seconds S]
 
-The generator is this process (one thread of asyncio, 32 connections); its CPU share is told, as it takes its part of
-the same cores.
+``paper``: five jobs of 64 GPUs run on paper, in four domains of 80. ``slurm``: Debian's, of three nodes with two GPUs
+each, as root; gangs of two GPUs sleep for five seconds, so three run at any time, and three begin and end every five
+seconds. The generator is this process (one thread of asyncio, 32 connections); its CPU share is told, as it takes its
+part of the same cores.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,13 +32,14 @@ import httpx
 import numpy as np
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
+from tests.serve import servers
+from tests.serve.actuators.sites import cluster_file
 
 from hippo.serve import tables as t
 from hippo.serve.store import Store
 
 ABREAST = 32
 SITE = Path(__file__).parents[1] / "examples" / "four-by-eighty.yaml"
-JOB = {"devices": 64, "duration_s": 6000.0}  # five of them run, the others wait
 BOUNDS = {
     "reads": ("per_s", 1000.0),
     "reads, 1,000 a second": ("p99_ms", 50.0),
@@ -50,10 +55,36 @@ Request = tuple[str] | tuple[str, object] | tuple[str, object, str]
 """Path, body, idempotency key."""
 
 
-def filled(url: str, jobs: int) -> None:
+@dataclass(frozen=True)
+class Setting:
+    """What is served: a site, options, a job of which a few run and the others wait, and links that are measured."""
+
+    cluster: Path
+    words: tuple[str, ...]
+    job: dict[str, Any]
+    links: tuple[tuple[str, str], ...]
+    environment: dict[str, str]
+
+
+@contextmanager
+def setting(actuator: str, folder: Path) -> Iterator[Setting]:
+    """The site of an actuator, whose engine runs meanwhile."""
+    if actuator == "paper":
+        links = ("north", "east"), ("east", "south"), ("south", "west"), ("west", "north")
+        yield Setting(SITE, (), {"devices": 64, "duration_s": 6000.0}, links, {})
+        return
+    with servers.slurm() as site:
+        job = {"devices": 2, "duration_s": 5.0, "run": {"command": ["sleep", "5"]}}
+        links = ("oslo", "lyon"), ("lyon", "oslo")
+        cluster = cluster_file(folder)
+        there = {"HIPPO_RUNS": str(folder / "runs"), "HIPPO_RUNS_CLUSTER": str(cluster), **site.environment}
+        yield Setting(cluster, ("--actuator", actuator), job, links, there)
+
+
+def filled(url: str, jobs: int, job: dict[str, Any]) -> None:
     """A store with so many jobs that are over."""
     store = Store(url)
-    body = json.dumps(JOB)
+    body = json.dumps(job)
     for begin in range(0, jobs, 5000):
         rows = [
             {"key": f"old-{at}", "body_sha256": "", "spec": body, "owner": "old", "state": "done", "submitted_s": 1.0}
@@ -64,24 +95,41 @@ def filled(url: str, jobs: int) -> None:
     store.close()
 
 
+def jobs_in(url: str, state: str) -> int:
+    """How many jobs of a store stand so."""
+    store = Store(url)
+    count = store.read(lambda at: at.scalar(sql.select(sql.func.count()).where(t.JOBS.c.state == state)))
+    store.close()
+    return int(count or 0)
+
+
 def _insert(at: Connection, rows: list[dict[str, Any]]) -> None:
     at.execute(sql.insert(t.JOBS), rows)
 
 
 def started(
-    folder: Path, port: int, *, cluster: Path = SITE, mode: str = "act"
+    folder: Path,
+    port: int,
+    *,
+    cluster: Path = SITE,
+    mode: str = "act",
+    more: Sequence[str] = (),
+    environment: dict[str, str] | None = None,
 ) -> tuple[subprocess.Popen[bytes], float]:
     """The service, and the seconds until it was ready."""
     words = ["serve", "--cluster", str(cluster), "--store", f"sqlite:///{folder / 'store.db'}", "--mode", mode]
     words += ["--policy", "srpt", "--port"]
     began_s = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "hippo", *words, str(port), "-q"], cwd=folder)
-    while True:
+    words += [str(port), "-q", *more]
+    there = {**os.environ, **(environment or {})}
+    process = subprocess.Popen([sys.executable, "-m", "hippo", *words], cwd=folder, env=there)
+    while process.poll() is None:
         try:
             if httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200:
                 return process, time.monotonic() - began_s
         except httpx.HTTPError:
             time.sleep(0.02)
+    sys.exit(f"hippo serve ended with {process.returncode}")
 
 
 async def load(
@@ -129,13 +177,13 @@ def wire(token: str, path: str, body: object = None, key: str = "") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + told
 
 
-async def measured(port: int, token: str, jobs: int, seconds: float) -> dict[str, dict[str, float]]:
+async def measured(port: int, token: str, jobs: int, seconds: float, served: Setting) -> dict[str, dict[str, float]]:
     """All loads, one after another."""
     rng = np.random.default_rng(0)
     points = [
-        {"from": one, "to": two, "gbps": 1.0 + 0.1 * at}
-        for at, (one, two) in enumerate([("north", "east"), ("east", "south"), ("south", "west"), ("west", "north")])
-    ] * 50
+        {"from": one, "to": two, "gbps": 1.0 + 0.1 * (at % len(served.links))}
+        for at, (one, two) in enumerate(served.links * (200 // len(served.links)))
+    ]
 
     def read(number: int) -> Request:
         kind, at = number % 5, int(rng.integers(1, jobs))
@@ -144,7 +192,7 @@ async def measured(port: int, token: str, jobs: int, seconds: float) -> dict[str
         return (f"/v1/jobs?after=j{at}&limit=20" if kind == 3 else "/v1/decisions?limit=20",)
 
     def waits(number: int) -> Request:
-        return "/v1/jobs", JOB, f"new-{os.getpid()}-{number}"
+        return "/v1/jobs", served.job, f"new-{os.getpid()}-{number}"
 
     def push(number: int) -> Request:
         return "/v1/telemetry", {"links": points}
@@ -163,24 +211,30 @@ async def measured(port: int, token: str, jobs: int, seconds: float) -> dict[str
 def main() -> int:
     """Prints a table; 1: something is slower than it may be, or was answered wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--actuator", choices=("paper", "slurm"), default="paper")
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--port", type=int, default=8479)
     asked = parser.parse_args()
-    with TemporaryDirectory(prefix="hippo-bench-service-") as name:
-        folder = Path(name)
-        filled(f"sqlite:///{folder / 'store.db'}", asked.jobs)
-        process, first_s = started(folder, asked.port)
+    with TemporaryDirectory(prefix="hippo-bench-service-") as name, setting(asked.actuator, Path(name)) as served:
+        folder, store = Path(name), f"sqlite:///{Path(name) / 'store.db'}"
+        filled(store, asked.jobs, served.job)
+        start = partial(
+            started, folder, asked.port, cluster=served.cluster, more=served.words, environment=served.environment
+        )
+        process, first_s = start()
         token = (folder / "store.db.token").read_text().strip()
-        found: dict[str, Any] = asyncio.run(measured(asked.port, token, asked.jobs, asked.seconds))
+        found: dict[str, Any] = asyncio.run(measured(asked.port, token, asked.jobs, asked.seconds, served))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        process, again_s = started(folder, asked.port)
+        process, again_s = start()
         process.terminate()
         process.wait(30.0)
+        over = jobs_in(store, "done") - asked.jobs
     for what, row in found.items():
         told = f"{row['per_s']:8.0f}/s  p50 {row['p50_ms']:6.1f} ms  p99 {row['p99_ms']:6.1f} ms"
         sys.stdout.write(f"{what:28} {told}  answers >= 400: {row['wrong']}  generator {row['cpu']:.2f} cores\n")
+    sys.stdout.write(f"{over} jobs ended meanwhile at the actuator {asked.actuator}\n")
     sys.stdout.write(f"ready after {first_s:.1f} s at first, {again_s:.1f} s after kill -9, {asked.jobs} jobs stored\n")
     missed = [what for what, (key, bound) in BOUNDS.items() if (found[what][key] <= bound) != (key == "p99_ms")]
     missed += [what for what, row in found.items() if row["wrong"]]

@@ -171,3 +171,18 @@ def test_what_is_reported_of_the_site_takes_the_place_of_what_was_thought():
     live.fail(next(each.name for each in live.jobs if each.name not in (first, second)), 40.0)
     assert live.decide(40.0) is moment
     assert len(moment.running) == 1
+
+
+@pytest.mark.parametrize("policy", ["srpt", "shortest"])
+def test_who_has_begun_gives_way_to_nobody_who_is_as_short(policy: str):
+    """Nobody knows whether the first has begun, so it is let run on for longer than all that it was told."""
+    live = LiveWorld(TWO, load(JOB_SCHEDULERS, "policy", policy), timed(offers(), 1.0))
+    live.submit([train(name, 5.0) for name in ("one", "two")])
+    assert [moment.now_s for moment in live.until(0.0)] == [0.0]
+    for name in ("one", "two"):
+        live.outlast(name, 10.5, 0.5)
+    live.submit([train("three", 5.0, arrival_s=0.5)])
+    list(live.until(0.5))
+    assert live.place_of("one") is not None
+    assert live.place_of("two") is not None
+    assert live.place_of("three") is None

@@ -94,10 +94,12 @@ def told_s(w, job):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def told_left(w, job, now):  # type: ignore[no-untyped-def]
-    """Work that is left of that."""
+    """Work that is left of that, never more than that: a live queue lets who has not ended run on for longer than all
+    that it was told."""
     if is_untold(w, job):
         return index_s(w, job)
-    return max(0.0, told_s(w, job) - (w.job[job, c.DURATION] - remaining(w, job, now)))
+    told = told_s(w, job)
+    return min(told, max(0.0, told - (w.job[job, c.DURATION] - remaining(w, job, now))))
 
 
 @kernel(lean=True)
