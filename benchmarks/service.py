@@ -70,8 +70,8 @@ class Setting:
 def setting(actuator: str, folder: Path) -> Iterator[Setting]:
     """The site of an actuator, whose engine runs meanwhile."""
     if actuator == "paper":
-        links = ("north", "east"), ("east", "south"), ("south", "west"), ("west", "north")
-        yield Setting(SITE, (), {"devices": 64, "duration_s": 6000.0}, links, {})
+        pairs = ("north", "east"), ("east", "south"), ("south", "west"), ("west", "north")
+        yield Setting(SITE, (), {"devices": 64, "duration_s": 6000.0}, pairs, {})
         return
     with servers.slurm() as site:
         job = {"devices": 2, "duration_s": 5.0, "run": {"command": ["sleep", "5"]}}

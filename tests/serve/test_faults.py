@@ -916,7 +916,7 @@ def test_a_turn_that_breaks_between_decision_and_order_leaves_nobody_standing(tm
     with pytest.raises(MemoryError):
         served.turn()
     assert name in served.loop.site.standing()
-    served.loop._missed()  # as the loop's thread does
+    served.loop._missed()  # as the next turn does
     assert name not in served.loop.site.standing()
     until(served, lambda: stubborn.jobs and not served.loop._open)
     assert stubborn.acts == ["begin"]

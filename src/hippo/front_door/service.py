@@ -61,8 +61,9 @@ class Client:
         if token_file is not None:
             try:
                 token = Path(token_file).read_text().strip()
-            except OSError as error:
-                told, remedy = f"cannot be read: {error.strerror}", "name the file that 'hippo serve' wrote"
+            except (OSError, ValueError) as error:
+                why = getattr(error, "strerror", None) or "it is no text"
+                told, remedy = f"cannot be read: {why}", "name the file that 'hippo serve' wrote"
                 raise InputError(told, source="token file", value=str(token_file), remedy=remedy) from None
         token = (token or os.environ.get(TOKEN, "")).strip()
         headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token.isprintable() and token else {}

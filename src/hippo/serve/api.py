@@ -70,7 +70,8 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 Word = Annotated[str, Field(max_length=200, pattern=NO_CONTROL)]
-JobName = Annotated[str, Query(pattern=r"^j\d{1,16}$")]
+DIGITS = "(0|[1-9][0-9]{0,15})$"
+JobName = Annotated[str, Query(pattern=f"^j{DIGITS}")]
 JobState = Annotated[str, Query(pattern=f"^({'|'.join(JOB_STATES)})$")]
 DecisionState = Annotated[str, Query(pattern=f"^({'|'.join(DECISION_STATES)})$")]
 
@@ -101,7 +102,7 @@ class Submission(BaseModel):
     runs_on: Annotated[list[Word], Field(max_length=20)] = []
     clients_at: Word = ""
     latency_bound_s: Number | None = None
-    actuator: Word | None = None
+    actuator: Annotated[Word, Field(min_length=1)] | None = None
     run: Annotated[dict[str, Any], Field(max_length=20)] | None = Field(
         default=None, description="What its actuator starts: see docs/service.md."
     )
@@ -384,7 +385,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/v1/decisions", response_model=a.DecisionsAnswer, responses=_told(400, 401, 403))
     async def decisions(
         caller: Reader,
-        since: Annotated[str, Query(pattern=r"^d\d{1,16}$")] | None = None,
+        since: Annotated[str, Query(pattern=f"^d{DIGITS}")] | None = None,
         job: JobName | None = None,
         state: DecisionState | None = None,
         limit: Annotated[int, Query(ge=1, le=MOST_PAGE)] = PAGE,

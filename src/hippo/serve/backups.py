@@ -111,13 +111,13 @@ def restore(url: str, path: Path) -> dict[str, int]:
                     at.execute(sql.insert(table), rows[begin : begin + 500])
                 if "number" in table.columns:
                     _goes_on(at, table)
+            _beyond(at)
 
         try:
             store.write(write).result()
         except SQLAlchemyError:
             remedy = "name another backup"
             raise InputError("holds rows that no store holds", source=str(path), remedy=remedy) from None
-        store.write(_beyond).result()
     finally:
         store.close()
     return dict(head["rows"])
@@ -125,21 +125,25 @@ def restore(url: str, path: Path) -> dict[str, int]:
 
 def _beyond(at: Connection) -> None:
     """Numbers go on far beyond those of the backup: the store that was lost may have given the next ones away, and
-    actuators know what was done under them, and pages which event they heard last."""
+    actuators know what was done under them, and pages which event they heard last. The farther the later, as one that
+    was restored from the same backup before may be lost, too."""
     jobs, decisions, events = (
         int(at.execute(sql.select(sql.func.max(each.c.number))).scalar() or 0) for each in _NUMBERED
     )
-    keep(at, BEYOND, str(decisions + LEAP).encode(), 0.0)
+    last_s = float(at.execute(sql.select(sql.func.max(t.EVENTS.c.time_s))).scalar() or 0.0)
+    leap = LEAP + int(MOST_A_SECOND * max(0.0, time.time() - last_s))
+    keep(at, BEYOND, str(decisions + leap).encode(), 0.0)
     why = "not a job: numbers up to here may have been given away by the store that was restored"
-    at.execute(sql.insert(t.JOBS), _row(jobs + LEAP, str(jobs), {}, 0.0, why))
+    at.execute(sql.insert(t.JOBS), _row(jobs + leap, str(jobs), {}, 0.0, why))
     _goes_on(at, t.JOBS)
     note(at, time.time(), "service", "service", told="restored from a backup: numbers go on from here")
     last = at.execute(sql.select(sql.func.max(t.EVENTS.c.number))).scalar()
-    at.execute(sql.update(t.EVENTS).where(t.EVENTS.c.number == last).values(number=events + LEAP))
+    at.execute(sql.update(t.EVENTS).where(t.EVENTS.c.number == last).values(number=events + leap))
     _goes_on(at, t.EVENTS)
 
 
-LEAP = 1_000_000
+LEAP, MOST_A_SECOND = 1_000_000, 1000
+"""Numbers that are left out, and how many more for each second since the backup's last event."""
 _NUMBERED = (t.JOBS, t.DECISIONS, t.EVENTS)
 
 

@@ -9,11 +9,11 @@ nothing that was acknowledged is lost, and nothing is done twice by an actuator 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import permutations
@@ -152,7 +152,8 @@ class ServeLoop:
         self._woken, self._ends = Event(), False
         self._told: list[str] = []  # sentences to be written down
         self._answers: SimpleQueue[tuple[JobOrder, Receipt]] = SimpleQueue()
-        self._took: list[JobOrder] = []  # whose answers are written with this turn
+        self._broke = False  # whether the last turn did
+        self._took: deque[JobOrder] = deque()  # whose answers are written with this turn
         self._come: SimpleQueue[StoredJob] = SimpleQueue()  # taken in since the last turn
         self._cancels: SimpleQueue[str] = SimpleQueue()  # names of jobs that are to go
         self._least: SimpleQueue[tuple[int, float]] = SimpleQueue()  # bounds of decisions, found since the last turn
@@ -191,7 +192,7 @@ class ServeLoop:
         self._inputs = -1, ""  # of which turn, and the hash of what its decisions go by
         self._unwritten: list[Callable[[Connection], Any]] = []
         self._turn: tuple[bytes, tuple[Callable[[Connection], Any], ...]] | None = None  # with its mark: being written
-        self._due: list[tuple[JobOrder, str]] = []  # orders that are handed on once they are written
+        self._due: deque[tuple[JobOrder, str]] = deque()  # orders that are handed on once they are written
         self._begin()
         self.workers = {
             each.name: ActuatorWorker(each, answered=lambda *pair: self._answered(*pair), news=self.wake)
@@ -383,22 +384,19 @@ class ServeLoop:
             except StoreError as error:
                 self.state.unwritten = str(error)
             except Exception as error:  # a turn that breaks must not end the service
+                self._broke = True
                 self.state.counts["turns broken"] += 1
                 self.tell(f"a turn broke: {type(error).__name__}: {error}"[:300])
-                self._missed()
             sleep(min(LONGEST_REST_S, monotonic() - began_s))  # what comes meanwhile is taken together
             due_s = self.site.live.next_s + self.site.epoch_s - self._clock()
             self._woken.wait(RETRY_S if self.state.unwritten else min(self.terms.every_s, max(0.0, due_s)))
 
     def _missed(self) -> None:
-        """What a turn that broke may have taken and not dealt with comes again."""
-        with suppress(StoreError):
-            _all(self._come)
-            for each in self._stored():
-                if each.name not in self._jobs:
-                    self._come.put(each)
-        with self.lock:
-            self._stand_as_ordered(self._clock())
+        """What a turn that broke may have taken and not dealt with comes again, once all that it brought is written."""
+        for each in self._stored():
+            self._come.put(each)
+        self._stand_as_ordered(self._clock())
+        self._broke = False
 
     def _stand_as_ordered(self, now_s: float) -> None:
         """What the queue decided and nobody ordered is taken back: who was not begun waits again, who was not moved
@@ -417,6 +415,8 @@ class ServeLoop:
         with self.lock:
             if not self._written():
                 return
+            if self._broke:
+                self._missed()
             now_s = self._clock()
             self._hold()
             self._take_answers(now_s)
@@ -625,7 +625,7 @@ class ServeLoop:
     def _take_jobs(self, now_s: float) -> None:
         """Jobs that were taken in come to the queue, once it is known what they can run under."""
         queued = [each for each in self._jobs.values() if each.state in (r.QUEUED, r.PLANNING)]
-        queued += _all(self._come)
+        queued += {each.name: each for each in _all(self._come) if each.name not in self._jobs}.values()
         come: list[Job] = []
         for each in queued:
             if self._unserved(each):  # it waits for who can begin it
@@ -658,8 +658,7 @@ class ServeLoop:
         if not come:
             return
         held, self._held.holds = self._held.holds, True
-        for _ in self.site.until(now_s):  # they arrive, and nobody is begun before they are there
-            pass
+        self._pass(now_s)  # they arrive, and nobody is begun before they are there
         self._held.holds, self._looks = held, True
         for name in come:
             change = JobChange(name, r.BEGIN, None, self._ran.pop(name))
@@ -990,7 +989,7 @@ class ServeLoop:
         row = _decision_row(change, now_s, self._with_mark(why), policy, r.ACT, r.ORDERED, job.step_s, step_s)
         body = {"key": order.key, "decision": number, "job": change.job, "actuator": actuator}
         self._made_s = max(now_s, self._made_s + TICK_S)  # one after another, whenever they were decided
-        body |= {"body": json.dumps(asdict(order)), "state": OPEN, "made_s": self._made_s, "told": ""}
+        body |= {"body": json.dumps(vars(order)), "state": OPEN, "made_s": self._made_s, "told": ""}
 
         def write(at: Connection) -> None:
             if approved is None:
@@ -1291,13 +1290,12 @@ class ServeLoop:
 
     def _go_ahead(self) -> None:
         """What was decided is carried out, and what waits for answers that are on the disk now."""
-        took, self._took = self._took, []
-        due, self._due = self._due, []
-        for order in took:
+        while self._took:
+            order = self._took.popleft()
             for worker in self.workers.values():
                 worker.written(order)
-        for order, actuator in due:
-            self._hand(order, actuator)
+        while self._due:
+            self._hand(*self._due.popleft())
 
     def _hand(self, order: JobOrder, actuator: str) -> None:
         self._open.setdefault(order.job, set()).add(order.key)

@@ -36,6 +36,8 @@ from hippo.serve.records import BEGIN, RESIZE, STOP
 FIELDS = frozenset(each.name for each in fields(Job)) - {"name", "arrival_s", "ends_after", "user"}
 """What a submission may say of a job."""
 
+DEEPEST = 20
+"""Levels of lists and objects in what an actuator is to start."""
 MOST_NEVER = 1000
 """Answers that ``why_never`` remembers."""
 
@@ -347,6 +349,9 @@ def job_of(spec: Mapping[str, Any], name: str, owner: str, arrival_s: float) -> 
     if unknown:
         remedy = f"leave it out, or write one of {', '.join(sorted(FIELDS))}"
         raise InputError("is unknown", source="job", key=unknown[0][:60], remedy=remedy)
+    if _is_deep(spec.get("run")):
+        deep = f"is nested deeper than {DEEPEST} levels"
+        raise InputError(deep, source="job", key="run", remedy="put what is deeper in a file, and name that")
     told = {key: value for key, value in spec.items() if key in FIELDS and value is not None}
     if not told.get("tokens") and told.get("duration_s") is None:
         remedy = "write model, tokens and most (elastic training), or devices and duration_s (a gang)"
@@ -369,6 +374,17 @@ def job_of(spec: Mapping[str, Any], name: str, owner: str, arrival_s: float) -> 
         return Job(name=name, arrival_s=arrival_s, user=owner, **told)
     except TypeError as error:
         raise InputError(f"is no job: {error}", source="job", remedy="see POST /v1/jobs in docs/contracts.md") from None
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            each
+            for one in level
+            for each in (one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else ())
+        ]
+    return bool(level)
 
 
 def check_model(spec: Mapping[str, Any]) -> None:

@@ -272,10 +272,10 @@ def engine_of(url: str) -> Engine:
 
 
 def _shown(url: str) -> str:
-    """An address without its password."""
+    """An address without its password, and without what stands behind its question mark, which may hold one."""
     with suppress(ArgumentError, ValueError):
-        return sql.make_url(url).render_as_string(hide_password=True)[:100]
-    return re.sub("(://[^:/@]*):[^@]*@", r"\1:***@", url)[:100]
+        url = sql.make_url(url).render_as_string(hide_password=True)
+    return re.sub("=[^&]*", "=***", re.sub("(://[^:/@]*):.*@", r"\1:***@", url))[:100]
 
 
 def _first_line(error: BaseException) -> str:
@@ -351,8 +351,8 @@ def plan_of(name: str) -> Callable[[Connection], dict[str, Any]]:
 
 
 def number_of(name: str) -> int:
-    """Of an id as ``j12`` or ``d7``; -1: it is none."""
-    return int(name[1:]) if name[1:].isdecimal() and len(name) < 18 else -1
+    """Of an id as ``j12`` or ``d7``; -1: it is none (as ``j012``: a thing has one name)."""
+    return int(name[1:]) if re.fullmatch("[jd](0|[1-9][0-9]{0,15})", name) else -1
 
 
 def keep(connection: Connection, name: str, content: bytes, time_s: float) -> None:

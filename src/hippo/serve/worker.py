@@ -40,6 +40,7 @@ class ActuatorWorker:
     ) -> None:
         self.actuator, self._answered, self._news, self._every_s = actuator, answered, news, every_s
         self._orders: dict[str, deque[JobOrder]] = {}  # of each job, as they came; the first is told
+        self._late: deque[JobOrder] = deque()  # that could not begin
         self._lock, self._room = Lock(), BoundedSemaphore(MOST_AT_ONCE)
         self.seen: Sequence[SeenJob] | None = None  # None: it has not said yet
         self.seen_s = monotonic()  # when it last said
@@ -91,7 +92,11 @@ class ActuatorWorker:
             self.actuator.close()
 
     def _begin(self, order: JobOrder) -> None:
-        Thread(target=self._tell, args=(order,), name=f"{order.act} {order.job}", daemon=True).start()
+        try:
+            Thread(target=self._tell, args=(order,), name=f"{order.act} {order.job}", daemon=True).start()
+        except RuntimeError as error:  # the machine has no more threads to give: it may at the next look
+            self._late.append(order)
+            self._unanswered[order.key] = f"{order.act} {order.job}: {error}"[:200]
 
     def _tell(self, order: JobOrder) -> None:
         self._carry_out(order)
@@ -100,6 +105,8 @@ class ActuatorWorker:
     def _look_on(self) -> None:
         while not self._ends:
             self._due.clear()
+            for _ in range(len(self._late)):
+                self._begin(self._late.popleft())
             self._look()
             self._due.wait(self._every_s)
 
@@ -166,13 +173,17 @@ def _receipt(answer: object) -> Receipt:
     """What can be kept; ``TypeError`` or ``ValueError`` for what cannot."""
     if not isinstance(answer, Receipt):
         raise TypeError(f"its actuator answers {type(answer).__name__}, not a receipt")
-    json.dumps(answer.plan, allow_nan=False)
+    if not isinstance(answer.plan, Mapping | None):
+        raise TypeError(f"its actuator answers a plan that is {type(answer.plan).__name__}")
+    json.dumps(answer.plan, allow_nan=False, sort_keys=True)
     return replace(answer, told=_plain(answer.told))
 
 
 def _sane(seen: SeenJob) -> SeenJob:
     """What can be; ``ValueError`` for what cannot: an actuator that says so is not to be believed."""
     share, step_s = seen.share_done, seen.step_s
+    if not (isinstance(seen.job, str) and isinstance(seen.key, str)):
+        raise ValueError(f"a job is said to be {seen.job!r}, by the order {seen.key!r}"[:100])
     if seen.state not in (RUNNING, DONE, FAILED):
         raise ValueError(f"{seen.job} is said to be {seen.state!r}"[:100])
     if share is not None and not 0.0 <= share <= 1.0:
