@@ -948,3 +948,62 @@ def test_a_job_that_its_actuator_can_make_nothing_of_is_not_taken_in(tmp_path: P
             right = {**gang, "run": {"command": ["train", "5", "0"]}}
             assert http.post("/v1/jobs", json=right, headers={"Idempotency-Key": "one"}).status_code == 201
         served.close()
+
+
+@pytest.mark.parametrize("levels", [20, 21, 700])
+def test_what_an_actuator_is_to_start_is_nested_so_deep_at_most(asked: Asked, levels: int):
+    """Deeper than some hundred every turn of the loop broke, for all jobs."""
+    run: Any = {"a": 1}
+    for _ in range(levels - 1):
+        run = {"a": run}
+    spec = {"devices": 8, "duration_s": 60.0, "run": run}
+    answer = asked.http.post("/v1/jobs", json=spec, headers={"Idempotency-Key": "deep"})
+    if levels == 20:
+        assert answer.status_code == 201
+    else:
+        assert (answer.status_code, "run: is nested deeper than 20 levels" in answer.json()["detail"]) == (400, True)
+
+
+def test_a_thing_has_one_name(asked: Asked):
+    submit(asked)
+    asked.served.turn()
+    for path in ("/v1/jobs/j01", "/v1/jobs/j\u0661", "/v1/jobs/d1", "/v1/jobs/j01/history"):
+        assert asked.http.get(path).status_code == 404, path
+    assert asked.http.delete("/v1/jobs/j01").status_code == 404
+    assert asked.http.post("/v1/decisions/d01/approve").status_code == 404
+    for words in ({"after": "j01"}, {"after": "j\u0661"}):
+        assert asked.http.get("/v1/jobs", params=words).status_code == 422, words
+    assert asked.http.get("/v1/decisions", params={"since": "d01"}).status_code == 422
+    asked.served.turn(1.0)
+    assert asked.http.get("/v1/jobs/j1").json()["state"] == "running"
+    spec = {"devices": 8, "duration_s": 60.0, "actuator": ""}
+    assert asked.http.post("/v1/jobs", json=spec, headers={"Idempotency-Key": "of nobody"}).status_code == 422
+
+
+def test_how_long_requests_take_is_told(asked: Asked):
+    submit(asked)
+    asked.http.get("/v1/jobs/j1")
+    asked.http.get("/v1/jobs/j9")
+    asked.http.get("/no/such/address")
+    told = asked.http.get("/metrics").text
+    count = 'hippo_request_seconds_count{method="GET",path="/v1/jobs/{name}",status="%s"} 1.0'
+    assert count % "2xx" in told
+    assert count % "4xx" in told
+    assert "no/such" not in told
+    assert "hippo_orders_open 0.0" in told
+
+
+def test_no_address_of_a_store_is_told_with_its_password(tmp_path: Path):
+    for wrong in (
+        "postgresql://me:SECRET@SECRET@host:bad/db",
+        "postgresql://127.0.0.1:1/db?password=SECRET",
+        "postgresql://host:bad/db?password=SECRET",
+        "mysql://me:SECRET@host/db",
+    ):
+        with pytest.raises(InputError) as error:
+            Store(wrong)
+        assert "SECRET" not in str(error.value), wrong
+    (tmp_path / "token").write_bytes(b"\xff\xfe\x00")
+    for file in (tmp_path / "token", "no\0file"):
+        with pytest.raises(InputError, match="token file: cannot be read: it is no text"):
+            Client(token_file=file)

@@ -1,19 +1,23 @@
-"""A store that was restored from a backup, and what actuators began after that was made; who has ended is forgotten
-when the store has it."""
+"""A store of an earlier form, one that was restored from a backup, and what actuators began after that was made; who
+has ended is forgotten when the store has it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sql
+from alembic import command
 
+from hippo.serve import backups, store
 from hippo.serve import loop as loop_module
 from hippo.serve import tables as t
 from hippo.serve.backups import backup, restore
 from hippo.serve.records import BEGIN, DONE, FAILED, OVER, STOP, JobOrder, Receipt, SeenJob
+from hippo.serve.store import StoreError, engine_of, number_of
 
 from .test_faults import GANG, Stubborn
 from .worlds import Clock, Served, until, url
@@ -144,4 +148,103 @@ def test_who_has_ended_is_forgotten_when_the_store_has_it(tmp_path: Path, state:
     assert actuator.forgotten[name] in OVER
     assert actuator.acts == [BEGIN] * (loop_module.MOST_FAILURES if state == FAILED else 1)
     assert "turns broken" not in again.loop.state.counts
+    again.close()
+
+
+FORMS = ("first", "second", "third", "fourth", "fifth")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_store_of_an_earlier_form_keeps_all_that_is_in_it(tmp_path: Path, form: str):
+    """Its job runs on, and goes by the order that began it."""
+    stubborn, clock = Ordered(), Clock()
+    now = Served.of(url(tmp_path), clock, stubborn, actuator="stubborn")
+    name = now.submit(**LONG)
+    until(now, lambda: stubborn.jobs and not now.loop._open)
+    now.close()
+    found: dict[str, list[dict[str, Any]]] = {}
+    engine = engine_of(url(tmp_path))
+    with engine.connect() as at:
+        for table in t.METADATA.sorted_tables:
+            found[table.name] = [dict(row._mapping) for row in at.execute(sql.select(table))]
+    engine.dispose()
+
+    (home := tmp_path / "old").mkdir()
+    engine, config = engine_of(url(home)), store._migrations()
+    with engine.begin() as at:
+        config.attributes["connection"] = at
+        command.upgrade(config, form)
+        there = sql.MetaData()
+        there.reflect(at)
+        before: dict[str, list[dict[str, Any]]] = {}
+        for table, rows in found.items():
+            if table in there.tables and table != "alembic_version":
+                columns = there.tables[table].columns.keys()
+                rows = [{key: row[key] for key in columns} for row in rows if row.get("name") != store.OWNER]
+                before[table] = rows
+                if rows:
+                    at.execute(sql.insert(t.METADATA.tables[table]), rows)
+                    backups._goes_on(at, t.METADATA.tables[table]) if "number" in columns else None
+    engine.dispose()
+
+    old = store.Store(url(home))
+    for table, rows in before.items():
+        read = old.read(lambda at, table=table: at.execute(sql.select(t.METADATA.tables[table])).all())
+        kept = [dict(row._mapping) for row in read if getattr(row, "name", "") != store.OWNER]
+        assert [{key: row[key] for key in each} for row, each in zip(kept, rows, strict=True)] == rows
+    old.close()
+    again = Served.of(url(home), clock, stubborn, actuator="stubborn")
+    for _ in range(3):
+        again.turn(1.0)
+    assert again.jobs()[name].state == "running"
+    assert again.submit() > name
+    assert stubborn.acts == [BEGIN]
+    again.close()
+
+
+def test_a_backup_that_is_restored_again_later_gives_no_number_away_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The store that was made from it first is lost, too; actuators remember its orders."""
+    actuator, clock = Ordered(), Clock()
+    served = Served.of(url(tmp_path), clock, actuator, actuator="stubborn")
+    served.submit(**LONG)
+    served.turn()
+    served.close()
+    backup(url(tmp_path), tmp_path / "backup.gz")
+    keys: list[set[str]] = []
+    for at, home in enumerate((tmp_path / "one", tmp_path / "two")):
+        home.mkdir()
+        monkeypatch.setattr(backups.time, "time", lambda at=at: clock() + 60.0 * (1 + at))
+        restore(url(home), tmp_path / "backup.gz")
+        served = Served.of(url(home), Clock(clock() + 100.0 * (1 + at)), actuator, actuator="stubborn")
+        for _ in range(3):
+            served.submit(**{**GANG, "devices": 8})
+        until(served, lambda served=served: len(served.decisions()) > 2 and not served.loop._open)
+        orders = served.store.read(lambda at: at.execute(sql.select(t.ORDERS.c.key)).scalars().all())
+        keys.append({each for each in orders if not each.startswith("o-1-")})
+        served.close()
+    assert len(keys[0]) > 2
+    assert not keys[0] & keys[1]
+
+
+def test_a_restore_that_is_cut_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    served = Served.of(url(tmp_path), Clock())
+    served.submit()
+    served.turn()
+    served.close()
+    backup(url(tmp_path), tmp_path / "backup.gz")
+    (home := tmp_path / "new").mkdir()
+
+    def full(at: Any) -> None:
+        raise sql.exc.OperationalError("", {}, Exception("database or disk is full"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backups, "_beyond", full)
+        with pytest.raises(StoreError, match="disk is full"):
+            restore(url(home), tmp_path / "backup.gz")
+    restore(url(home), tmp_path / "backup.gz")
+    again = Served.of(url(home), Clock(1_800_000_100.0))
+    assert again.loop._restored
+    assert number_of(again.submit()) > backups.LEAP
     again.close()

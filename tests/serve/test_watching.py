@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from hippo.serve.watching import metrics_text
+from hippo.serve.watching import RequestTimes, metrics_text
 
 from .servers import free_ports, until
 from .worlds import Clock, Served, url
@@ -27,7 +27,9 @@ def exposed(tmp_path: Path) -> set[str]:
     try:
         served.submit()
         served.turn()
-        told = metrics_text(served.store, served.loop)
+        times = RequestTimes()
+        times.took("GET", "/v1/jobs", 200, 0.01)
+        told = metrics_text(served.store, served.loop, None, times)
     finally:
         served.close()
     return {line.split()[2] for line in told.splitlines() if line.startswith("# TYPE")}
@@ -35,7 +37,7 @@ def exposed(tmp_path: Path) -> set[str]:
 
 def test_rules_and_dashboard_ask_for_what_is_told(tmp_path: Path):
     known = exposed(tmp_path)
-    known |= {f"{name}_total" for name in known}
+    known |= {f"{name}_total" for name in known} | {"hippo_request_seconds_bucket"}
     rules = yaml.safe_load((SERVICE / "alerts.yaml").read_text())["groups"][0]["rules"]
     panels = json.loads((SERVICE / "grafana.json").read_text())["panels"]
     asked = [rule["expr"] for rule in rules] + [each["expr"] for panel in panels for each in panel["targets"]]

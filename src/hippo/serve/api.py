@@ -49,7 +49,7 @@ from hippo.serve.site import check_model, job_of
 from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, last_event, note, number_of
 from hippo.serve.telemetry import checked, history
 from hippo.serve.telemetry import written as store_points
-from hippo.serve.watching import metrics_text
+from hippo.serve.watching import RequestTimes, metrics_text
 from hippo.units import bytes_per_s_from_gbps, gbps_from_bytes_per_s
 
 MOST_BODY = 4_000_000
@@ -236,7 +236,7 @@ def problem_response(status: int, document: Mapping[str, Any]) -> AsciiAnswer:
 
 def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | None = None) -> FastAPI:
     """The application of a service that has been made."""
-    whatifs, streams = WhatIfs(loop), Streams(store)
+    whatifs, streams, times = WhatIfs(loop), Streams(store), RequestTimes()
 
     @asynccontextmanager
     async def lasting(_: FastAPI) -> AsyncIterator[None]:
@@ -246,7 +246,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     named: dict[str, Any] = {"title": "hippo", "version": hippo.__version__, "openapi_url": "/openapi.json"}
     app = FastAPI(**named, docs_url=None, redoc_url=None, lifespan=lasting, dependencies=[Depends(_known_words)])
     _problems(app)
-    app.add_middleware(Admission, access=access)
+    app.add_middleware(Admission, access=access, times=times)
 
     async def written(function: Callable[[Any], Any], then: Callable[[Any], None] = lambda _: loop.wake()) -> Any:
         """Its answer, once it is on the disk; ``then`` is told of it even if who asked has gone."""
@@ -596,7 +596,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Prometheus' text."""
-        return PlainTextResponse(metrics_text(store, loop, puller), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(metrics_text(store, loop, puller, times), media_type="text/plain; version=0.0.4")
 
     page = files("hippo.serve").joinpath("page.html").read_text(encoding="utf-8")
 
@@ -643,8 +643,8 @@ OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"}
 class Admission:
     """Who asks, how much, how often, by which trace: before anything else looks at a request."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self.app, self.access = app, access
+    def __init__(self, app: ASGIApp, access: Access, times: RequestTimes) -> None:
+        self.app, self.access, self.times = app, access, times
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer it; log it."""
@@ -665,7 +665,10 @@ class Admission:
             await (self._refused(scope) or self.app)(scope, receive, named)
         finally:
             who = scope["caller"].name if "caller" in scope else ""
-            log_request(scope["method"], scope["path"], status, monotonic() - began_s, who)
+            took_s = monotonic() - began_s
+            log_request(scope["method"], scope["path"], status, took_s, who)
+            if (path := getattr(scope.get("route"), "path", "")) and path != EVENTS:
+                self.times.took(scope["method"], path, status, took_s)
 
     def _refused(self, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])

@@ -114,6 +114,7 @@ class LoopState:
 
     turns: int = 0
     last_turn_s: float = 0.0
+    turned_s: float = 0.0  # what turns took, all together
     holds: str = ""  # why it decides nothing, where it does not
     notice: str = ""  # what somebody should know
     unwritten: str = ""  # why what was decided cannot be written
@@ -281,6 +282,11 @@ class ServeLoop:
         """Seconds since it went round."""
         return max(0.0, self._clock() - self.state.last_turn_s) if self.state.turns else 0.0
 
+    @property
+    def orders_open(self) -> int:
+        """Orders that are not answered yet."""
+        return sum(len(keys) for keys in list(self._open.values()))
+
     def pace(self) -> dict[str, float]:
         """Measured over predicted step of each job that runs and tells."""
         return {name: ratio for name, ratio in list(self._times.items()) if name in self._jobs}
@@ -387,7 +393,8 @@ class ServeLoop:
                 self._broke = True
                 self.state.counts["turns broken"] += 1
                 self.tell(f"a turn broke: {type(error).__name__}: {error}"[:300])
-            sleep(min(LONGEST_REST_S, monotonic() - began_s))  # what comes meanwhile is taken together
+            self.state.turned_s += (took_s := monotonic() - began_s)
+            sleep(min(LONGEST_REST_S, took_s))  # what comes meanwhile is taken together
             due_s = self.site.live.next_s + self.site.epoch_s - self._clock()
             self._woken.wait(RETRY_S if self.state.unwritten else min(self.terms.every_s, max(0.0, due_s)))
 

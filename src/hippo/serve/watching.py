@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlalchemy as sql
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hippo.serve import tables as t
@@ -13,11 +13,28 @@ from hippo.serve.pull import Puller
 from hippo.serve.store import Store, StoreError
 
 
-def metrics_text(store: Store, loop: ServeLoop, puller: Puller | None = None) -> str:
+class RequestTimes:
+    """How long requests took, by address and status; streams are not among them."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        told = "Of a request, until it was answered."
+        labels, bounds = ("method", "path", "status"), (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
+        self._seconds = Histogram("hippo_request_seconds", told, labels, buckets=bounds, registry=self.registry)
+
+    def took(self, method: str, path: str, status: int, seconds: float) -> None:
+        """One was answered; ``path``: as the OpenAPI document writes it."""
+        self._seconds.labels(method, path, f"{status // 100}xx").observe(seconds)
+
+
+def metrics_text(
+    store: Store, loop: ServeLoop, puller: Puller | None = None, requests: RequestTimes | None = None
+) -> str:
     """Prometheus' text of this moment."""
     registry = CollectorRegistry()
     registry.register(_Now(store, loop, puller))
-    return generate_latest(registry).decode()
+    found = generate_latest(registry)
+    return (found if requests is None else found + generate_latest(requests.registry)).decode()
 
 
 class _Now:
@@ -84,9 +101,12 @@ class _Now:
             GaugeMetricFamily("hippo_service_holds", "1: it decides nothing now.", float(bool(state.holds))),
             GaugeMetricFamily("hippo_policy_up", "0: a rule decides in its place.", float(not loop.degraded)),
             GaugeMetricFamily("hippo_store_unwritten", "1: the store cannot write.", float(bool(state.unwritten))),
+            GaugeMetricFamily("hippo_notice", "1: /v1/state says what to look at.", float(bool(state.notice))),
+            GaugeMetricFamily("hippo_orders_open", "Orders that are not answered yet.", loop.orders_open),
             GaugeMetricFamily("hippo_last_turn_age_seconds", "Since the loop went round.", loop.age_s()),
             CounterMetricFamily("hippo_decisions", "Decisions that became orders.", state.decisions),
             CounterMetricFamily("hippo_telemetry_points", "Measurements of links.", state.points),
             CounterMetricFamily("hippo_turns", "Times that the loop went round.", state.turns),
+            CounterMetricFamily("hippo_turn_seconds", "What they took.", state.turned_s),
             CounterMetricFamily("hippo_turns_broken", "Times that it broke.", state.counts["turns broken"]),
         ]
