@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 SCHEMAS: dict[str, Any] = json.loads(Path(__file__).with_name("crds.json").read_text())
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "number": (int, float)}
+TYPES: dict[str, type | tuple[type, ...]] = {"object": dict, "array": list, "string": str, "integer": int}
+TYPES |= {"boolean": bool, "number": (int, float)}
 
 
 def faults(document: dict[str, Any], schema: dict[str, Any] | None = None) -> list[str]:
