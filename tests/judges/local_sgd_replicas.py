@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,35 +15,60 @@ from hippo.run.work import Work
 Tensor = torch.Tensor
 
 
+@dataclass(frozen=True)
+class Left:
+    """Who goes on from a step on: pipelines by their numbers, and how many waves each has. ``updating``: the others
+    were lost when that step's weights changed, else before all had agreed on it."""
+
+    step: int
+    waves: Mapping[int, int]
+    updating: bool = False
+
+
 def local_losses(
-    job: RunJob, settings: StageSettings, every: Sequence[int] = (), *, together: int = 0
+    job: RunJob,
+    settings: StageSettings,
+    every: Sequence[int] = (),
+    *,
+    together: int = 0,
+    left: Sequence[Left] = (),
 ) -> Iterator[float]:
     """The loss of each step: the mean over the global batch, of replicas that differ between outer steps; ``every``: of
-    each step, where that changes; ``together``: first steps in which all train on the whole batch, before they part."""
+    each step, where that changes; ``together``: first steps in which all train on the whole batch, before they part;
+    ``left``: replicas that are lost, of whom nothing is used that was not used by all."""
     model, plan, workload = job.problem.model, job.plan, job.problem.workload
     work = Work(model, plan)
-    spans = [_span(work, index) for index in range(len(plan.pipelines))]
-    shares = [(stop - start) / workload.global_batch for start, stop in spans]
-    parts = [
-        Part.new(model, [(0, model.num_layers)], replace(settings, tokens_per_step=(stop - start) * workload.seq))
-        for start, stop in spans
-    ]
-    outers = [Outer.new(part) for part in parts]
-    late, mean = int(job.options.outer_late), dict[At, Tensor]()
+    here = {index: each.num_micro_batches for index, each in enumerate(plan.pipelines)}
+    parts = {index: Part.new(model, [(0, model.num_layers)], settings) for index in here}
+    outers = {index: Outer.new(part) for index, part in parts.items()}
+    late, told = int(job.options.outer_late), False
     for step in range(1, job.options.steps + 1):
         if step <= together:
-            yield _as_one(parts, step, job, settings)
-            outers = [Outer.new(part) for part in parts]
+            yield _as_one(list(parts.values()), step, job, settings)
+            outers = {index: Outer.new(part) for index, part in parts.items()}
             continue
-        losses = [_train(part, span, step, job) for part, span in zip(parts, spans, strict=True)]
+        here = next((dict(each.waves) for each in left if each.step == step and not each.updating), here)
+        spans = _spans(work, here)
+        shares = {index: (stop - start) / workload.global_batch for index, (start, stop) in spans.items()}
+        losses = {}
+        for index, (start, stop) in spans.items():
+            mine = replace(settings, tokens_per_step=(stop - start) * workload.seq)
+            losses[index] = _train(replace(parts[index], settings=mine), (start, stop), step, job)
+        loss = sum(losses[index] * shares[index] for index in spans)
+        here = next((dict(each.waves) for each in left if each.step == step and each.updating), here)
         now = every[step - 1] if every else plan.sync.every
         if step % now == 0:
-            mean = _mean(outers, shares)
-        if step % now == late % now and mean:
-            for outer in outers:
-                outer.step(mean)
-            mean = {}
-        yield sum(loss * share for loss, share in zip(losses, shares, strict=True))
+            told = len(here) > 1
+            for index in here:
+                outers[index].tell()
+        if step % now == late % now and told:
+            spans = _spans(work, here)
+            batch = {index: (stop - start) / workload.global_batch for index, (start, stop) in spans.items()}
+            mean = _mean([outers[index] for index in here], list(batch.values()))
+            for index in here if len(here) > 1 else ():
+                outers[index].step(mean)
+            told = False
+        yield loss
 
 
 def _as_one(parts: Sequence[Part], step: int, job: RunJob, settings: StageSettings) -> float:
@@ -53,11 +78,13 @@ def _as_one(parts: Sequence[Part], step: int, job: RunJob, settings: StageSettin
     return [_train(replace(part, settings=whole), span, step, job) for part in parts][-1]
 
 
-def _span(work: Work, index: int) -> tuple[int, int]:
-    """Sequences [start, stop) of the global batch that a pipeline works on."""
-    before = sum(work.wave(p) * p.num_micro_batches for p in work.plan.pipelines[:index])
-    pipeline = work.plan.pipelines[index]
-    return before, before + work.wave(pipeline) * pipeline.num_micro_batches
+def _spans(work: Work, waves: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """Sequences [start, stop) of the global batch that each pipeline works on, by its number."""
+    found, before = {}, 0
+    for index, count in waves.items():
+        after = before + work.wave(work.plan.pipelines[index]) * count
+        found[index], before = (before, after), after
+    return found
 
 
 def _train(part: Part, span: tuple[int, int], step: int, job: RunJob) -> float:

@@ -77,6 +77,7 @@ def in_threads(jobs: list[RunJob], folder: Path, steps: int) -> list[float]:
                     seat.runner.post()
                     seat.runner.run(step, 0.0)
                     seat.runner.update(step, 0.0)
+                    seat.use()
                     found[step] = seat.runner.compute.loss()
             border.wait(60.0)
         seat.close()

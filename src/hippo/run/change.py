@@ -180,7 +180,7 @@ def without(job: RunJob, lost: Collection[int]) -> Plan | None:
     there = {domain for line in left for domain in line.domains}
     gone = {work.workers[rank].domain for rank in lost} - there  # where a process ended, no other one is begun
     plan = replace(plan, relays=tuple(each for each in plan.relays if each.via not in gone))
-    if not left or plan.sync.method == "local_sgd" or job.options.runtime == "torch":
+    if not left or job.options.runtime == "torch":
         return None
     if job.options.batch_rule == FOLLOW:
         return replace(plan, pipelines=tuple(left))

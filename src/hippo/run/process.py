@@ -2,11 +2,13 @@
 
 It does what the launcher says, one JSON object a line: on stdin ``{"prepare": version}``, ``{"forget": version}``,
 ``{"hand": version}``, ``{"go": step, "at": monotonic seconds, "version": ..}``, ``{"update": step}``, ``{"abort":
-step}``, ``{"save": folder, "number": .., "version": ..}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``,
-``{"streams": ..}``, ``{"handed": ..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``, ``{"done": step, ..}``,
+step}``, ``{"break": step}``, ``{"outer": step, "version": .., "now": ..}``, ``{"use": step}``, ``{"save": folder,
+"number": .., "version": ..}`` or ``{"stop": true}``; on stdout ``{"prepared": ..}``, ``{"streams": ..}``, ``{"handed":
+..}``, ``{"beat": ..}``, ``{"agreed": step, ..}``, ``{"done": step, ..}``, ``{"summed": step}``,
 ``{"broken": ..}``, ``{"aborted": step}``, ``{"saved": number, ..}`` or ``{"failed": ..}``. A version is prepared beside
 the step that runs. Nobody changes a weight before all have agreed on gradients, so a step that breaks can be given up
-by all. When stdin ends the launcher is gone, and so is the process.
+by all; and nobody uses what replicas that train alone agree on before all have it. When stdin ends the launcher is
+gone, and so is the process.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from hippo.run.seat import Seat
 
 BEAT_EVERY_S = 1.0
-OVER = frozenset(("agreed", "done", "broken", "aborted"))  # with which nothing is waited for any more
+OVER = frozenset(("agreed", "done", "summed", "broken", "aborted"))  # with which nothing is waited for any more
 IDLE = 19  # niceness of what may wait
 
 
@@ -54,8 +56,10 @@ class LauncherLine:
         steps = False  # whether a step was asked for last: nothing else is overtaken
         for line in sys.stdin:
             order = json.loads(line)
-            if "abort" in order:
+            if "abort" in order or "break" in order:
                 self.broken_off()
+            if "break" in order:
+                continue
             if "prepare" in order and steps:
                 self.beside(order)
                 continue
@@ -134,6 +138,11 @@ def main() -> None:
                 line.say(aborted=order["abort"])
             elif "update" in order:
                 _update(seat, order["update"], started_s, line)
+            elif "outer" in order:
+                _enter(seat, order["version"])
+                _agree(seat, order["outer"], order["now"], line)
+            elif "use" in order:
+                seat.use()
             else:
                 started_s = order["at"]
                 _step(seat, order, line)
@@ -190,10 +199,25 @@ def _step(seat: Seat, order: dict[str, Any], line: LauncherLine) -> None:
     line.say(agreed=order["go"], loss=runner.compute.loss())
 
 
+def _agree(seat: Seat, step: int, now: bool, line: LauncherLine) -> None:
+    """What replicas that train alone agree on, where a sum is under way."""
+    from hippo.run.executor.channels import BrokenError
+
+    try:
+        seat.agree(step, now=now)
+    except BrokenError as error:
+        line.say(broken=_reason(error))
+        return
+    line.say(summed=step)
+
+
 def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None:
+    from hippo.run.executor.channels import BrokenError
+
     runner = seat.runner
     assert runner is not None
-    seat.update(step, started_s)
+    with suppress(BrokenError):  # a sum of replicas that train alone: those who are left make it anew
+        seat.update(step, started_s)
     if seat.streaming is not None:
         line.say(streams=seat.streaming.told())
     operations = [[one.kind, one.chunk, one.wave, one.start_s, one.end_s] for one in runner.done]

@@ -28,7 +28,7 @@ from hippo.errors import InputError
 from hippo.plan.plan import Plan
 from hippo.run.change import Changed, Changes, PlanChange, Planned, cut_off, under, without
 from hippo.run.handover import hands
-from hippo.run.job import RunJob
+from hippo.run.job import RunJob, replicas_alone
 from hippo.run.lost import LostError, RunError
 from hippo.run.messages import MessageJoin, RunMessage
 from hippo.run.move import LATE, LITTLE_REST_STEPS, MOST_REST_STEPS, MoveForecast, stopping, streaming
@@ -46,7 +46,7 @@ STILL_S = 5.0  # since a process has last said that it waits, for it to be still
 NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have told
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
 PROGRAM = "hippo.run.process"
-ANSWERS = frozenset(("prepared", "streams", "handed", "agreed", "done", "aborted", "saved"))
+ANSWERS = frozenset(("prepared", "streams", "handed", "agreed", "done", "summed", "aborted", "saved"))
 NOTHING_TOLD: Mapping[str, Any] = {"operations": (), "asked": (), "sent": (), "came": (), "team": (), "memory_bytes": 0}
 """Of a step, by a process that was lost before it could."""
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
@@ -346,10 +346,14 @@ class Conductor:
                 self._go_on_without(error, number + 1)
 
     def _settle(self, done: int) -> None:
-        """Goes on without who was lost in the step that is done."""
-        if (lost := self._lost) is not None:
+        """Goes on without who was lost in the step that is done; those who are left agree, where they train alone."""
+        while (lost := self._lost) is not None:
             self._lost = None
             self._go_on_without(lost, done + 1)
+            try:
+                self.crew.agree(done, self.version)
+            except LostError as error:
+                self._lost = error
 
     def _leave(self, processes: Collection[int]) -> None:
         if self._saver is not None:
@@ -484,6 +488,8 @@ class Conductor:
                 raise
             self._give_up(coming, str(error))  # who of those that train is silent, the next step finds
             return
+        if new.job.options.outer_late:  # others are asked from now on
+            self.crew.agree(done, self.version, now=True)
         ready_s = max(each["heard_s"] for each in told)
         sent, began_s = 0, ready_s if coming.streams else time.monotonic()
         forecast = coming.forecast
@@ -492,9 +498,7 @@ class Conductor:
             sent = sum(each["sent"] for each in self.crew.gather("handed", crew, number=new.number))
         measured_s = time.monotonic() - began_s
         leave = [process for process in self.version.everybody if process not in new.everybody]
-        if new.job.options.outer_late:  # a sum that is under way through a porter is there once all have entered
-            self._idle += [process for process in leave if process not in self.version.members]
-        self._dismiss([process for process in leave if process not in self._idle])
+        self._dismiss(leave)
         found = Changed(
             coming.change.order,
             done,
@@ -645,7 +649,7 @@ class Crew:
 
     def finish(self, number: int, version: Version) -> tuple[RunStep, LostError | None]:
         """Lets all change their weights: the step is made. Who is lost meanwhile tells nothing of it; ``LostError``
-        where nobody is left."""
+        where nobody is left. What replicas that train alone agree on is used if nobody is lost."""
         self.say(version.members, update=number)
         lost: LostError | None = None
         while True:
@@ -658,6 +662,9 @@ class Crew:
                 if error.lost <= (frozenset() if lost is None else lost.lost) or gone >= {*version.members}:
                     raise
                 lost = LostError(str(error if lost is None else lost), gone)
+                self.say([each for each in left if each not in gone], **{"break": number})  # sums with who is lost
+        if lost is None and replicas_alone(version.job.plan) > 1:
+            self.say(version.members, use=number)
         told = [heard.get(each, NOTHING_TOLD) for each in version.members]
         rows = tuple(tuple((int(k), int(c), int(w), s, e) for k, c, w, s, e in one["operations"]) for one in told)
         seconds = max((row[-1] for each in rows for row in each), default=0.0)
@@ -666,6 +673,16 @@ class Crew:
         memory = tuple(one["memory_bytes"] for one in told)
         teams = tuple(tuple((int(size), begin, end) for size, begin, end in one["team"]) for one in told)
         return RunStep(number, seconds, self._loss, rows, asked, messages, teams, memory, self._began_s), lost
+
+    def agree(self, number: int, version: Version, *, now: bool = False) -> None:
+        """Lets replicas that train alone end the sum that is to be used after a step, or ``now``, and use it once all
+        have it."""
+        if replicas_alone(version.job.plan) > 1:
+            self._waits.clear()
+            self._broken.clear()
+            self.say(version.members, outer=number, version=version.number, now=now)
+            self.gather("summed", version.members, number=number)
+            self.say(version.members, use=number)
 
     def abort(self, number: int, whom: Sequence[int]) -> set[int]:
         """A step is given up by all of these; those that do not answer are ended, and told. Whoever had agreed already

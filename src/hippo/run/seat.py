@@ -37,6 +37,7 @@ from hippo.run.executor.local_sgd import (
     LocalLayers,
     LocalStandIn,
     OuterLayers,
+    OuterSteps,
     OuterTies,
     inner_work,
     is_local,
@@ -157,14 +158,30 @@ class Seat:
     def update(self, step: int, started_s: float) -> None:
         """Weights change: the step is made. What streams is told by which gradients."""
         assert self.runner is not None, "no step was begun"
-        if self._snapshot is not None:
-            self._snapshot.settle()
-            self._snapshot = None
+        self._settle()
         with self._changing:
             if self.streaming is None:
                 self.runner.update(step, started_s)
             else:
                 self.streaming.made(step, partial(self.runner.update, step, started_s))
+
+    def _settle(self) -> None:
+        """Weights are about to change, of which a checkpoint may be written."""
+        if self._snapshot is not None:
+            self._snapshot.settle()
+            self._snapshot = None
+
+    def agree(self, step: int, *, now: bool) -> None:
+        """Waits for what replicas that train alone agree on after a step, or now; ``BrokenError``: it is not made."""
+        if (outer := _outer(self.runner)) is not None:
+            outer.wait(step, now=now)
+
+    def use(self) -> None:
+        """All have it: it is used."""
+        if (outer := _outer(self.runner)) is not None:
+            with self._changing:
+                self._settle()
+                outer.use()
 
     def snapshot(self) -> Snapshot | None:
         """The layers as they are now, to be written beside the training; None: a stand-in has none."""
@@ -262,11 +279,15 @@ class Seat:
 
 
 def _go_on(before: Runner | TorchRunner | None, after: Runner | TorchRunner) -> None:
-    """Replicas that train alone go on from where they began last; a sum that is under way is used now, by all."""
-    old, new = getattr(before, "compute", None), getattr(after, "compute", None)
-    if isinstance(old, LocalLayers) and isinstance(new, LocalLayers):
-        old.outer.settle()
-        new.outer.go_on_from(old.outer)
+    """Replicas that train alone go on from where they began last."""
+    old, new = _outer(before), _outer(after)
+    if old is not None and new is not None:
+        new.go_on_from(old)
+
+
+def _outer(runner: Runner | TorchRunner | None) -> OuterSteps | None:
+    found = getattr(getattr(runner, "compute", None), "outer", None)
+    return found if isinstance(found, OuterSteps) else None
 
 
 def _computing(now: PreparedSeat, noise: WorkerNoise) -> tuple[Compute, Gradients]:

@@ -51,6 +51,7 @@ def test_a_single_replica_and_a_plain_mean_are_plain_training():
     before = {at: master.clone() for at, master in outer.masters()}
     for _, master in outer.masters():
         master.add_(0.25)
+    outer.tell()
     outer.step(dict(outer.differences()))
     for at, master in outer.masters():
         assert torch.allclose(master, before[at] + 0.25)
@@ -65,6 +66,7 @@ def test_the_outer_step_is_torchs_sgd_with_nesterov_momentum():
     for _ in range(4):
         for _, master in outer.masters():
             master.add_(torch.randn(master.shape, generator=generator, dtype=master.dtype))
+        outer.tell()
         mean = dict(outer.differences())
         for at, weight in held.items():
             weight.grad = mean[at].clone()
@@ -80,6 +82,7 @@ def test_what_is_done_while_the_sum_goes_round_is_kept():
     before = {at: master.clone() for at, master in outer.masters()}
     for _, master in outer.masters():
         master.add_(1.0)
+    outer.tell()
     mean = dict(outer.differences())
     for _, master in outer.masters():
         master.add_(0.25)

@@ -40,6 +40,7 @@ def trained(job: RunJob, folder: Path) -> list[float]:
             runner.post()
             runner.run(step, 0.0)
             runner.update(step, 0.0)
+            seat.use()
             found.append(runner.compute.loss())
         seat.close()
         return found

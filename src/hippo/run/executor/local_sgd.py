@@ -96,6 +96,11 @@ class Outer:
         """What a checkpoint has of it, by name."""
         return {"start": self.start, "velocity": self.velocity}
 
+    @property
+    def all(self) -> tuple[dict[At, Tensor], ...]:
+        """All of it."""
+        return self.start, self.velocity, self.told
+
     def restore(self, folder: Path) -> None:
         """As a checkpoint has it."""
         for key, held in self.kept().items():
@@ -108,11 +113,15 @@ class Outer:
                 yield (layer, name), state.master
 
     @torch.no_grad()
-    def differences(self) -> Iterator[tuple[At, Tensor]]:
-        """What the replica has moved since the last outer step, against the direction of learning; it is told now."""
+    def tell(self) -> None:
+        """What it has now is what ``differences`` are of."""
         for at, master in self.masters():
             self.told[at] = master.clone()
-            yield at, self.start[at] - master
+
+    def differences(self) -> Iterator[tuple[At, Tensor]]:
+        """What the replica had moved since the last outer step when it told, against the direction of learning."""
+        for at, told in self.told.items():
+            yield at, self.start[at] - told
 
     @torch.no_grad()
     def step(self, mean: Mapping[At, Tensor]) -> None:
@@ -134,7 +143,11 @@ class _Differences(PartGradients):
 
 
 class OuterSteps:
-    """When the replicas of a worker agree, and on what. ``late``: how many steps after the sum began it is used."""
+    """When the replicas of a worker agree, and on what. ``late``: how many steps after the sum began it is used.
+
+    A sum is used once all who take part have it (``use``, by the launcher's word). Where one is lost before that, it
+    was used by nobody, and those who are left make it anew among themselves, of what they had told.
+    """
 
     def __init__(self, work: Work, worker: Worker, agreement: Agreeing, *, late: int) -> None:
         self.work, self.worker, self.agreement, self.every, self.late = (
@@ -144,7 +157,7 @@ class OuterSteps:
             work.plan.sync.every,
             late,
         )
-        self._under_way, self._posted = False, False
+        self._under_way, self._is_here, self._posted = False, False, False
 
     def begin(self) -> None:
         """A step starts: receives of the next sum are posted."""
@@ -153,32 +166,53 @@ class OuterSteps:
             self._posted = True
 
     def after(self, step: int) -> None:
-        """A step is over."""
+        """A step is over: a sum begins, one that is to be used now is waited for. ``BrokenError``: it is not made."""
         if step % self.every == 0:
             self.tell()
-            self.agreement.begin()
-            for start, stop in reversed(self.work.chunks(self.worker)):
-                for layer in reversed(range(start, stop)):
-                    self.agreement.ready(layer)
-            self._under_way = True
-        if self._under_way and step % self.every == self.late % self.every:
-            self.agreement.finish()
-            self.use()
-            self.agreement.post()
-            self._under_way = False
+            self._sum()
+        self.wait(step)
 
-    def settle(self) -> None:
-        """A sum that is under way is waited for and used now: others are asked from now on."""
-        if self._under_way:
+    def wait(self, step: int, *, now: bool = False) -> None:
+        """A sum that is under way and to be used after this step, or ``now``, is waited for. ``BrokenError``: it is not
+        made."""
+        if self._under_way and not self._is_here and (now or step % self.every == self.late % self.every):
             self.agreement.finish()
-            self.use()
-            self._under_way = False
-
-    def tell(self) -> None:
-        """What is summed is made ready."""
+            self._is_here = True
 
     def use(self) -> None:
-        """The sum is there."""
+        """All have the sum that was waited for: it is used."""
+        if self._is_here:
+            self.step()
+            self.agreement.post()
+            self._under_way = self._is_here = False
+
+    def give_up(self) -> None:
+        """Somebody is lost: what is summed, or was to be, is not used by anybody."""
+        self.agreement.give_up()
+        self._is_here = self._posted = False
+
+    def go_on_from(self, before: OuterSteps) -> None:
+        """Of another plan: what was told and not used is summed by those who are here."""
+        if before._under_way:
+            self.begin()
+            self._sum()
+
+    def _sum(self) -> None:
+        self.ready()
+        self.agreement.begin()
+        for start, stop in reversed(self.work.chunks(self.worker)):
+            for layer in reversed(range(start, stop)):
+                self.agreement.ready(layer)
+        self._under_way = True
+
+    def tell(self) -> None:
+        """What is to be summed is what there is now."""
+
+    def ready(self) -> None:
+        """What was told is made ready."""
+
+    def step(self) -> None:
+        """The outer step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,12 +232,18 @@ class OuterLayers(OuterSteps):
         gradients = _Differences(work, worker, self._carrier, ties.team)
         super().__init__(work, worker, Agreeing(work, worker, gradients, ties.groups), late=ties.late)
 
-    def go_on_from(self, before: OuterLayers) -> None:
-        """Replicas began where they did, and have the outer momentum that they had."""
-        for at in self.outer.start:
-            self.outer.start[at], self.outer.velocity[at] = before.outer.start[at], before.outer.velocity[at]
+    def go_on_from(self, before: OuterSteps) -> None:
+        """Replicas began where they did, have the outer momentum that they had, and had told what they did."""
+        assert isinstance(before, OuterLayers), "real layers go on from real layers"
+        for mine, its in zip(self.outer.all, before.outer.all, strict=True):
+            mine.update({at: its[at] for at in self.outer.start if at in its})
+        super().go_on_from(before)
 
     def tell(self) -> None:
+        """What there is now."""
+        self.outer.tell()
+
+    def ready(self) -> None:
         """Differences, such that their sum over all who take part is the mean by share of the batch."""
         for (layer, name), difference in self.outer.differences():
             scale = share(self.work, self.worker) / self._told_by(layer, name)
@@ -216,7 +256,7 @@ class OuterLayers(OuterSteps):
         ranks = tied if tied and name == MATRIX and layer in ends else self.work.holders(layer, 0)
         return sum(self.work.workers[rank].pipeline == self.worker.pipeline for rank in ranks)
 
-    def use(self) -> None:
+    def step(self) -> None:
         """The outer step."""
         self.outer.step({at: self._carrier.weights[at[0]][at[1]].total for at in self.outer.start})
 
@@ -253,6 +293,11 @@ class LocalLayers(Layers):
         super().finish(step)
         self.outer.after(step)
 
+    def give_up(self) -> None:
+        """Gradients go, and sums."""
+        super().give_up()
+        self.outer.give_up()
+
     def loss(self) -> float:
         """As a share of the mean over the global batch."""
         return super().loss() * self._of_batch
@@ -265,17 +310,21 @@ class LocalStandIn(StandIn):
         self, times: StageTimes, layers: tuple[tuple[int, int], ...], noise: WorkerNoise, outer: OuterSteps
     ) -> None:
         super().__init__(times, layers, noise)
-        self._outer = outer
+        self.outer = outer
 
     def begin(self, step: int) -> None:
         """A step starts."""
         super().begin(step)
-        self._outer.begin()
+        self.outer.begin()
 
     def finish(self, step: int) -> None:
         """Waits as long as the optimizer takes; now and then for the others."""
         super().finish(step)
-        self._outer.after(step)
+        self.outer.after(step)
+
+    def give_up(self) -> None:
+        """Sums go."""
+        self.outer.give_up()
 
 
 def outer_stand_in(job: RunJob, work: Work, worker: Worker, groups: dict[str, Any]) -> OuterSteps:

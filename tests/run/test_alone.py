@@ -1,0 +1,70 @@
+"""Replicas that train alone, of which one is lost: the others go on as if it had never told what not all had used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hippo.plan.plan import Plan, Sync
+from hippo.run import checkpoint
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.model.stage import settings_of
+from hippo.run.run import Crew, run
+from hippo.run.saving import Saving
+
+from ..judges.local_sgd_replicas import Left, local_losses
+from .worlds import GPT2, pipelines, problem
+
+THREE = Plan(
+    pipelines((2, [("a", 0, 6, 1, 1)]), (1, [("b", 0, 3, 1, 1), ("b", 3, 6, 1, 1)]), (1, [("b", 0, 6, 1, 1)])), 2
+)
+TWO = Plan(pipelines((2, [("a", 0, 3, 1, 1), ("a", 3, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
+SECOND, LAST = {0: 3, 1: 1}, {0: 3, 2: 1}  # waves, where the last one is lost, or the second
+CASES = {  # the plan, who dies at which word of which step, how late sums are used, and who is left from when
+    "before all agreed": (THREE, 3, "go", 3, 0, Left(3, SECOND)),
+    "as weights change": (THREE, 3, "update", 3, 0, Left(3, SECOND, updating=True)),
+    "as they are summed": (THREE, 3, "update", 2, 0, Left(2, SECOND, updating=True)),
+    "a stage, as they are summed": (THREE, 2, "update", 4, 0, Left(4, LAST, updating=True)),
+    "the first, as they are summed": (THREE, 0, "update", 2, 0, Left(2, {1: 2, 2: 2}, updating=True)),
+    "when all have the sum": (THREE, 3, "use", 2, 0, Left(3, SECOND)),
+    "while a sum goes round": (THREE, 1, "go", 3, 1, Left(3, LAST)),
+    "as it is to be used": (THREE, 3, "update", 3, 1, Left(3, SECOND, updating=True)),
+    "of two": (TWO, 2, "update", 2, 0, Left(2, {0: 4}, updating=True)),
+}
+QUICK = ("as they are summed", "while a sum goes round")
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in CASES]
+)
+def test_the_others_go_on(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """And from their checkpoint, as if they had never ended."""
+    plan, process, word, step, late, left = CASES[name]
+    plan, say = replace(plan, sync=Sync("local_sgd", 2)), Crew.say
+    options = RunOptions(steps=6, precision="fp64", timeout_s=20.0, outer_late=late)
+    asked = RunJob(replace(problem(GPT2), allow_local_sgd=True), plan, options)
+
+    def killing(crew: Crew, whom: Iterable[int], **told: Any) -> None:
+        if told.get(word) == step and process in crew.processes:
+            crew.processes[process].kill()
+            crew.processes[process].wait()
+        say(crew, whom, **told)
+
+    monkeypatch.setattr(Crew, "say", killing)
+    saving = None if late else Saving(tmp_path, 4)
+    found = run(asked if late else replace(asked, options=replace(options, steps=4)), saving=saving)
+    plan, steps = found.stretches[-1].job.plan, found.steps
+    if saving is not None:
+        saved = checkpoint.last(tmp_path, GPT2)
+        assert (saved.step, saved.replicas) == (4, len(left.waves))
+        resumed = replace(options, steps=2, first_step=5, resume_from=str(saved.folder))
+        steps += run(replace(asked, plan=plan, options=resumed)).steps
+    expected = list(local_losses(asked, settings_of(asked), left=[left]))
+    assert [each.loss for each in steps] == pytest.approx(expected, rel=1e-9)
+    assert [each.num_micro_batches for each in plan.pipelines] == list(left.waves.values())
+    whole = list(local_losses(asked, settings_of(asked)))
+    assert whole[-1] != pytest.approx(expected[-1], rel=1e-9)
