@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from hippo.errors import InputError
 from hippo.plan.plan import Plan, Sync
 from hippo.run import checkpoint
+from hippo.run.change import PlanChange, Planned, check_change, dealt
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.stage import settings_of
 from hippo.run.run import Crew, run
@@ -68,3 +70,23 @@ def test_the_others_go_on(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert [each.num_micro_batches for each in plan.pipelines] == list(left.waves.values())
     whole = list(local_losses(asked, settings_of(asked)))
     assert whole[-1] != pytest.approx(expected[-1], rel=1e-9)
+
+
+@pytest.mark.parametrize("late", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_some_leave_by_an_order(late: int):
+    """A sum that goes round is used before, by all."""
+    plan = replace(THREE, sync=Sync("local_sgd", 2))
+    options = RunOptions(steps=6, precision="fp64", timeout_s=20.0, outer_late=late)
+    asked = RunJob(replace(problem(GPT2), allow_local_sgd=True), plan, options)
+    lines = plan.pipelines[0], plan.pipelines[2]
+    fewer = replace(plan, pipelines=tuple(dealt(line, count) for line, count in zip(lines, (3, 1), strict=True)))
+    order = PlanChange(fewer, after_step=4)
+    check_change(asked, order, source="plan.json")
+    found = run(asked, changes=Planned(order))
+    left = [Left(5, {0: 3, 2: 1})]
+    expected = list(local_losses(replace(asked, options=replace(options, outer_late=0)), settings_of(asked), left=left))
+    if not late:
+        assert [each.loss for each in found.steps] == pytest.approx(expected, rel=1e-9)
+    assert [len(each.workers) for each in found.stretches] == [4, 2]
+    with pytest.raises(InputError, match="cannot be moved, or joined by others"):
+        check_change(replace(asked, plan=fewer), PlanChange(plan, after_step=4), source="plan.json")

@@ -18,7 +18,7 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice, Stage
 from hippo.planners.orders import ordered
 from hippo.run.handover import hands
-from hippo.run.job import FOLLOW, RATE_RULES, RunJob
+from hippo.run.job import FOLLOW, RATE_RULES, RunJob, replicas_alone
 from hippo.run.version import Version
 
 
@@ -109,11 +109,22 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
         raise InputError("is not within the run", source=source, value=change.after_step, remedy=remedy)
     old, new = Version.first(job), Version.first(job).following(under(job, change.plan), fresh=10**6)
     given = hands(old.job.work, new.job.work, job.problem.cluster, old.kept(new))
-    both = (job.plan, change.plan)
-    alone = any(plan.sync.method == "local_sgd" and len(plan.pipelines) > 1 for plan in both)
-    if alone and (given or len({(plan.sync.method, len(plan.pipelines)) for plan in both}) > 1):
-        remedy = "give plans whose replicas agree on gradients every step, or change how often they agree alone"
-        raise InputError("replicas that train alone cannot be moved yet", source=source, remedy=remedy)
+    alone = max(map(replicas_alone, (job.plan, change.plan))) > 1
+    if alone and (given or job.plan.sync.method != change.plan.sync.method or not _stay_apart(old, new)):
+        remedy = "give plans whose replicas agree on gradients every step, or let some leave and the others stay"
+        told = "replicas that train alone cannot be moved, or joined by others, yet"
+        raise InputError(told, source=source, remedy=remedy)
+
+
+def _stay_apart(old: Version, new: Version) -> bool:
+    """Whether every pipeline goes on as the processes of one that was there, each of another."""
+    kept, were = old.kept(new), dict[int, set[int | None]]()
+    for worker in new.job.work.workers:
+        before = kept.get(worker.rank)
+        line = None if before is None else old.job.work.workers[before].pipeline
+        were.setdefault(worker.pipeline, set()).add(line)
+    lines = [line for each in were.values() for line in each]
+    return None not in lines and len(lines) == len(were) == len(set(lines))
 
 
 def under(job: RunJob, plan: Plan) -> RunJob:

@@ -30,7 +30,17 @@ from hippo.run.executor.agree import (
     parameters,
 )
 from hippo.run.executor.asking import Asking, NoteChannels, ways_in
-from hippo.run.executor.channels import BrokenError, Channel, GroupTeam, Inbox, Meeting, as_it_is, claim, codec_of
+from hippo.run.executor.channels import (
+    BrokenError,
+    Channel,
+    Failed,
+    GroupTeam,
+    Inbox,
+    Meeting,
+    as_it_is,
+    claim,
+    codec_of,
+)
 from hippo.run.executor.compute import Compute, Layers, StandIn
 from hippo.run.executor.handing import Handing
 from hippo.run.executor.local_sgd import (
@@ -361,25 +371,32 @@ def _meet(version: Version, worker: Worker, meeting: Meeting, inbox: Inbox, warm
         wanted |= {names[name]: tuple(who[rank] for ranks in each for rank in ranks) for name, each in sums.items()}
     made = meeting.groups(wanted, partial(_warmth, version, largest) if warms else as_it_is)
 
-    def channel(way: Mapping[str, Sequence[int]], **terms: Any) -> Channel:
+    def channel(way: Mapping[str, Sequence[int]], failed: Failed = inbox.failed, **terms: Any) -> Channel:
         (name,) = way
-        return meeting.channel(name, failed=inbox.failed, **terms)
+        return meeting.channel(name, failed=failed, **terms)
 
     channels = {one: channel(_way(version, one), codec=codec_of(work, one)) for one in mine}
     notes = {one: channel(_way(version, one, "note")) for one in mine if version.job.notes}
     team = None
     if len(members) > 1:
         team = GroupTeam(made[team_name], len(members), worker.tp_index, meeting.log, version.job.options.computes_on)
-    # Sums of local SGD are posted long before their step: those of another version must not hear them.
-    number = version.number % VERSIONS if is_local(work) else 0
+    # Sums of local SGD are posted long before their step: those of another version must not hear them, and who leaves
+    # with one that is posted breaks nothing but that.
+    number, heard = (version.number % VERSIONS, Inbox()) if is_local(work) else (0, inbox)
+
+    def check() -> None:
+        inbox.check()
+        heard.check()
+
     groups: dict[str, Any] = {name: made[names[name]] for name in sums if not own}
     short = {one.rank: LOCAL_BYTES // 4 for one in work.workers if work.whole_stages and one.domain == worker.domain}
     for name, each in said.items():
         every = []
         for at, message in enumerate(each):  # what is heard has a channel for each message, what is sent shares one
             use = "" if message.how == "send" else f"{number} {at}"
-            every.append(channel(_joined(version, names[name], message.ends(worker.rank)), use=use))
-        groups[name] = AllReduce(each, every, inbox.check, short, first_tag=number * MOST_SUMS)
+            failed = inbox.failed if message.how == "send" else heard.failed
+            every.append(channel(_joined(version, names[name], message.ends(worker.rank)), failed, use=use))
+        groups[name] = AllReduce(each, every, check, short, first_tag=number * MOST_SUMS)
     return Met(
         _to(worker, channels),
         _from(worker, channels),
