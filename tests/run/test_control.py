@@ -313,7 +313,7 @@ def test_a_plan_of_another_model_or_of_other_links_is_refused(desk: Desk):
         assert told in desk.answer(asked("plan", plan=plan_to_document(world, given)))["refused"]
 
 
-def test_replicas_that_train_alone_change_how_often_they_agree_and_nothing_else(tmp_path: Path):
+def test_replicas_that_train_alone_change_how_often_they_agree_or_leave(tmp_path: Path):
     world = replace(problem(GPT2), allow_local_sgd=True)
     alone = replace(LANES, sync=Sync("local_sgd", 4))
     desk = Desk(RunJob(world, alone, RunOptions(steps=8)), Journal(tmp_path / "journal"))
@@ -322,15 +322,14 @@ def test_replicas_that_train_alone_change_how_often_they_agree_and_nothing_else(
     assert "replicas that train alone" in desk.answer(asked("plan", "two", plan=agreed))["refused"]
     desk.close()
     one = replace(alone, pipelines=pipelines((4, [("a", 0, 6, 1, 2)])))
-    for before, after in (
-        (one, alone),
-        (alone, one),
-        (replace(one, sync=Sync()), alone),
-    ):  # none joins, and lanes are no replicas
+    for before, after in ((one, alone), (replace(one, sync=Sync()), alone)):  # none joins
         desk = Desk(RunJob(world, before, RunOptions(steps=8)), Journal(tmp_path / "other"))
         told = desk.answer(asked("plan", plan=plan_to_document(world, after)))["refused"]
         assert "replicas that train alone cannot be moved, or joined by others, yet" in told
         desk.close()
+    desk = Desk(RunJob(world, alone, RunOptions(steps=8)), Journal(tmp_path / "third"))
+    assert "accepted" in desk.answer(asked("plan", plan=plan_to_document(world, one)))  # but one may leave
+    desk.close()
 
 
 # ------------------------------------------------------------------------------------------------------------ journal
