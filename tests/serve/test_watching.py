@@ -132,6 +132,10 @@ def test_people_sign_on_through_nginx(tmp_path: Path):
     here, there = free_ports(2)
     store = f"sqlite:///{tmp_path / 's.db'}"
     words = [sys.executable, "-m", "hippo", "serve", "--store", store]
+    serve = subprocess.Popen(
+        [*words, "--cluster", "four-hubs", "--policy", "srpt", "--port", str(here), "-q"], cwd=tmp_path
+    )
+    until(lambda: answers(f"http://127.0.0.1:{here}/readyz"))
     made = subprocess.run(
         [*words, "--new-token", "nginx", "--role", "proxy"], capture_output=True, text=True, check=True
     )
@@ -140,9 +144,6 @@ def test_people_sign_on_through_nginx(tmp_path: Path):
     (tmp_path / "users.txt").write_text("alice:{PLAIN}a\nbob:{PLAIN}b\n")
     (tmp_path / "users.txt").chmod(0o644)
     tmp_path.chmod(0o755)
-    serve = subprocess.Popen(
-        [*words, "--cluster", "four-hubs", "--policy", "srpt", "--port", str(here), "-q"], cwd=tmp_path
-    )
     proxy = subprocess.Popen([nginx, "-p", str(tmp_path), "-c", "nginx.conf", "-g", "daemon off; user root;"])
     try:
         until(lambda: answers(f"http://127.0.0.1:{here}/readyz"))
