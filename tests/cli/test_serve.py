@@ -156,6 +156,8 @@ def test_addresses_that_are_no_store(store: str, said: str, tmp_path: Path, monk
         (["--devices", "8"], "--duration: is missing. To fix: a gang says both"),
         (["--duration", "60"], "--devices: is missing. To fix: a gang says both"),
         (["--devices", "8", "--duration", "nan"], "job: duration_s: must be a finite number"),
+        (["job.json", "--devices", "8"], "--devices: does not go with a JOB.json (got 8)"),
+        (["job.json", "--key", "a"], "job.json: "),
         (["--model", "gpt2", "--whatif", "--dry-run"], "--dry-run: does not go with --whatif"),
     ],
 )

@@ -348,6 +348,11 @@ def _submission(choice: Submitted) -> dict[str, Any]:
 
         from hippo.files import read_text
 
+        how = ("file", "key", "whatif", "dry_run", "url", "json")
+        for each in fields(choice):
+            if each.name not in how and (value := getattr(choice, each.name)) != each.default:
+                remedy = "write it into the file"
+                raise InputError("does not go with a JOB.json", source=f"--{each.name}", value=value, remedy=remedy)
         text = sys.stdin.read() if str(choice.file) == "-" else read_text(choice.file, what="job file")
         try:
             found = json.loads(text)
