@@ -96,6 +96,18 @@ def test_tokens_that_name_nobody_and_roles_of_none(tmp_path: Path, refused):
     assert "--every: is out of range (got 0.0)" in refused("serve", *store, "--cluster", "toy", "--every", "0")
 
 
+def test_tokens_of_a_store_that_no_service_has_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused, hippo):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for words in (("--new-token", "me"), ("--drop-token", "me")):
+        said = refused("serve", "--store", "sqlite:///s.db", *words)
+        assert "--store: holds no store of hippo (got 'sqlite:///s.db')" in said
+        assert "which makes it as it first starts" in said
+    assert list(Path.cwd().iterdir()) == []
+    Store("sqlite:///s.db").close()
+    assert hippo("serve", "--store", "sqlite:///s.db", "--new-token", "me").out.startswith("hippo_")
+
+
 @pytest.mark.parametrize("option", ["--stale", "--epoch"])
 @pytest.mark.parametrize("value", ["nan", "-1", "0", "inf"])
 def test_seconds_that_are_none(option: str, value: str, capsys: pytest.CaptureFixture[str]):
@@ -138,7 +150,20 @@ def test_addresses_that_are_no_store(store: str, said: str, tmp_path: Path, monk
         (["--model", "gpt2", "--tokens", "1", "--whatif", "--deadline", "inf"], "job: deadline_s: must be a finite"),
         (["--model", "gpt2", "--key", "ü"], "submission: key: must be printable ASCII"),
         (["--model", "gpt2", "--key", "a\nb"], "submission: key: must be printable ASCII"),
+        (["--devices", "8", "--duration", "60", "--model", "gpt2"], "--devices: does not go with --model (got 8)"),
+        (["--devices", "8", "--duration", "60", "--tokens", "1e9"], "--devices: does not go with --tokens"),
+        (["--duration", "60", "--most", "8"], "--duration: does not go with --most"),
+        (["--devices", "8"], "--duration: is missing. To fix: a gang says both"),
+        (["--duration", "60"], "--devices: is missing. To fix: a gang says both"),
+        (["--devices", "8", "--duration", "nan"], "job: duration_s: must be a finite number"),
+        (["job.json", "--devices", "8"], "--devices: does not go with a JOB.json (got 8)"),
+        (["job.json", "--key", "a"], "job.json: "),
+        (["--model", "gpt2", "--whatif", "--dry-run"], "--dry-run: does not go with --whatif"),
     ],
 )
 def test_submissions_that_cannot_be_sent(words: list[str], said: str, refused):
     assert said in refused("jobs", "submit", *words, "--url", "http://127.0.0.1:1")
+
+
+def test_a_dry_run_of_no_answer(refused):
+    assert "--dry-run: is of an answer. To fix: give one" in refused("decisions", "--dry-run")

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Event, Thread, current_thread
 from time import sleep
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 import pytest
@@ -27,6 +28,7 @@ from jsonschema import Draft202012Validator
 from rich.console import Console
 from starlette.testclient import TestClient
 
+from hippo.cli.main import run
 from hippo.errors import InputError
 from hippo.front_door.service import Client
 from hippo.jobs.job import TrainingKind
@@ -468,6 +470,25 @@ def test_what_cannot_be_sent_is_told_in_one_sentence(ask: Callable[[Client], obj
     assert error.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda it: it.job("j012"), "id: is no id of a job .* To fix: .* see 'hippo jobs status'"),
+        (lambda it: it.cancel("d7"), "id: is no id of a job"),
+        (lambda it: it.why("j1/"), "id: is no id of a job"),
+        (lambda it: it.history("7"), "id: is no id of a job"),
+        (lambda it: it.approve("j7"), "id: is no id of a decision .* To fix: .* see 'hippo decisions'"),
+        (lambda it: it.deny("d07"), "id: is no id of a decision"),
+        (lambda it: it.decisions(since="x"), "id: is no id of a decision"),
+        (lambda it: it.decisions(limit=501), "limit: must be 1 to 500"),
+        (lambda it: it.decisions(since="d1", limit=0), "limit: must be 1 to 500"),
+    ],
+)
+def test_ids_that_are_none_are_told_before_anybody_is_asked(ask: Callable[[Client], object], said: str):
+    with Client("http://127.0.0.1:1", "x") as service, pytest.raises(InputError, match=said):
+        ask(service)
+
+
 @contextmanager
 def answering(said: bytes) -> Iterator[Client]:
     """A client of who says this once, whatever is asked, and hangs up."""
@@ -612,6 +633,115 @@ def test_dry_runs_of_answers_and_cancels_say_no_where_they_would(tmp_path: Path)
         served.turn(1.0)
         assert http.delete("/v1/jobs/j1", params=dry).status_code == 409
     served.close()
+
+
+def decided(served: Served, count: int) -> None:
+    """The first decision again, so that there are so many."""
+    (row,) = served.store.read(lambda at: at.execute(sql.select(t.DECISIONS)).mappings().all())
+    rows = [{**row, "number": number} for number in range(2, count + 1)]
+    served.store.write(lambda at: at.execute(sql.insert(t.DECISIONS), rows)).result()
+
+
+def test_all_decisions_are_told_however_many_there_are(asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys):
+    submit(asked)
+    asked.served.turn()
+    decided(asked.served, 601)
+    names = [f"d{number}" for number in range(1, 602)]
+    with listened(asked) as (address, _), Client(address, asked.tokens["viewer"]) as service:
+
+        def ids(*words: str, **how: Any) -> list[str]:
+            return [each["id"] for each in getattr(service, *words[:1])(*words[1:], **how)]
+
+        assert ids("why", "j1") == names[::-1]
+        assert ids("decisions", since="d1") == names[1:]
+        assert ids("decisions", since="d0", state="denied") == []
+        assert ids("decisions", since="d1", limit=3) == names[1:4]
+        assert ids("decisions") == names[::-1][:50]
+        assert ids("decisions", limit=500) == names[::-1][:500]
+        monkeypatch.setenv("HIPPO_URL", address)
+        monkeypatch.setenv("HIPPO_TOKEN", asked.tokens["viewer"])
+
+        def told(*words: str) -> str:
+            capsys.readouterr()
+            assert run(["decisions", *words]) == 0
+            return capsys.readouterr().out
+
+        assert len(json.loads(told("--json", "--limit", "60"))["decisions"]) == 60
+        assert "there are older ones: --limit N; all: --since d0" in " ".join(told().split())
+        assert "there are later ones: --since d5" in told("--since", "d1", "--limit", "4")
+        assert "there are" not in told("--since", "d590")
+        assert "there are" not in told("--since", "d591", "--limit", "10")
+
+
+def test_who_tells_all_there_is_says_so(asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys):
+    submit(asked)
+    asked.served.turn()
+    decided(asked.served, 50)
+    with listened(asked) as (address, _):
+        monkeypatch.setenv("HIPPO_TOKEN", asked.tokens["viewer"])
+        assert run(["decisions", "--url", address]) == 0
+        assert "there are" not in capsys.readouterr().out
+
+
+def test_dry_runs_by_hand_say_that_they_were_only_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    served = Served.of(url(tmp_path), Clock(), mode="advise")
+    token = served.store.write(made("me", OPERATOR, served.clock())).result()
+    app = application(served.store, served.loop, Access(served.store))
+    monkeypatch.setenv("HIPPO_TOKEN", token)
+    with TestClient(app) as http, listened(Asked(served, http, {})) as (address, _):
+        monkeypatch.setenv("HIPPO_URL", address)
+
+        def hippo(*words: str) -> str:
+            capsys.readouterr()
+            assert run([*words]) == 0
+            out, err = capsys.readouterr()
+            return out + err
+
+        gang = ("jobs", "submit", "--devices", "8", "--duration", "60", "--key", "one")
+        assert hippo(*gang, "--dry-run") == "hippo: only tried: it would be taken in\n"
+        assert served.jobs() == {}
+        assert hippo(*gang) == "j1\n"
+        assert served.jobs()["j1"].spec == {"devices": 8, "duration_s": 60.0, "actuator": "paper", "trace": ANY}
+        assert hippo(*gang, "--dry-run") == "hippo: only tried: it is j1 already\n"
+        served.turn()
+        assert hippo("decisions", "--approve", "d1", "--dry-run") == "hippo: only tried: d1 would be approved\n"
+        assert hippo("decisions", "--deny", "d1", "--dry-run") == "hippo: only tried: d1 would be denied\n"
+        assert json.loads(hippo("decisions", "--deny", "d1", "--dry-run", "--json"))["decisions"][0]["dry_run"]
+        assert hippo("jobs", "cancel", "j1", "--dry-run") == "hippo: only tried: j1 would end\n"
+        assert [each.state for each in served.decisions()] == ["proposed"]
+        assert not served.jobs()["j1"].cancels
+        with Client() as service:
+            (link, *_) = service.links()
+            push = [{"from": link["from"], "to": link["to"], "gbps": 0.5}]
+            assert service.push(push, dry_run=True) == 0
+            with pytest.raises(InputError, match="no such domain"):
+                service.push([{**push[0], "to": "mars"}], dry_run=True)
+            assert service.links()[0]["measured_s"] is None
+    served.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("jobs", "status", "j9999"), "see 'hippo jobs status'"),
+        (("jobs", "cancel", "j9999"), "see 'hippo jobs status'"),
+        (("jobs", "cancel", "j9999", "--dry-run"), "see 'hippo jobs status'"),
+        (("jobs", "why", "j9999"), "see 'hippo jobs status'"),
+        (("decisions", "--approve", "d9999"), "see 'hippo decisions'"),
+    ],
+)
+def test_what_is_not_there_is_told_in_words_of_commands(
+    asked: Asked, words: tuple[str, ...], remedy: str, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    monkeypatch.setenv("HIPPO_TOKEN", asked.tokens["operator"])
+    with listened(asked) as (address, _):
+        assert run([*words, "--url", address]) == 2
+    told = capsys.readouterr().err
+    assert "9999" in told
+    assert told.endswith(f"To fix: {remedy}.\n")
+    assert "/v1" not in told
 
 
 def test_who_may_not_submit_has_nothing_planned(asked: Asked):
@@ -771,6 +901,18 @@ def test_a_backup_is_restored_whole(asked: Asked, tmp_path: Path):
     with pytest.raises(InputError, match="holds no store of hippo"):
         backup(f"sqlite:///{tmp_path / 'nobody.db'}", tmp_path / "nothing.gz")
     assert not (tmp_path / "nobody.db").exists()
+
+
+def test_who_did_what_is_read_from_a_backup(asked: Asked, tmp_path: Path):
+    """As docs/service.md says."""
+    submit(asked)
+    asked.served.turn()
+    asked.http.delete("/v1/jobs/j1")
+    backup(asked.served.store.url, tmp_path / "b.gz")
+    lines = gzip.decompress((tmp_path / "b.gz").read_bytes()).decode().splitlines()
+    rows = [json.loads(line)[1] for line in lines if line.startswith('["events"')]
+    done = [(row["who"], row["subject"], json.loads(row["told"])["event"]) for row in rows if row["who"]]
+    assert done == [("operator", "j1", "job taken in"), ("operator", "j1", "cancel asked for")]
 
 
 def test_what_was_given_away_after_a_backup_is_not_given_again(asked: Asked, tmp_path: Path):

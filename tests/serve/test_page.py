@@ -190,6 +190,22 @@ def test_by_keyboard_a_proposal_is_approved_and_a_job_is_read(service: tuple[str
     assert browser.focus() == ("button", "j1: how it went on")
 
 
+def test_an_old_proposal_that_waits_has_its_buttons(service: tuple[str, str, httpx.Client], browser: Browser):
+    base, token, http = service
+    for number in range(40):
+        gang = {"devices": 4, "duration_s": 1e5}
+        http.post("/v1/jobs", json=gang, headers={"Idempotency-Key": f"k{number}"}).raise_for_status()
+    until(lambda: len(http.get("/v1/decisions?state=proposed&limit=500").json()["decisions"]) == 40)
+    browser.ask("Page.navigate", url=f"{base}/#token={token}")
+    until(lambda: browser.value("document.querySelectorAll('#decisions button').length") == 80, 30.0)
+    rows = "[...document.querySelectorAll('#decisions tbody tr')]"
+    assert browser.value(f"{rows}.length") == 40
+    oldest = "document.querySelector('[aria-label=\"approve decision d1\"]')"
+    browser.value(f"{oldest}.click()")
+    until(lambda: http.get("/v1/jobs/j1").json()["state"] == "running")
+    until(lambda: not browser.value(f"!!{oldest}"), 30.0)
+
+
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_nothing_is_wider_than_the_screen_and_text_can_be_read(

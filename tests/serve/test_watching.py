@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from tests.processes import started
 
 from hippo.serve.watching import RequestTimes, metrics_text
 
@@ -134,39 +135,36 @@ def test_people_sign_on_through_nginx(tmp_path: Path):
     here, there = free_ports(2)
     store = f"sqlite:///{tmp_path / 's.db'}"
     words = [sys.executable, "-m", "hippo", "serve", "--store", store]
-    made = subprocess.run(
-        [*words, "--new-token", "nginx", "--role", "proxy"], capture_output=True, text=True, check=True
-    )
-    text = (SERVICE / "nginx.conf").read_text().replace("8470", str(here)).replace("8471", str(there))
-    (tmp_path / "nginx.conf").write_text(text.replace("TOKEN", made.stdout.strip()))
-    (tmp_path / "users.txt").write_text("alice:{PLAIN}a\nbob:{PLAIN}b\n")
-    (tmp_path / "users.txt").chmod(0o644)
-    tmp_path.chmod(0o755)
-    serve = subprocess.Popen(
-        [*words, "--cluster", "four-hubs", "--policy", "srpt", "--port", str(here), "-q"], cwd=tmp_path
-    )
-    proxy = subprocess.Popen([nginx, "-p", str(tmp_path), "-c", "nginx.conf", "-g", "daemon off; user root;"])
-    try:
+    serve = [*words, "--cluster", "four-hubs", "--policy", "srpt", "--port", str(here), "-q"]
+    with started(serve, cwd=tmp_path):
         until(lambda: answers(f"http://127.0.0.1:{here}/readyz"))
-        base, gang = f"http://127.0.0.1:{there}/hippo", {"devices": 8, "duration_s": 60.0}
-        forged = {"X-Forwarded-Groups": "hippo-operator", "X-Forwarded-Email": "alice@site"}
-        assert httpx.get(f"{base}/v1/state", trust_env=False).status_code == 401
-        with httpx.Client(base_url=base, auth=("bob", "b"), headers=forged, trust_env=False) as bob:
-            assert bob.get("/v1/state").status_code == 200
-            refused = bob.post("/v1/jobs", json=gang, headers={"Idempotency-Key": "one"})
-            assert (refused.status_code, refused.json()["title"]) == (403, "not allowed")
-        with httpx.Client(base_url=base, auth=("alice", "a"), trust_env=False) as alice:
-            assert "location.pathname" in alice.get("/").text
-            with alice.stream("GET", "/v1/events?since=0", timeout=60.0) as stream:
-                lines = stream.iter_lines()
-                taken = alice.post("/v1/jobs", json=gang, headers={"Idempotency-Key": "one"})
-                assert (taken.status_code, taken.json()["owner"]) == (201, "alice")
-                assert any('"j1"' in line for line in lines)
-    finally:
-        proxy.terminate()
-        serve.terminate()
-        assert proxy.wait(20.0) == 0
-        serve.wait(20.0)
+        made = subprocess.run(
+            [*words, "--new-token", "nginx", "--role", "proxy"], capture_output=True, text=True, check=True
+        )
+        text = (SERVICE / "nginx.conf").read_text().replace("8470", str(here)).replace("8471", str(there))
+        (tmp_path / "nginx.conf").write_text(text.replace("TOKEN", made.stdout.strip()))
+        (tmp_path / "users.txt").write_text("alice:{PLAIN}a\nbob:{PLAIN}b\n")
+        (tmp_path / "users.txt").chmod(0o644)
+        tmp_path.chmod(0o755)
+        proxy = subprocess.Popen([nginx, "-p", str(tmp_path), "-c", "nginx.conf", "-g", "daemon off; user root;"])
+        try:
+            base, gang = f"http://127.0.0.1:{there}/hippo", {"devices": 8, "duration_s": 60.0}
+            forged = {"X-Forwarded-Groups": "hippo-operator", "X-Forwarded-Email": "alice@site"}
+            assert httpx.get(f"{base}/v1/state", trust_env=False).status_code == 401
+            with httpx.Client(base_url=base, auth=("bob", "b"), headers=forged, trust_env=False) as bob:
+                assert bob.get("/v1/state").status_code == 200
+                refused = bob.post("/v1/jobs", json=gang, headers={"Idempotency-Key": "one"})
+                assert (refused.status_code, refused.json()["title"]) == (403, "not allowed")
+            with httpx.Client(base_url=base, auth=("alice", "a"), trust_env=False) as alice:
+                assert "location.pathname" in alice.get("/").text
+                with alice.stream("GET", "/v1/events?since=0", timeout=60.0) as stream:
+                    lines = stream.iter_lines()
+                    taken = alice.post("/v1/jobs", json=gang, headers={"Idempotency-Key": "one"})
+                    assert (taken.status_code, taken.json()["owner"]) == (201, "alice")
+                    assert any('"j1"' in line for line in lines)
+        finally:
+            proxy.terminate()
+            assert proxy.wait(20.0) == 0
 
 
 def answers(address: str) -> bool:

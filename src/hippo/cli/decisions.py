@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hippo.cli.options import Json, ServiceUrl, takes
-from hippo.cli.output import print_document, print_view
+from hippo.cli.output import print_document, print_view, say
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,8 +21,12 @@ class Choice:
     """Which, and what is answered to them."""
 
     since: Annotated[str | None, typer.Option(metavar="ID", help="Those after this one, in order.")] = None
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="So many, at most 500.", show_default="50; with --since all")
+    ] = None
     approve: Annotated[str | None, typer.Option(metavar="ID", help="Say yes to a proposal.")] = None
     deny: Annotated[str | None, typer.Option(metavar="ID", help="Say no to it.")] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the answer to a proposal.")] = False
     url: ServiceUrl = None
     json: Json = False
 
@@ -33,25 +37,36 @@ def decisions(choice: Choice) -> None:
 
     The newest first. In mode advise, decisions are proposals that wait: --approve d12, or --deny d12.
     """
-    from hippo.front_door.service import Client
+    from hippo.front_door.service import PAGE, Client
 
     if choice.approve is not None and choice.deny is not None:
         raise InputError("does not go with --deny", source="--approve", remedy="answer one after another")
+    if choice.dry_run and choice.approve is None and choice.deny is None:
+        raise InputError("is of an answer", source="--dry-run", remedy="give one: --approve ID, or --deny ID")
+    more = ""
     with Client(choice.url) as service:
         if choice.approve is not None or choice.deny is not None:
-            name = choice.approve or choice.deny
+            yes = choice.approve is not None
+            name, answer = (choice.approve, service.approve) if yes else (choice.deny, service.deny)
             assert name is not None
-            rows = [service.approve(name) if choice.approve else service.deny(name)]
+            rows = [answer(name, dry_run=choice.dry_run)]
         else:
-            rows = service.decisions(since=choice.since)
+            rows = service.decisions(since=choice.since, limit=choice.limit)
+            if rows and len(rows) == (choice.limit or (PAGE if choice.since is None else 0)):
+                beyond = service.decisions(since="d0" if choice.since is None else rows[-1]["id"], limit=1)
+                if any(each["id"] != rows[-1]["id"] for each in beyond):
+                    more = "there are older ones: --limit N; all: --since d0"
+                    more = more if choice.since is None else f"there are later ones: --since {rows[-1]['id']}"
     if choice.json:
         print_document({"decisions": rows})
+    elif choice.dry_run:
+        say(f"only tried: {name} would be {'approved' if yes else 'denied'}")
     else:
-        print_view(decisions_table(rows))
+        print_view(decisions_table(rows, more))
 
 
-def decisions_table(rows: list[dict[str, Any]]) -> Table:
-    """For people."""
+def decisions_table(rows: list[dict[str, Any]], more: str = "") -> Table:
+    """For people; ``more``: what the table leaves out."""
     from rich import box
     from rich.table import Table
 
@@ -72,4 +87,5 @@ def decisions_table(rows: list[dict[str, Any]]) -> Table:
         moves = row["act"] == "resize" and sum(gpus) == sum((row["before"] or {}).get("gpus", ()))
         table.add_row(row["id"], when, row["job"], "move" if moves else row["act"], where, steps, row["state"], cause)
     table.caption = "step s: measured before > predicted (no plan there takes less than) > measured after"
+    table.caption += f"\n{more}" if more else ""
     return table

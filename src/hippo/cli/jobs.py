@@ -290,6 +290,12 @@ class Submitted:
     seq: Annotated[int, typer.Option(metavar="N", help="Tokens a sequence.", show_default="as usual")] = 0
     least: Annotated[int, typer.Option(metavar="N", help="GPUs at least.", show_default="as most")] = 0
     most: Annotated[int, typer.Option(metavar="N", help="GPUs at most.")] = 0
+    devices: Annotated[
+        int | None, typer.Option(metavar="N", help="GPUs of a gang: all at once.", show_default="no gang")
+    ] = None
+    duration: Annotated[
+        float | None, typer.Option(metavar="S", help="Seconds that a gang lasts.", show_default="no gang")
+    ] = None
     priority: Annotated[int, typer.Option(metavar="N", help="Higher goes first.")] = 0
     deadline: Annotated[float | None, typer.Option(metavar="S", help="Seconds from now.", show_default="none")] = None
     actuator: Annotated[str | None, typer.Option(metavar="NAME", help="Who runs it.", show_default="the usual")] = None
@@ -297,6 +303,7 @@ class Submitted:
         str | None, typer.Option(metavar="TEXT", help="Sent again with it, it is the same job.", show_default="drawn")
     ] = None
     whatif: Annotated[bool, typer.Option("--whatif", help="Only say how long it would wait.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would be taken in.")] = False
     url: ServiceUrl = None
     json: Json = False
 
@@ -304,9 +311,15 @@ class Submitted:
 @jobs.command("submit")
 @takes(Submitted)
 def submit(choice: Submitted) -> None:
-    """Hand a job to a service; --whatif: ask how long it would wait."""
+    """Hand a job to a service; --whatif: ask how long it would wait.
+
+    Elastic training by --model, --tokens and --most, or a gang by --devices and --duration. What an actuator is to
+    start (run), and whatever else a job says, stands in a JOB.json.
+    """
     from hippo.front_door.service import Client
 
+    if choice.whatif and choice.dry_run:
+        raise InputError("does not go with --whatif", source="--dry-run", remedy="leave out one of them")
     with Client(choice.url) as service:
         spec = _submission(choice)
         if choice.whatif:
@@ -318,9 +331,12 @@ def submit(choice: Submitted) -> None:
                 low, high = found["interval_s"]
                 say(f"would wait {found['expected_wait_s']:.0f} s ({low:.0f} to {high:.0f} s in nine of ten)")
             return
-        found = service.submit(spec, key=choice.key)
+        found = service.submit(spec, key=choice.key, dry_run=choice.dry_run)
     if choice.json:
         print_document(found)
+    elif choice.dry_run:
+        known = found["known_as"]
+        say(f"only tried: it is {known} already" if known else "only tried: it would be taken in")
     else:
         print(found["id"])
 
@@ -332,6 +348,11 @@ def _submission(choice: Submitted) -> dict[str, Any]:
 
         from hippo.files import read_text
 
+        how = ("file", "key", "whatif", "dry_run", "url", "json")
+        for each in fields(choice):
+            if each.name not in how and (value := getattr(choice, each.name)) != each.default:
+                remedy = "write it into the file"
+                raise InputError("does not go with a JOB.json", source=f"--{each.name}", value=value, remedy=remedy)
         text = sys.stdin.read() if str(choice.file) == "-" else read_text(choice.file, what="job file")
         try:
             found = json.loads(text)
@@ -341,7 +362,17 @@ def _submission(choice: Submitted) -> dict[str, Any]:
             remedy = "write one JSON object, as POST /v1/jobs takes it"
             raise InputError("is no job", source=str(choice.file), remedy=remedy)
         return found
+    gang = {"--devices": choice.devices, "--duration": choice.duration}
+    training = ("model", "tokens", "batch", "seq", "least", "most")
+    told = [option for option, value in gang.items() if value is not None]
+    if told and (others := [f"--{each}" for each in training if getattr(choice, each)]):
+        remedy = f"leave out {told[0]} for training, or {others[0]} for a gang"
+        raise InputError(f"does not go with {others[0]}", source=told[0], value=gang[told[0]], remedy=remedy)
+    if len(told) == 1:
+        (missing,) = gang.keys() - set(told)
+        raise InputError("is missing", source=missing, remedy="a gang says both: --devices N --duration S")
     named = {"deadline_s": choice.deadline, "actuator": choice.actuator}
+    named |= {"devices": choice.devices, "duration_s": choice.duration}
     numbers = ("tokens", "batch", "seq", "least", "most", "priority")
     given = {key: getattr(choice, key) for key in ("model", *numbers) if getattr(choice, key)}
     return {**given, **{key: value for key, value in named.items() if value is not None}}
@@ -366,6 +397,13 @@ class AskedStatus:
     json: Json = False
 
 
+@dataclass(frozen=True)
+class AskedCancel(Asked):
+    """Which job of a service, and whether it ends."""
+
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would end.")] = False
+
+
 @jobs.command("status")
 @takes(AskedStatus)
 def status(choice: AskedStatus) -> None:
@@ -384,17 +422,17 @@ def status(choice: AskedStatus) -> None:
 
 
 @jobs.command("cancel")
-@takes(Asked)
-def cancel(choice: Asked) -> None:
+@takes(AskedCancel)
+def cancel(choice: AskedCancel) -> None:
     """Cancel a job of a service."""
     from hippo.front_door.service import Client
 
     with Client(choice.url) as service:
-        found = service.cancel(choice.job)
+        found = service.cancel(choice.job, dry_run=choice.dry_run)
     if choice.json:
         print_document(found)
     else:
-        say(f"{choice.job} ends")
+        say(f"only tried: {choice.job} would end" if choice.dry_run else f"{choice.job} ends")
 
 
 @jobs.command("why")

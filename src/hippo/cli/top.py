@@ -78,7 +78,7 @@ def _of_service(choice: Choice) -> None:
 
         def look() -> dict[str, Any]:
             jobs = [*service.jobs(state="running"), *service.jobs(state="waiting")]
-            told = {"jobs": jobs, "links": service.links(), "decisions": service.decisions()[:8]}
+            told = {"jobs": jobs, "links": service.links(), "decisions": service.decisions(limit=8)}
             return {"service": service.state(), **told}
 
         if choice.json:

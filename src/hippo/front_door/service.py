@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import ssl
 import time
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 URL, TOKEN, AUTHORITIES = "HIPPO_URL", "HIPPO_TOKEN", "HIPPO_CA"
 """Environment variables: where the service is, who asks, and a file of authorities that vouch for it."""
 HERE = "http://127.0.0.1:8470"
+PAGE, MOST = 50, 500
+"""Decisions that are told where nobody says how many, and at most in one answer."""
+IDS = {"job": ("j", "hippo jobs status"), "decision": ("d", "hippo decisions")}
+"""The letter of an id, and the command that lists them."""
 
 
 class Client:
@@ -32,7 +37,8 @@ class Client:
 
     ``url`` and ``token``: else of ``HIPPO_URL`` and ``HIPPO_TOKEN``; ``token_file`` is what ``hippo serve`` wrote
     beside its store; ``verify``: False, or a file of authorities (PEM; else of ``HIPPO_CA``, else those of the web);
-    ``uds``: through a socket of this machine. Every method raises ``InputError`` with the service's
+    ``uds``: through a socket of this machine. With ``dry_run`` a method that changes something only has it checked.
+    Every method raises ``InputError`` with the service's
     own words where it refuses, or does not answer.
     """
 
@@ -104,29 +110,29 @@ class Client:
 
     def job(self, name: str) -> dict[str, Any]:
         """One job."""
-        return self._ask("GET", f"/v1/jobs/{_word(name)}")
+        return self._ask("GET", f"/v1/jobs/{_id('job', name)}")
 
     def jobs(self, *, state: str | None = None) -> Iterator[dict[str, Any]]:
         """All jobs, in order of submission."""
         after = None
         while True:
-            found = self._ask("GET", "/v1/jobs", params=_given(after=after, state=state, limit=500))
+            found = self._ask("GET", "/v1/jobs", params=_given(after=after, state=state, limit=MOST))
             yield from found["jobs"]
             if (after := found["next"]) is None:
                 return
 
-    def cancel(self, name: str) -> dict[str, Any]:
+    def cancel(self, name: str, *, dry_run: bool = False) -> dict[str, Any]:
         """Cancel a job."""
-        return self._ask("DELETE", f"/v1/jobs/{_word(name)}")
+        return self._ask("DELETE", f"/v1/jobs/{_id('job', name)}", params={"dry_run": dry_run})
 
     def why(self, name: str) -> list[dict[str, Any]]:
-        """The decisions about a job, the newest first."""
+        """All decisions about a job, the newest first."""
         self.job(name)
-        return list(self._ask("GET", "/v1/decisions", params={"job": name})["decisions"])
+        return list(self._decided(None, since="d0", job=name))[::-1]
 
     def history(self, name: str) -> dict[str, Any]:
         """How a job went on: ``steps`` (time_s, share_done, step_s, loss) and ``decisions``, in order."""
-        return self._ask("GET", f"/v1/jobs/{_word(name)}/history")
+        return self._ask("GET", f"/v1/jobs/{_id('job', name)}/history")
 
     def plan(self, name: str) -> dict[str, Any]:
         """The plan that a job's place names: a plan file's document."""
@@ -137,17 +143,35 @@ class Client:
         asked = {"from": source, "to": destination, "hours": hours}
         return list(self._ask("GET", "/v1/links/history", params=asked)["minutes"])
 
-    def decisions(self, *, since: str | None = None, state: str | None = None) -> list[dict[str, Any]]:
-        """The newest decisions first; or those after one, in order."""
-        return list(self._ask("GET", "/v1/decisions", params=_given(since=since, state=state))["decisions"])
+    def decisions(
+        self, *, since: str | None = None, state: str | None = None, limit: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The newest decisions first, 50 of them; or all after one (``since``, ``d0``: from the first on), in order.
 
-    def approve(self, name: str) -> dict[str, Any]:
+        ``limit``: so many at most (1 to 500).
+        """
+        if limit is not None and not 1 <= limit <= MOST:
+            raise InputError(f"must be 1 to {MOST}", source="limit", value=limit, remedy="ask for those after an id")
+        if since is not None:
+            return list(self._decided(limit, since=_id("decision", since), state=state))
+        return list(self._ask("GET", "/v1/decisions", params=_given(state=state, limit=limit or PAGE))["decisions"])
+
+    def _decided(self, limit: int | None, **which: str | None) -> Iterator[dict[str, Any]]:
+        """Decisions after one, in order, page by page; ``limit``: so many at most, of one page."""
+        while True:
+            found = self._ask("GET", "/v1/decisions", params=_given(**which, limit=limit or MOST))
+            yield from found["decisions"]
+            if limit is not None or (following := found["next"]) is None:
+                return
+            which["since"] = following
+
+    def approve(self, name: str, *, dry_run: bool = False) -> dict[str, Any]:
         """Say yes to a proposal."""
-        return self._ask("POST", f"/v1/decisions/{_word(name)}/approve")
+        return self._ask("POST", f"/v1/decisions/{_id('decision', name)}/approve", params={"dry_run": dry_run})
 
-    def deny(self, name: str) -> dict[str, Any]:
+    def deny(self, name: str, *, dry_run: bool = False) -> dict[str, Any]:
         """Say no to it."""
-        return self._ask("POST", f"/v1/decisions/{_word(name)}/deny")
+        return self._ask("POST", f"/v1/decisions/{_id('decision', name)}/deny", params={"dry_run": dry_run})
 
     def links(self) -> list[dict[str, Any]]:
         """What links carry."""
@@ -157,11 +181,17 @@ class Client:
         """The service itself."""
         return self._ask("GET", "/v1/state")
 
-    def push(self, links: Sequence[Mapping[str, Any]] = (), domains: Sequence[Mapping[str, Any]] = ()) -> int:
+    def push(
+        self,
+        links: Sequence[Mapping[str, Any]] = (),
+        domains: Sequence[Mapping[str, Any]] = (),
+        *,
+        dry_run: bool = False,
+    ) -> int:
         """Hand in what links were measured to carry (``from``, ``to``, ``gbps``, perhaps ``latency_ms``), and how many
-        GPUs of domains can be used (``domain``, ``gpus``); how many were taken."""
+        GPUs of domains can be used (``domain``, ``gpus``); how many were taken, of a dry run none."""
         told = {"links": [dict(each) for each in links], "domains": [dict(each) for each in domains]}
-        return int(self._ask("POST", "/v1/telemetry", told=("push", told))["taken"])
+        return int(self._ask("POST", "/v1/telemetry", told=("push", told), params={"dry_run": dry_run})["taken"])
 
     def whatif(self, job: Mapping[str, Any], *, patience_s: float = 600.0) -> dict[str, Any]:
         """How long a job would wait, with an interval; what nobody trained there before is planned first, which is
@@ -226,6 +256,8 @@ class Client:
         if answer.status_code >= 400 and not (later and answer.status_code == 429):
             told = str(found.get("detail") or found.get("title") or answer.status_code)
             remedy = "" if "To fix:" in told else str(found.get("remedy") or "")
+            for kind, (_, command) in IDS.items():  # in words of who asks
+                told, remedy = (each.replace(f"see GET /v1/{kind}s", f"see '{command}'") for each in (told, remedy))
             raise InputError(told.removesuffix("."), remedy=remedy or None)
         return found
 
@@ -277,6 +309,15 @@ def _check_sent(value: Any, name: str, key: str) -> None:
 
 def _given(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _id(kind: str, name: str) -> str:
+    """The id of a job or a decision."""
+    letter, command = IDS[kind]
+    if not re.fullmatch(f"{letter}(0|[1-9][0-9]{{0,15}})", name):
+        remedy = f"write it as for instance {letter}12: see '{command}'"
+        raise InputError(f"is no id of a {kind}", source="id", value=name[:40], remedy=remedy)
+    return name
 
 
 def _word(name: str) -> str:

@@ -23,7 +23,7 @@ from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.serve import tables as t
 from hippo.serve.records import CANCELLED, StoredJob
-from hippo.serve.store import BEYOND, OWNER, Store, check_form, engine_of, keep, note
+from hippo.serve.store import BEYOND, OWNER, Store, check_form, check_made, engine_of, keep, note
 
 MARK = "hippo_store"
 
@@ -37,15 +37,11 @@ def backup(url: str, path: Path) -> dict[str, int]:
         No store is there, or the file cannot be written.
     """
     engine = engine_of(url)
-    told, remedy = "holds no store of hippo", "name the store of 'hippo serve'"
-    if engine.dialect.name == "sqlite" and not Path(str(engine.url.database)).exists():  # else it would be made
-        raise InputError(told, source="--store", value=url, remedy=remedy)
     try:
+        check_made(engine)
         with engine.connect() as at:
             if engine.dialect.name == "postgresql":
                 at.execute(sql.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
-            if not sql.inspect(at).has_table("jobs"):
-                raise InputError(told, source="--store", remedy=remedy)
             lines, counts = list(_lines(at)), dict[str, int]()
             for name, _ in lines:
                 counts[name] = counts.get(name, 0) + 1

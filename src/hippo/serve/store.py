@@ -209,7 +209,15 @@ def check_form(connection: Connection, url: str) -> str | None:
 
 
 def written_beside(url: str, function: Callable[[Connection], T]) -> T:
-    """Let a function write into a store that a service may own; ``StoreError``, and ``InputError`` as of ``Store``."""
+    """Let a function write into a store that a service may own; ``StoreError``, and ``InputError`` as of ``Store``, or
+    since no service has ever made it."""
+    engine = engine_of(url)
+    try:
+        check_made(engine)
+    except SQLAlchemyError:
+        pass  # the store says so itself
+    finally:
+        engine.dispose()
     try:
         store = Store(url)
     except OwnedError:
@@ -225,6 +233,15 @@ def written_beside(url: str, function: Callable[[Connection], T]) -> T:
         return store.write(function).result()
     finally:
         store.close()
+
+
+def check_made(engine: Engine) -> None:
+    """``InputError``: no service has made a store there. Makes none, as opening it does."""
+    file = engine.url.database if engine.dialect.name == "sqlite" else None
+    if (file is not None and not Path(file).exists()) or not sql.inspect(engine).has_table("jobs"):
+        told, remedy = "holds no store of hippo", "name the store of 'hippo serve', which makes it as it first starts"
+        url = engine.url.render_as_string(hide_password=True)
+        raise InputError(told, source="--store", value=_shown(url), remedy=remedy)
 
 
 def engine_of(url: str) -> Engine:
