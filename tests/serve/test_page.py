@@ -254,7 +254,8 @@ def test_a_page_that_is_refused_events_asks_again(service: tuple[str, str, httpx
         for _ in range(MOST_STREAMS_EACH):
             stack.enter_context(http.stream("GET", "/v1/events", timeout=None))
         browser.ask("Page.navigate", url=f"{base}/#token={token}")
-        until(lambda: browser.value("document.getElementById('alarm').textContent").startswith("no events: too many"))
+        alarm = "document.getElementById('alarm')?.textContent || ''"  # none while the page loads
+        until(lambda: browser.value(alarm).startswith("no events: too many"))
     until(lambda: browser.value("source.readyState") == 1)  # seconds later
 
 
