@@ -1149,3 +1149,25 @@ def test_no_address_of_a_store_is_told_with_its_password(tmp_path: Path):
     for file in (tmp_path / "token", "no\0file"):
         with pytest.raises(InputError, match="token file: cannot be read: it is no text"):
             Client(token_file=file)
+
+
+def test_why_a_job_waits_is_told(asked: Asked):
+    """By what is free; in other words where nothing is decided."""
+    gang = {"duration_s": 1e6}
+    for at, devices in enumerate((64, 64, 64, 48, 32, 32)):
+        asked.http.post("/v1/jobs", json={**gang, "devices": devices}, headers={"Idempotency-Key": f"g{at}"})
+    asked.served.turn()
+    rows = {each["id"]: each for each in asked.http.get("/v1/jobs").json()["jobs"]}
+    waiting = [each for each in rows.values() if each["state"] == "waiting"]
+    used = sum(each["job"]["devices"] for each in rows.values() if each["state"] == "running")
+    free = asked.served.loop.site.devices - used
+    assert waiting
+    for each in waiting:
+        assert each["why"].startswith(f"needs {each['job']['devices']} GPUs, and {free} ") == (
+            free < each["job"]["devices"]
+        ), each
+        assert asked.http.get(f"/v1/jobs/{each['id']}").json()["why"] == each["why"]
+    assert not any(each["why"] for each in rows.values() if each["state"] == "running")
+    asked.served.loop.state.holds = "no telemetry"
+    told = asked.http.get(f"/v1/jobs/{waiting[0]['id']}").json()["why"]
+    assert told == "nothing is decided: no telemetry"

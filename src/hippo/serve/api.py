@@ -44,12 +44,13 @@ from hippo.serve.loop import ServeLoop
 from hippo.serve.otlp import answer as otlp_answer
 from hippo.serve.otlp import told_links
 from hippo.serve.pull import Puller
-from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, PLANNING, LinkPoint, StoredJob
+from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, PLANNING, WAITING, LinkPoint, StoredJob
 from hippo.serve.site import check_model, job_of
 from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, last_event, note, number_of
 from hippo.serve.telemetry import checked, history
 from hippo.serve.telemetry import written as store_points
 from hippo.serve.watching import RequestTimes, metrics_text
+from hippo.serve.why import waits
 from hippo.units import bytes_per_s_from_gbps, gbps_from_bytes_per_s
 
 MOST_BODY = 4_000_000
@@ -339,13 +340,13 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
             asked = asked.where(t.JOBS.c.number > number_of(after))
         if state is not None:
             asked = asked.where(t.JOBS.c.state == state)
-        rows = [a.job_document(job_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
+        rows = [_shown(job_of_row(each)) for each in store.read(lambda at: at.execute(asked).all())]
         return AsciiAnswer({"jobs": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
 
     @app.get("/v1/jobs/{name}", response_model=a.JobAnswer, responses=_told(400, 401, 403, 404))
     async def job(name: str, caller: Reader) -> Response:
         """One job."""
-        return AsciiAnswer(a.job_document(_job(name)))
+        return AsciiAnswer(_shown(_job(name)))
 
     @app.get("/v1/jobs/{name}/history", response_model=a.HistoryAnswer, responses=_told(400, 401, 403, 404))
     async def job_history(name: str, caller: Reader) -> Response:
@@ -357,6 +358,10 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         steps = [{key: value for key, value in row._mapping.items() if key != "job"} for row in found]
         told = [a.decision_document(decision_of_row(each)) for each in rows]
         return AsciiAnswer({"id": name, "steps": steps, "decisions": told})
+
+    def _shown(job: StoredJob) -> dict[str, Any]:
+        why = job.why or (loop.state.holds and f"nothing is decided: {loop.state.holds}") or waits(loop.site, job)
+        return {**a.job_document(job), "why": why if job.state == WAITING else job.why}
 
     def _job(name: str) -> StoredJob:
         asked = sql.select(t.JOBS).where(t.JOBS.c.number == number_of(name))

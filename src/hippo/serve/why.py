@@ -1,13 +1,15 @@
-"""What a decision about a job was weighed against: every place that it could have had, with what a step would take."""
+"""What a decision about a job was weighed against: every place that it could have had, with what a step would take; and
+why a job waits."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.moment import Moment
-from hippo.serve.records import BEGIN, STOP
+from hippo.serve.records import BEGIN, STOP, WAITING, StoredJob
 from hippo.serve.site import JobChange, ServedSite
 
 MOST = 5
@@ -29,6 +31,21 @@ def reasons(site: ServedSite, moment: Moment, change: JobChange, pace: float = 1
     found["alternatives"] = [each for each in places if _held(each) != now][:MOST]
     found["left_s"] = moment.remaining_s(row)
     return found
+
+
+def waits(site: ServedSite, job: StoredJob) -> str:
+    """Why a job that waits does, as things stand; empty: it does not, or nobody has been decided about yet."""
+    moment = site.live.moment
+    if job.state != WAITING or moment is None:
+        return ""
+    needs = int(job.spec.get("least") or job.spec.get("devices") or job.spec.get("most") or 0)
+    free = Counter[str]()
+    for pool, row in zip(site.live.site.pools, moment.world.pool, strict=True):
+        free[pool.domain] += int(row[c.POOL_FREE])
+    if (count := free.total()) < needs:
+        return f"needs {needs} GPUs, and {count} {'is' if count == 1 else 'are'} free"
+    told = ", ".join(f"{name} {count}" for name, count in free.items() if count)
+    return f"needs {needs} GPUs, and free are {told}: others go first, or it fits there not as it is"
 
 
 def _held(place: Mapping[str, Any] | None) -> list[tuple[str, int]]:
