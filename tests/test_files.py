@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from hippo.errors import InputError
-from hippo.files import json_text, read_text, write_whole
+from hippo.files import json_text, read_text, scratch, write_whole
 
 
 def test_a_file_appears_whole_in_a_new_folder(tmp_path: Path) -> None:
@@ -85,3 +86,22 @@ def test_a_number_is_no_path_and_the_file_that_is_open_under_it_stays_open(tmp_p
         with pytest.raises(InputError, match="^plan file: must be a path"):
             read_text(stream.fileno(), what="plan file")  # type: ignore[arg-type]
         assert stream.read() == "still here"
+
+
+def test_what_a_process_that_was_killed_left_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Not what somebody holds, nor what is so young that its owner may not hold it yet."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("hippo-run-old", "hippo-run-young", "other-old"):
+        (tmp_path / name / "inside").mkdir(parents=True)
+    with scratch("hippo-run-") as mine:
+        (mine / "file").touch()
+        for each in (mine, tmp_path / "hippo-run-old", tmp_path / "other-old"):
+            os.utime(each, (0.0, 0.0))
+        with scratch("hippo-run-") as other:
+            assert {each.name for each in tmp_path.iterdir()} == {
+                "hippo-run-young",
+                "other-old",
+                mine.name,
+                other.name,
+            }
+    assert {each.name for each in tmp_path.iterdir()} == {"hippo-run-young", "other-old"}

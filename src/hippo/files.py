@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hippo.errors import InputError
@@ -51,6 +53,34 @@ def read_text(path: str | Path, *, what: str, limit_bytes: int = MAX_DOCUMENT_BY
     except UnicodeDecodeError as error:
         where = f"byte {error.start} is not UTF-8"
         raise InputError(f"{what} is not text: {where}", source=source, remedy="save the file as UTF-8") from None
+
+
+YOUNG_S = 60.0
+"""A folder that is younger may not be held yet."""
+
+
+@contextmanager
+def scratch(prefix: str) -> Iterator[Path]:
+    """A folder for what is of no use later. Where a process was killed before it could remove its own, the next one
+    that asks for such a folder does: whoever lives holds a lock on his."""
+    for each in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):  # somebody else's, held, or gone by now
+            if each.stat().st_mtime < time.time() - YOUNG_S:
+                with _held(each):
+                    shutil.rmtree(each)
+    with tempfile.TemporaryDirectory(prefix=prefix) as name, _held(Path(name)):
+        yield Path(name)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """``OSError``: somebody else holds it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:

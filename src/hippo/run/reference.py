@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
+from hippo.files import scratch
 from hippo.run.job import RunJob
 from hippo.run.lost import RunError
 from hippo.run.run import last_line
@@ -22,8 +21,7 @@ def reference_losses(job: RunJob, watch: Callable[[str, float], None]) -> list[f
     found: list[float] = []
     before = job.options.first_step - 1
     job = replace(job, options=replace(job.options, first_step=1, steps=before + job.options.steps, resume_from=None))
-    with tempfile.TemporaryDirectory(prefix="hippo-reference-") as name:
-        folder = Path(name)
+    with scratch("hippo-reference-") as folder:
         job.write(folder)
         with open(folder / "log", "w") as log:
             argv = [sys.executable, "-m", MODULE, str(folder)]

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ from typing import IO, Any, Protocol
 
 from hippo.emulate.emulation import Emulation
 from hippo.errors import InputError
+from hippo.files import scratch
 from hippo.plan.plan import Plan
 from hippo.run.change import Changed, Changes, PlanChange, Planned, cut_off, under, without
 from hippo.run.handover import hands
@@ -177,8 +177,8 @@ def run(
     RunError
         A process died or nothing moved for ``timeout_s``; all processes have ended.
     """
-    with tempfile.TemporaryDirectory(prefix="hippo-run-") as name:
-        crew, saver = (crew_of or Crew)(Path(name), place or Here(), job.options.timeout_s), None
+    with scratch("hippo-run-") as folder:
+        crew, saver = (crew_of or Crew)(folder, place or Here(), job.options.timeout_s), None
         try:
             saver = None if saving is None else Saver(crew, saving)
             conductor = Conductor(job, crew, changes or Planned(), saver)
