@@ -30,7 +30,7 @@ from hippo.serve.loop import QUEUE
 from hippo.serve.records import DONE, PROPOSED, RUNNING, JobOrder, LinkPoint, Receipt, SeenJob
 from hippo.serve.server import ServiceClock
 from hippo.serve.site import JobChange, ServedSite
-from hippo.serve.store import OWNER, Store, StoreError, keep, plan_kept, set_job
+from hippo.serve.store import OWNER, Store, StoreError, keep, plan_kept, set_jobs
 from hippo.serve.telemetry import checked, rolled
 from hippo.serve.watching import metrics_text
 
@@ -642,7 +642,7 @@ def test_plans_that_nobody_goes_by_are_forgotten_after_a_year(served: Served):
     waits = waits.values(state=PROPOSED, after=json.dumps({"plan": ids["waits"]}))
     served.store.write(lambda at: at.execute(waits) and None).result()
     served.store.write(plan_kept({"which": "gone by again"}, now_s + year_s)[1]).result()
-    served.store.write(partial(set_job, name=name, place={"plan": ids["runs"]})).result()
+    served.store.write(partial(set_jobs, names=[name], place={"plan": ids["runs"]})).result()
 
     def left(at_s: float) -> set[str]:
         served.store.write(rolled(at_s)).result()
@@ -650,7 +650,7 @@ def test_plans_that_nobody_goes_by_are_forgotten_after_a_year(served: Served):
         return {which for which, each in ids.items() if each in there}
 
     assert left(now_s + year_s) == {"gone by again", "runs", "waits"}
-    served.store.write(partial(set_job, name=name, place={"plan": ids["gone by again"]})).result()
+    served.store.write(partial(set_jobs, names=[name], place={"plan": ids["gone by again"]})).result()
     assert left(now_s + year_s + 1.0) == {"gone by again", "runs", "waits"}
     assert left(now_s + 3 * year_s) == {"gone by again", "waits"}
 

@@ -46,6 +46,7 @@ from hippo.serve.site import LAYOUT, JobChange, ServedSite, job_of
 from hippo.serve.steering import SteeredRun, Steering
 from hippo.serve.store import (
     BEYOND,
+    MOST_NAMES,
     Store,
     StoreError,
     decision_of_row,
@@ -53,10 +54,11 @@ from hippo.serve.store import (
     keep,
     kept,
     note,
+    note_all,
     number_of,
     plan_kept,
     plan_of,
-    set_job,
+    set_jobs,
 )
 from hippo.serve.telemetry import checked, lately, looked, rolled, written
 from hippo.serve.why import reasons
@@ -68,8 +70,6 @@ OPEN, ANSWERED, NOT_DONE = "open", "done", "refused"
 """States of an order."""
 QUEUE, CLOCK, TURN = "queue", "clock", "turn"
 """Names of what the store keeps: the packed queue, when the service's clock began, and the mark of the last turn."""
-MOST_NAMES = 500
-"""In one question to the store."""
 MOST_FAILURES = 3
 """Of a job, before it is given up."""
 FADED_S = 3600.0
@@ -610,16 +610,18 @@ class ServeLoop:
 
     def _set(self, name: str, now_s: float, event: str = "", **values: Any) -> None:
         """Remember columns of a job, and write them with this turn."""
-        trace = ""
-        if name in self._jobs:
-            self._jobs[name] = replace(self._jobs[name], **values)
-            trace = self._jobs[name].trace
+        self._set_all([name], now_s, event, **values)
+
+    def _set_all(self, names: Sequence[str], now_s: float, event: str = "", **values: Any) -> None:
+        """The same of several, by few statements: who submits waits for them."""
+        self._jobs |= {name: replace(self._jobs[name], **values) for name in names if name in self._jobs}
+        traces = {name: self._jobs[name].trace if name in self._jobs else "" for name in names}
 
         def write(at: Connection) -> None:
-            set_job(at, name, **values)
+            set_jobs(at, names, **values)
             if event:
                 told = {key: values[key] for key in ("state", "why", "place") if key in values}
-                note(at, now_s, "job", name, trace=trace, event=event, **told)
+                note_all(at, now_s, "job", traces, event=event, **told)
 
         self._unwritten.append(write)
 
@@ -652,12 +654,11 @@ class ServeLoop:
                 self._set(each.name, now_s, "job is being planned", state=state)
         if come:
             refused = {job.name: why for job, why in self._submitted(come)}
-            for job in come:
-                if job.name in refused:
-                    self._set(job.name, now_s, "job refused", state=r.REFUSED, why=refused[job.name], ended_s=now_s)
-                    self._forget(job.name)
-                else:
-                    self._set(job.name, now_s, "job waits", state=r.WAITING)
+            for name, why in refused.items():
+                self._set(name, now_s, "job refused", state=r.REFUSED, why=why, ended_s=now_s)
+                self._forget(name)
+            if taken := [job.name for job in come if job.name not in refused]:
+                self._set_all(taken, now_s, "job waits", state=r.WAITING)
 
     def _put_back(self, now_s: float) -> None:
         """Who ran when the queue was begun anew runs on, without an order, where its place is still and has room."""

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
@@ -40,6 +40,8 @@ OWNER_LOCK = 0x6869707030
 """PostgreSQL's number of the lock that a service holds."""
 DRIVERS = ("sqlite", "postgresql")
 NOTED = sql.insert(t.EVENTS)
+MOST_NAMES = 500
+"""In one statement."""
 TRACE: ContextVar[str] = ContextVar("trace", default="")
 """Of the request for which is read or written: 32 hexadecimal digits of a W3C trace."""
 OWNER, BEYOND = "owner", "beyond"
@@ -322,9 +324,18 @@ def note(
     connection: Connection, time_s: float, kind: str, subject: str, *, who: str = "", trace: str = "", **told: Any
 ) -> None:
     """Write an event down: who did what, or what came about; ``trace``: what it goes back to, else this request."""
-    told |= {"trace": trace} if (trace := trace or TRACE.get()) else {}
-    row = {"time_s": time_s, "kind": kind, "subject": subject, "who": who, "told": json.dumps(told)}
-    connection.execute(NOTED, row)
+    note_all(connection, time_s, kind, {subject: trace}, who=who, **told)
+
+
+def note_all(
+    connection: Connection, time_s: float, kind: str, subjects: Mapping[str, str], *, who: str = "", **told: Any
+) -> None:
+    """The same of several subjects, each with its trace."""
+    here, rows = TRACE.get(), []
+    for subject, trace in subjects.items():
+        words = told | ({"trace": found} if (found := trace or here) else {})
+        rows.append({"time_s": time_s, "kind": kind, "subject": subject, "who": who, "told": json.dumps(words)})
+    connection.execute(NOTED, rows)
 
 
 def last_event(connection: Connection) -> int:
@@ -332,11 +343,14 @@ def last_event(connection: Connection) -> int:
     return connection.execute(sql.select(sql.func.max(t.EVENTS.c.number))).scalar() or 0
 
 
-def set_job(connection: Connection, name: str, **values: Any) -> None:
-    """Write columns of a job."""
+def set_jobs(connection: Connection, names: Iterable[str], **values: Any) -> None:
+    """Write columns of jobs."""
     if "place" in values and isinstance(values["place"], Mapping):
         values["place"] = json.dumps(values["place"])
-    connection.execute(sql.update(t.JOBS).where(t.JOBS.c.number == number_of(name)).values(**values))
+    numbers = [number_of(name) for name in names]
+    for begin in range(0, len(numbers), MOST_NAMES):
+        here = t.JOBS.c.number.in_(numbers[begin : begin + MOST_NAMES])
+        connection.execute(sql.update(t.JOBS).where(here).values(**values))
 
 
 def plan_kept(document: Mapping[str, Any], now_s: float) -> tuple[str, Callable[[Connection], None]]:
