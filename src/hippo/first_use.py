@@ -128,7 +128,7 @@ def _parts(name: str) -> tuple[Callable[[], None], ...]:
     if name == JOBS:
         return (_replay_something,)
     if name == SERVING:
-        return (_serve_something,)
+        return (serve_something,)
     own = (lambda: _plan_something(planner(name)),)
     return (*own, _explain_something) if name == FRONT else own
 
@@ -283,7 +283,7 @@ def _replay_something() -> None:
     play(JobWorkload.of(jobs), site([DevicePool("a", "gpu", 1, 2), DevicePool("b", "gpu", 1, 2)]), FIFO)
 
 
-def _serve_something() -> None:
+def serve_something() -> None:
     """Two gangs in two domains whose link moves: they come one after another, are late, fail and are cancelled."""
     import numpy as np
 

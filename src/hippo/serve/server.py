@@ -20,6 +20,7 @@ from typing import Any
 
 import uvicorn
 
+from hippo import first_use
 from hippo.arguments import check_fields
 from hippo.errors import InputError, UnknownNameError
 from hippo.front_door.networks import LONGEST_EPOCH_S, SHORTEST_EPOCH_S
@@ -208,6 +209,7 @@ class Service:
         if self.terms.log:
             log_to(self.terms.log)
             events = EventLog(self.store)
+        first_use.serve_something()  # loads kernels: else the first job waits for them, and all who come with it
         self.loop.start()
         if self.puller is not None:
             self.puller.start()
