@@ -2,6 +2,7 @@
 the order in the store, to the run's word that it has it, and to the border at which the run goes over.
 
     python -m benchmarks.steering [--rounds N] [--json]
+    python -m benchmarks.steering --move
 
 A real ``hippo run`` (actuator ``own``) of one pipeline over three domains in the emulated WAN of this machine, no root
 needed; the service's loop with its store, steered by ``hi_ppo``. Once the run goes steadily, the link between the first
@@ -15,9 +16,11 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -28,8 +31,9 @@ from tests.serve.worlds import whole_offer
 
 from hippo.emulate.emulate import emulate, setting_of
 from hippo.emulate.emulation import emulation
-from hippo.errors import InputError
+from hippo.errors import HippoError, InputError
 from hippo.files import write_files
+from hippo.front_door.service import Client
 from hippo.jobs.job import TrainingKind
 from hippo.problem.load import load_cluster
 from hippo.registry import JOB_SCHEDULERS, load
@@ -51,7 +55,7 @@ MODEL = {**demo.MODEL, "n_layer": 10}
 GBPS, LATENCY_MS, COLLAPSE = 0.4, 5.0, 0.02
 PERIOD_S = 1.0
 STEPS = 20_000
-STEADY_S, WITHIN_S = 15.0, 60.0
+STEADY_S, WITHIN_S, MOVE_WITHIN_S = 15.0, 60.0, 180.0
 ASKED_S = 2.0
 
 
@@ -215,16 +219,53 @@ def measured(rounds: int, method: str = "hi_ppo") -> dict[str, Any]:
         return dict(json.loads((folder / "found.json").read_text()))
 
 
+def moved() -> dict[str, float]:
+    """Seconds from when the service heard of the demo's first collapse to what came of it."""
+    with TemporaryDirectory(prefix="hippo-steering-") as name:
+        folder, found = Path(name) / "demo", dict[str, float]()
+        command = [sys.executable, "-m", "hippo", "serve", "--demo", str(folder), "--port", "0"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stderr is not None
+                line = next(each for each in process.stderr if "the page:" in each)
+                url, _, token = line.split()[-1].partition("/#token=")
+                with Client(url, token) as service:
+                    rows, end_s = list[dict[str, Any]](), time.time() + MOVE_WITHIN_S
+                    while not rows and time.time() < end_s:
+                        with suppress(HippoError), RunClient(folder / "runs" / "j1" / "run", timeout_s=5.0) as run:
+                            if run.ask({"ask": "status"})["orders"]:
+                                found.setdefault("taken_s", time.time())
+                        with suppress(HippoError):
+                            about = service.why("j1") if "taken_s" in found else []
+                            rows = [each for each in about if (each["act"], each["state"]) == ("resize", "carried out")]
+                        time.sleep(0.02)
+                    assert rows, "nothing moved"
+                    found |= {"decided_s": rows[-1]["ordered_s"], "there_s": time.time()}
+                    for event in service.events(since=0):
+                        if event["kind"] == "links" and event["time_s"] <= found["decided_s"]:
+                            shown_s = float(event["time_s"])
+                        elif event["kind"] == "decision" and event["act"] == "resize":
+                            return {what: at_s - shown_s for what, at_s in found.items()}
+            finally:
+                process.send_signal(signal.SIGINT)
+                process.wait(60.0)
+    raise AssertionError("no decision was told")
+
+
 def main() -> None:
     """See the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--method", default="hi_ppo")
+    parser.add_argument("--move", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.inside is not None:
         inside(asked.inside, asked.rounds, asked.method)
+        return
+    if asked.move:
+        print(json.dumps(moved()))
         return
     found = measured(asked.rounds, asked.method)
     if asked.json:

@@ -14,6 +14,7 @@ from hippo.serve.jobs import let_go, take_in
 from hippo.serve.records import JobOrder, Receipt, SeenJob
 from hippo.serve.store import Store, StoreError, keep
 
+from .servers import until as beside
 from .test_faults import GANG, Stubborn
 from .worlds import Clock, Served, offers, until, url
 
@@ -174,3 +175,15 @@ def test_who_ends_while_others_are_put_back_is_done(tmp_path: Path, monkeypatch:
     until(again, lambda: again.jobs()[training].state == "running")
     assert again.jobs()[gang].state == "done"
     again.close()
+
+
+def test_the_loop_goes_on_after_a_turn_that_breaks_and_loses_nobody(tmp_path: Path):
+    """By its own thread: the turn takes a job and breaks, the next one begins it."""
+    served = Served.of(url(tmp_path), Clock())
+    breaks(served, "_ready")
+    name = served.submit(**{**GANG, "devices": 8})
+    served.loop.start()
+    beside(lambda: served.jobs()[name].state == "running")
+    assert served.loop.state.counts["turns broken"] == 1
+    assert [each.act for each in served.decisions()] == ["begin"]
+    served.close()

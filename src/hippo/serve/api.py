@@ -46,7 +46,7 @@ from hippo.serve.otlp import told_links
 from hippo.serve.pull import Puller
 from hippo.serve.records import DECISION_STATES, JOB_STATES, OBSERVE, PLANNING, WAITING, LinkPoint, StoredJob
 from hippo.serve.site import check_model, job_of
-from hippo.serve.store import TRACE, Store, StoreError, decision_of_row, job_of_row, last_event, note, number_of
+from hippo.serve.store import NUMBER, TRACE, Store, StoreError, decision_of_row, job_of_row, last_event, note, number_of
 from hippo.serve.telemetry import checked, history
 from hippo.serve.telemetry import written as store_points
 from hippo.serve.watching import RequestTimes, metrics_text
@@ -71,8 +71,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 Word = Annotated[str, Field(max_length=200, pattern=NO_CONTROL)]
-DIGITS = "(0|[1-9][0-9]{0,15})$"
-JobName = Annotated[str, Query(pattern=f"^j{DIGITS}")]
+JobName = Annotated[str, Query(pattern=f"^j{NUMBER}$")]
 JobState = Annotated[str, Query(pattern=f"^({'|'.join(JOB_STATES)})$")]
 DecisionState = Annotated[str, Query(pattern=f"^({'|'.join(DECISION_STATES)})$")]
 
@@ -360,8 +359,11 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
         return AsciiAnswer({"id": name, "steps": steps, "decisions": told})
 
     def _shown(job: StoredJob) -> dict[str, Any]:
-        why = job.why or (loop.state.holds and f"nothing is decided: {loop.state.holds}") or waits(loop.site, job)
-        return {**a.job_document(job), "why": why if job.state == WAITING else job.why}
+        """As it stands; where it waits for no reason of its own, why."""
+        if job.why or job.state != WAITING:
+            return a.job_document(job)
+        holds = loop.state.holds
+        return {**a.job_document(job), "why": f"nothing is decided: {holds}" if holds else waits(loop.site, job)}
 
     def _job(name: str) -> StoredJob:
         asked = sql.select(t.JOBS).where(t.JOBS.c.number == number_of(name))
@@ -390,7 +392,7 @@ def application(store: Store, loop: ServeLoop, access: Access, puller: Puller | 
     @app.get("/v1/decisions", response_model=a.DecisionsAnswer, responses=_told(400, 401, 403))
     async def decisions(
         caller: Reader,
-        since: Annotated[str, Query(pattern=f"^d{DIGITS}")] | None = None,
+        since: Annotated[str, Query(pattern=f"^d{NUMBER}$")] | None = None,
         job: JobName | None = None,
         state: DecisionState | None = None,
         limit: Annotated[int, Query(ge=1, le=MOST_PAGE)] = PAGE,

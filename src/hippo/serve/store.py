@@ -40,6 +40,8 @@ OWNER_LOCK = 0x6869707030
 """PostgreSQL's number of the lock that a service holds."""
 DRIVERS = ("sqlite", "postgresql")
 NOTED = sql.insert(t.EVENTS)
+NUMBER = "(0|[1-9][0-9]{0,15})"
+"""Of an id, as a regular expression."""
 MOST_NAMES = 500
 """In one statement."""
 TRACE: ContextVar[str] = ContextVar("trace", default="")
@@ -383,7 +385,7 @@ def plan_of(name: str) -> Callable[[Connection], dict[str, Any]]:
 
 def number_of(name: str) -> int:
     """Of an id as ``j12`` or ``d7``; -1: it is none (as ``j012``: a thing has one name)."""
-    return int(name[1:]) if re.fullmatch("[jd](0|[1-9][0-9]{0,15})", name) else -1
+    return int(name[1:]) if re.fullmatch(f"[jd]{NUMBER}", name) else -1
 
 
 def keep(connection: Connection, name: str, content: bytes, time_s: float) -> None:

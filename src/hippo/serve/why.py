@@ -9,7 +9,7 @@ from typing import Any
 
 from hippo.jobs.engine import world as c
 from hippo.jobs.joint.moment import Moment
-from hippo.serve.records import BEGIN, STOP, WAITING, StoredJob
+from hippo.serve.records import BEGIN, STOP, StoredJob
 from hippo.serve.site import JobChange, ServedSite
 
 MOST = 5
@@ -34,9 +34,9 @@ def reasons(site: ServedSite, moment: Moment, change: JobChange, pace: float = 1
 
 
 def waits(site: ServedSite, job: StoredJob) -> str:
-    """Why a job that waits does, as things stand; empty: it does not, or nobody has been decided about yet."""
+    """Why a job waits, as things stand; empty: nothing has been decided yet."""
     moment = site.live.moment
-    if job.state != WAITING or moment is None:
+    if moment is None:
         return ""
     needs = int(job.spec.get("least") or job.spec.get("devices") or job.spec.get("most") or 0)
     free = Counter[str]()
@@ -45,7 +45,7 @@ def waits(site: ServedSite, job: StoredJob) -> str:
     if (count := free.total()) < needs:
         return f"needs {needs} GPUs, and {count} {'is' if count == 1 else 'are'} free"
     told = ", ".join(f"{name} {count}" for name, count in free.items() if count)
-    return f"needs {needs} GPUs, and free are {told}: others go first, or it fits there not as it is"
+    return f"needs {needs} GPUs; free are {told}: others go first, or it has no place among these"
 
 
 def _held(place: Mapping[str, Any] | None) -> list[tuple[str, int]]:
