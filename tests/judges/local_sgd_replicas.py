@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from hippo.run.executor.local_sgd import At, Outer
+from hippo.plan.plan import Plan
+from hippo.run.executor.local_sgd import Outer
 from hippo.run.job import RunJob
-from hippo.run.model.stage import Part, StageSettings, sequences
+from hippo.run.model.stage import At, Part, StageSettings, sequences
 from hippo.run.work import Work
 
 Tensor = torch.Tensor
@@ -18,11 +20,14 @@ Tensor = torch.Tensor
 @dataclass(frozen=True)
 class Left:
     """Who goes on from a step on: pipelines by their numbers, and how many waves each has. ``updating``: the others
-    were lost when that step's weights changed, else before all had agreed on it."""
+    were lost when that step's weights changed, else before all had agreed on it. ``copies``: where the plan is
+    another one, ``plan``, of whom each of its pipelines is a copy."""
 
     step: int
     waves: Mapping[int, int]
     updating: bool = False
+    copies: Mapping[int, int] = field(default_factory=dict)
+    plan: Plan | None = None
 
 
 def local_losses(
@@ -47,7 +52,16 @@ def local_losses(
             yield _as_one(list(parts.values()), step, job, settings)
             outers = {index: Outer.new(part) for index, part in parts.items()}
             continue
-        here = next((dict(each.waves) for each in left if each.step == step and not each.updating), here)
+        for change in left:
+            if change.step == step and not change.updating:
+                if len(here) == 1 < len(change.waves):  # where there was one, all begin as it is
+                    outers = {index: Outer.new(replace(parts[index], beside={})) for index in here}
+                was = {index: (parts[one], outers[one]) for index, one in change.copies.items()}
+                for index, (part, outer) in was.items():
+                    weights, states, beside = deepcopy((part.weights, part.states, outer.part.beside))
+                    parts[index] = replace(part, weights=weights, states=states, beside=beside)
+                    outers[index] = Outer.new(parts[index])
+                here, work = dict(change.waves), work if change.plan is None else Work(model, change.plan)
         spans = _spans(work, here)
         shares = {index: (stop - start) / workload.global_batch for index, (start, stop) in spans.items()}
         losses = {}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from hippo.errors import InputError
 from hippo.plan.plan import Plan, Sync
 from hippo.run import checkpoint
 from hippo.run.change import PlanChange, Planned, check_change, dealt
@@ -88,5 +87,51 @@ def test_some_leave_by_an_order(late: int):
     if not late:
         assert [each.loss for each in found.steps] == pytest.approx(expected, rel=1e-9)
     assert [len(each.workers) for each in found.stretches] == [4, 2]
-    with pytest.raises(InputError, match="cannot be moved, or joined by others"):
-        check_change(replace(asked, plan=fewer), PlanChange(plan, after_step=4), source="plan.json")
+
+
+IN_A, IN_B = [("a", 0, 6, 1, 1)], [("b", 0, 3, 1, 1), ("b", 3, 6, 1, 1)]
+ONE = Plan(pipelines((4, IN_A)), 2)
+PAIR = Plan(pipelines((2, IN_A), (2, IN_B)), 2)
+WIDE = Plan(pipelines((2, [("a", 0, 6, 2, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
+MOVED = Plan(pipelines((2, IN_A), (2, IN_A)), 2)
+CUT = Plan(pipelines((2, IN_A), (2, [("b", 0, 2, 1, 1), ("b", 2, 6, 1, 1)])), 2)
+LANES = Plan(pipelines((2, IN_A), (1, [("b", 0, 6, 1, 2)])), 2)
+CHANGES = {  # plans one after another, and of which replica before each of them goes on
+    "one joins and leaves": ((ONE, PAIR, ONE), ((0, 0), (0,))),
+    "a third joins": ((PAIR, THREE), ((0, 1, 1),)),
+    "one moves": ((PAIR, MOVED, PAIR), ((0, 1), (0, 1))),
+    "layers move": ((PAIR, CUT, PAIR), ((0, 1), (0, 1))),
+    "cut otherwise": ((PAIR, WIDE, PAIR), ((0, 1), (0, 1))),
+    "lanes": ((PAIR, LANES, PAIR), ((0, 1), (0, 1))),
+    "they change numbers": ((PAIR, Plan(PAIR.pipelines[::-1], 2)), ((1, 0),)),
+    "one leaves for another": ((PAIR, Plan(pipelines((4, IN_B)), 2), PAIR), ((1,), (0, 0))),
+}
+QUICK_CHANGES = ("one joins and leaves", "one moves", "cut otherwise")
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK_CHANGES else pytest.param(each, marks=pytest.mark.slow) for each in CHANGES]
+)
+@pytest.mark.parametrize("steps", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_they_move_and_are_joined(name: str, steps: int):
+    """At the border after a sum, and after a step that each has made alone: who joins is a copy of one that is there,
+    outer momentum and all."""
+    plans, copies = CHANGES[name]
+    plans = tuple(replace(each, sync=Sync("local_sgd", 2)) for each in plans)
+    options = RunOptions(steps=steps * len(plans), precision="fp64", timeout_s=20.0)
+    first = RunJob(replace(problem(GPT2), allow_local_sgd=True), plans[0], options)
+    orders = [PlanChange(plan, after_step=steps * number) for number, plan in enumerate(plans[1:], start=1)]
+    for before, order in zip(plans, orders, strict=False):
+        check_change(replace(first, plan=before), order, source="plan.json")
+    changed = [
+        Left(1 + steps * number, _waves(plan), copies=dict(enumerate(of)), plan=plan)
+        for number, (plan, of) in enumerate(zip(plans[1:], copies, strict=True), start=1)
+    ]
+    expected = list(local_losses(first, settings_of(first), left=changed))
+    found = run(first, changes=Planned(*orders))
+    assert [each.loss for each in found.steps] == pytest.approx(expected, rel=1e-9)
+    assert [one.change.lost for one in found.stretches if one.change is not None] == ["" for _ in orders]
+
+
+def _waves(plan: Plan) -> dict[int, int]:
+    return {number: line.num_micro_batches for number, line in enumerate(plan.pipelines)}

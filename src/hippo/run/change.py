@@ -109,22 +109,14 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
         raise InputError("is not within the run", source=source, value=change.after_step, remedy=remedy)
     old, new = Version.first(job), Version.first(job).following(under(job, change.plan), fresh=10**6)
     given = hands(old.job.work, new.job.work, job.problem.cluster, old.kept(new))
-    alone = max(map(replicas_alone, (job.plan, change.plan))) > 1
-    if alone and (given or job.plan.sync.method != change.plan.sync.method or not _stay_apart(old, new)):
-        remedy = "give plans whose replicas agree on gradients every step, or let some leave and the others stay"
-        told = "replicas that train alone cannot be moved, or joined by others, yet"
-        raise InputError(told, source=source, remedy=remedy)
-
-
-def _stay_apart(old: Version, new: Version) -> bool:
-    """Whether every pipeline goes on as the processes of one that was there, each of another."""
-    kept, were = old.kept(new), dict[int, set[int | None]]()
-    for worker in new.job.work.workers:
-        before = kept.get(worker.rank)
-        line = None if before is None else old.job.work.workers[before].pipeline
-        were.setdefault(worker.pipeline, set()).add(line)
-    lines = [line for each in were.values() for line in each]
-    return None not in lines and len(lines) == len(were) == len(set(lines))
+    were, are = replicas_alone(job.plan), replicas_alone(change.plan)
+    if were > 1 and are == 1 and len(change.plan.pipelines) > 1:
+        remedy = "let all but one leave first, then let others join it"
+        told = "replicas that train alone have come apart, and cannot agree on gradients every step"
+        raise InputError(told, source=source, key="sync.method", value=change.plan.sync.method, remedy=remedy)
+    if max(were, are) > 1 and given and change.background:
+        told = "is not for replicas that train alone, whose weights change by more than gradients"
+        raise InputError(told, source=source, value="background", remedy="give way 'stop'")
 
 
 def under(job: RunJob, plan: Plan) -> RunJob:

@@ -2,12 +2,14 @@
 
 Handed over are weights in full precision and both moments of AdamW. A process that goes on keeps the layers that both
 plans give it; a layer that stays in its domain never crosses the WAN, as ``plan.diff`` counts it before anything runs.
+Of replicas that train alone where all began last and the outer momentum go with them; each goes on from one replica
+(``lineage``), of which one that joins is a copy.
 Letters: "old" and "new" are the two plans as processes.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -16,9 +18,11 @@ from types import MappingProxyType
 from hippo.errors import InputError
 from hippo.problem.cluster import Cluster
 from hippo.problem.transport import HIPPO, Transport, lost_s
+from hippo.run.job import replicas_alone
 from hippo.run.work import Work, Worker
 
 STATE = 3  # numbers per parameter: master, first and second moment
+OUTER = 2  # more of them where replicas train alone: where all began, and the outer momentum
 GRADIENT = 1  # number per parameter of each step that a copy is kept in step
 NOBODY: Mapping[int, int] = MappingProxyType({})
 
@@ -44,18 +48,52 @@ def hands(old: Work, new: Work, cluster: Cluster, kept: Mapping[int, int] = NOBO
         A layer's new domain cannot be reached from any that holds it.
     """
     found: list[Hand] = []
-    last, given = old.model.num_layers - 1, defaultdict[int, int](int)
+    last, given, line = old.model.num_layers - 1, defaultdict[int, int](int), lineage(old, new, cluster, kept)
     for worker in new.workers:
         own = [layer for start, stop in new.chunks(worker) for layer in range(start, stop)]
-        before = None if worker.rank not in kept else old.workers[kept[worker.rank]]
+        before, source = None if worker.rank not in kept else old.workers[kept[worker.rank]], line[worker.pipeline]
+        if before is not None and source not in (None, before.pipeline):
+            before = None  # it holds those of another replica
         for layer in own:
             if before is None or not stays(old, new, before, worker, layer):
-                found.append(_nearest(old, (layer,), worker, before, cluster, given))
+                found.append(_nearest(old, (layer,), worker, before, cluster, given, source))
         apart = new.model.tied and last in own and 0 not in own
         if apart and (before is None or not {0, last} & held(old, before)):
-            nearest = _nearest(old, (0, last), worker, before, cluster, given)
+            nearest = _nearest(old, (0, last), worker, before, cluster, given, source)
             found.append(Hand(last, nearest.team, worker.rank, tied=True))
     return tuple(found)
+
+
+def lineage(old: Work, new: Work, cluster: Cluster, kept: Mapping[int, int] = NOBODY) -> tuple[int | None, ...]:
+    """For each pipeline of the new plan the one of the old plan whose state it goes on from; None: from any, replicas
+    being alike.
+
+    That which most of its processes were of; where none was of any, one that nobody goes on from, so that the replica
+    moves; else, where it joins, the nearest.
+    """
+    lines = range(len(new.plan.pipelines))
+    if replicas_alone(old.plan) == 1:
+        return (None,) * len(lines)
+    were = [Counter[int]() for _ in lines]
+    for rank, before in kept.items():
+        were[new.workers[rank].pipeline][old.workers[before].pipeline] += 1
+    found = [max(sorted(each), key=each.__getitem__) if each else None for each in were]
+    left = [one for one in range(len(old.plan.pipelines)) if one not in found]
+    for line, source in enumerate(found):
+        if source is None:
+            among = left or range(len(old.plan.pipelines))
+            source = found[line] = min(among, key=lambda one: (_apart_s(old, one, new, line, cluster), one))
+            left = [one for one in left if one != source]
+    return tuple(found)
+
+
+def _apart_s(old: Work, one: int, new: Work, other: int, cluster: Cluster) -> float:
+    """Seconds per byte from where one pipeline holds each layer to where the other does, summed over layers."""
+    homes = [
+        [work.plan.pipelines[line].stages[work.owner(line, layer)].domain for layer in range(work.model.num_layers)]
+        for work, line in ((old, one), (new, other))
+    ]
+    return sum(_distance(cluster, *pair) for pair in zip(*homes, strict=True))
 
 
 def held(work: Work, worker: Worker) -> set[int]:
@@ -76,11 +114,14 @@ def _nearest(
     before: Worker | None,
     cluster: Cluster,
     given: dict[int, int],
+    source: int | None,
 ) -> Hand:
-    """From the team that holds one of the layers and is nearest; of equals one's own, then who has given least."""
+    """From the team (of a pipeline, if one is named) that holds one of the layers and is nearest; of equals one's own,
+    then who has given least."""
     teams = [
         tuple(old.rank(p, old.owner(p, layer), lane, t) for t in range(tp))
         for p, pipeline in enumerate(old.plan.pipelines)
+        if source in (None, p)
         for layer in layers
         for tp, dp in (old.widths(pipeline.stages[old.owner(p, layer)]),)
         for lane in range(dp)
@@ -107,6 +148,11 @@ def _distance(cluster: Cluster, source: str, destination: str) -> float:
     return inf if link is None else 1.0 / cluster.links[link].rate_bytes_per_s(1)
 
 
+def state_numbers(old: Work, new: Work) -> int:
+    """Numbers per parameter that are handed over."""
+    return STATE + (OUTER if min(replicas_alone(old.plan), replicas_alone(new.plan)) > 1 else 0)
+
+
 def wan_bytes(old: Work, new: Work, given: tuple[Hand, ...], *, number_bytes: int) -> Mapping[tuple[str, str], float]:
     """Bytes over each pair of domains; ``number_bytes`` of one number of the state.
 
@@ -120,7 +166,7 @@ def wan_bytes(old: Work, new: Work, given: tuple[Hand, ...], *, number_bytes: in
             tp = new.widths(new.stage(worker))[0]
             layer = new.model.layers[hand.layer]
             count = layer.vocab * layer.hidden if hand.tied else layer.parameters / tp
-            found[pair] += STATE * number_bytes * count
+            found[pair] += state_numbers(old, new) * number_bytes * count
     return dict(found)
 
 

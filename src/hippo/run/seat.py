@@ -49,6 +49,7 @@ from hippo.run.executor.local_sgd import (
     OuterLayers,
     OuterSteps,
     OuterTies,
+    begin_outer,
     inner_work,
     is_local,
     outer_stand_in,
@@ -56,7 +57,7 @@ from hippo.run.executor.local_sgd import (
 )
 from hippo.run.executor.step import Habits, Runner, Ties
 from hippo.run.executor.streaming import Streaming
-from hippo.run.handover import stays
+from hippo.run.handover import lineage, stays
 from hippo.run.job import RunOptions
 from hippo.run.messages import VIA
 from hippo.run.model.stage import ALONE, Part, settings_of
@@ -95,6 +96,7 @@ class PreparedSeat:
     part: Part | None  # None: it only waits, or leaves
     handing: Handing | Streaming | None  # None: nothing was before
     runner: Runner | TorchRunner | None = None  # None: it leaves
+    comes_apart: bool = False  # replicas were alike before, and train alone from then on
 
 
 class Seat:
@@ -145,7 +147,8 @@ class Seat:
             handing = Streaming(old, new, self.process, self.folder, (self.part, part))
         elif old is not None:
             handing = Handing(old, new, self.process, meeting, (self.part, part))
-        prepared = PreparedSeat(new, worker, met, part, handing, runner)
+        comes_apart = old is not None and is_local(new.job.work) and not is_local(old.job.work)
+        prepared = PreparedSeat(new, worker, met, part, handing, runner, comes_apart)
         if runner is None and worker is not None:
             prepared = replace(prepared, runner=self._runner(prepared))
         with self._changing:
@@ -200,7 +203,7 @@ class Seat:
             self._snapshot = None if self.part is None else Snapshot(self.part)
         else:
             replica = compute.outer.worker.pipeline
-            self._snapshot = Snapshot(self.part, replica, compute.outer.outer.kept() if replica == 0 else None)
+            self._snapshot = Snapshot(self.part, replica, self.part.beside if replica == 0 else None)
         return self._snapshot
 
     def telemetry(self, started_s: float) -> dict[str, Any]:
@@ -218,7 +221,7 @@ class Seat:
         assert self._next is not None, "a version is prepared first"
         now, self._next = self._next, None
         assert now.runner is not None, "who leaves enters nothing"
-        _go_on(self.runner, now.runner)
+        _go_on(self.runner, now)
         self.version, self.part, self.runner = now.version, now.part, now.runner
 
     def _runner(self, now: PreparedSeat) -> Runner:
@@ -268,31 +271,38 @@ class Seat:
         settings = replace(settings, tokens_per_step=round(settings.tokens_per_step * share(work, worker)))
         part = Part(job.problem.model, tuple(work.chunks(worker)), settings, split, team or ALONE)
         own = [layer for start, stop in part.chunks for layer in range(start, stop)]
-        here = self._held(work, worker)
+        here = self._held(new, worker)
         for layer in own:
             if here is not None and layer in here[1]:
                 part.keep(here[0], layer)
             else:
                 part.place(layer, part.fresh(layer))
         part.tie(None if here is None else here[0])
+        if is_local(work):
+            begin_outer(part)
         if job.options.resume_from is not None:
             folder = Path(job.options.resume_from)
             load(part, folder, worker.pipeline if is_of_several(folder) else None)
         return part
 
-    def _held(self, work: Work, worker: Worker) -> tuple[Part, set[int]] | None:
+    def _held(self, new: Version, worker: Worker) -> tuple[Part, set[int]] | None:
         """The part of the version that runs, and which of its layers a worker of another finds cut as it needs them."""
         if self.part is None or self.version is None:
             return None
-        old, before = self.version.job.work, self.version.worker(self.process)
+        work, old, before = new.job.work, self.version.job.work, self.version.worker(self.process)
+        line = lineage(old, work, new.job.problem.cluster, self.version.kept(new))[worker.pipeline]
+        if line not in (None, before.pipeline):
+            return None
         return self.part, {layer for layer in self.part.weights if stays(old, work, before, worker, layer)}
 
 
-def _go_on(before: Runner | TorchRunner | None, after: Runner | TorchRunner) -> None:
-    """Replicas that train alone go on from where they began last."""
-    old, new = _outer(before), _outer(after)
-    if old is not None and new is not None:
+def _go_on(before: Runner | TorchRunner | None, now: PreparedSeat) -> None:
+    """Replicas that train alone go on from where they began last, or begin where those did that had been alike."""
+    old, new = _outer(before), _outer(now.runner)
+    if new is not None and old is not None:
         new.go_on_from(old)
+    elif new is not None and now.comes_apart:
+        new.all_begin()
 
 
 def _outer(runner: Runner | TorchRunner | None) -> OuterSteps | None:

@@ -1,8 +1,9 @@
 """Layers go from the processes of one plan to those of another: whole state, whatever both plans' cuts.
 
 Both sides derive the same list of pieces from the two plans. A piece is an equal part of one weight (or all of it), as
-large as both tensor-parallel cuts allow; for each its master copy and both moments travel, in full precision. All
-pieces of a layer between two processes are one message. Receives are posted when the processes meet.
+large as both tensor-parallel cuts allow; for each its master copy and both moments travel, in full precision, and of
+replicas that train alone where all began and the outer momentum. All pieces of a layer between two processes are one
+message. Receives are posted when the processes meet.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 
 from hippo.problem.cluster import Cluster
 from hippo.run.executor.channels import Meeting, settle
-from hippo.run.handover import STATE, Hand, hands
+from hippo.run.handover import Hand, hands, state_numbers
 from hippo.run.model.optimizer import AdamState
 from hippo.run.model.stage import Part
 from hippo.run.model.weights import WeightForm, forms
@@ -52,6 +53,11 @@ class Both:
     def of(cls, old: Version, new: Version) -> Both:
         """Of two versions of a run."""
         return cls(old.job.work, new.job.work, new.job.problem.cluster, old.kept(new))
+
+    @property
+    def numbers(self) -> int:
+        """That travel for each parameter."""
+        return state_numbers(self.old, self.new)
 
     def messages(self) -> dict[Key, dict[int, list[Piece]]]:
         """Pieces of every message: by pair of processes, then by layer, in one order that both sides know."""
@@ -93,11 +99,12 @@ class PieceViews:
 
     state: AdamState
     total: Tensor
+    beside: tuple[Tensor, ...] = ()  # of replicas that train alone: where all began, and the outer momentum
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The three that travel."""
-        return [self.state.master, self.state.first, self.state.second]
+        """Those that travel, in order."""
+        return [self.state.master, self.state.first, self.state.second, *self.beside]
 
 
 def views(part: Part, piece: Piece, size: int) -> PieceViews:
@@ -106,12 +113,13 @@ def views(part: Part, piece: Piece, size: int) -> PieceViews:
     if piece.name == MATRIX and piece.name not in part.states.get(layer, {}):
         layer = 0 if 0 in part.weights else part.model.num_layers - 1  # embedding and head share it
     weight, state = part.weights[layer][piece.name], part.states[layer][piece.name]
-    if piece.dim is None or piece.parts == 1:
-        return PieceViews(state, weight.total)
-    held = piece.parts // (size if weight.form.split is not None else 1)
-    tensors = (state.master, state.first, state.second, weight.total)
-    master, first, second, total = (one.chunk(held, dim=piece.dim)[piece.at % held] for one in tensors)
-    return PieceViews(AdamState(master, first, second), total)
+    beside = [held[layer, piece.name] for held in part.beside.values()]
+    tensors = [state.master, state.first, state.second, weight.total, *beside]
+    if piece.dim is not None and piece.parts > 1:
+        held = piece.parts // (size if weight.form.split is not None else 1)
+        tensors = [one.chunk(held, dim=piece.dim)[piece.at % held] for one in tensors]
+    master, first, second, total, *beside = tensors
+    return PieceViews(AdamState(master, first, second), total, tuple(beside))
 
 
 @dataclass(frozen=True)
@@ -140,11 +148,11 @@ class LayerExchange:
         return cls(both, give, take, own)
 
     def room(self, part: Part | None, pieces: list[Piece]) -> list[Tensor]:
-        """The tensors of some pieces, three of each; of a stand-in: as many numbers as its layers have."""
+        """The tensors of some pieces that travel; of a stand-in: as many numbers as its layers have."""
+        numbers, layers = self.both.numbers, self.both.new.model.layers
         if part is not None:
-            return [one for piece in pieces for one in views(part, piece, part.split.size).tensors]
-        layers = self.both.new.model.layers
-        return [torch.zeros(STATE * round(layers[piece.layer].parameters)) for piece in pieces]
+            return [one for piece in pieces for one in views(part, piece, part.split.size).tensors[:numbers]]
+        return [torch.zeros(numbers * round(layers[piece.layer].parameters)) for piece in pieces]
 
     @torch.no_grad()
     def put_own(self, before: Part | None, after: Part | None) -> None:

@@ -15,8 +15,8 @@ from hippo.run.executor.agree import Agreeing, PartGradients, StandInGradients
 from hippo.run.executor.channels import GroupTeam
 from hippo.run.executor.compute import Layers, StandIn
 from hippo.run.job import RunJob, replicas_alone
-from hippo.run.model.stage import Part
-from hippo.run.model.store import At, held_beside
+from hippo.run.model.stage import At, Part
+from hippo.run.model.store import held_beside
 from hippo.run.model.weights import Weight
 from hippo.run.stand_in import StageTimes
 from hippo.run.work import Work, Worker
@@ -72,38 +72,50 @@ class OuterRates:
     momentum: float = 0.9
 
 
+@torch.no_grad()
+def begin_outer(part: Part) -> None:
+    """All replicas begin at the weights that there are now, with no momentum; what has begun before stays."""
+    for key, made in (("start", torch.clone), ("velocity", torch.zeros_like)):
+        held = part.beside.setdefault(key, {})
+        for layer, states in part.states.items():
+            held |= {(layer, name): made(one.master) for name, one in states.items() if (layer, name) not in held}
+
+
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """State of one worker: where all replicas began, the momentum, and what it had when it told its difference."""
+    """State of one worker, kept beside the state of its weights: where all replicas began, and the momentum; and what
+    it had when it told its difference."""
 
     part: Part
     rates: OuterRates = OuterRates()
-    start: dict[At, Tensor] = field(default_factory=dict)
-    velocity: dict[At, Tensor] = field(default_factory=dict)
     told: dict[At, Tensor] = field(default_factory=dict)
 
     @classmethod
-    @torch.no_grad()
     def new(cls, part: Part, rates: OuterRates = OuterRates()) -> Outer:
-        """All replicas begin here."""
-        found = cls(part, rates)
-        for at, master in found.masters():
-            found.start[at] = master.clone()
-            found.velocity[at] = torch.zeros_like(master)
-        return found
-
-    def kept(self) -> dict[str, dict[At, Tensor]]:
-        """What a checkpoint has of it, by name."""
-        return {"start": self.start, "velocity": self.velocity}
+        """Of a part, whose weights begin here where they have not begun before."""
+        begin_outer(part)
+        return cls(part, rates)
 
     @property
-    def all(self) -> tuple[dict[At, Tensor], ...]:
-        """All of it."""
-        return self.start, self.velocity, self.told
+    def start(self) -> dict[At, Tensor]:
+        """Where all replicas began."""
+        return self.part.beside["start"]
+
+    @property
+    def velocity(self) -> dict[At, Tensor]:
+        """The outer momentum."""
+        return self.part.beside["velocity"]
+
+    @torch.no_grad()
+    def anew(self) -> None:
+        """All replicas, which are alike, begin here."""
+        for at, master in self.masters():
+            self.start[at].copy_(master)
+            self.velocity[at].zero_()
 
     def restore(self, folder: Path) -> None:
         """As a checkpoint has it."""
-        for key, held in self.kept().items():
+        for key, held in self.part.beside.items():
             held.update(held_beside(self.part, folder, key))
 
     def masters(self) -> Iterator[tuple[At, Tensor]]:
@@ -191,6 +203,9 @@ class OuterSteps:
         self.agreement.give_up()
         self._is_here = self._posted = False
 
+    def all_begin(self) -> None:
+        """All replicas, which are alike, begin here."""
+
     def go_on_from(self, before: OuterSteps) -> None:
         """Of another plan: what was told and not used is summed by those who are here."""
         if before._under_way:
@@ -233,11 +248,15 @@ class OuterLayers(OuterSteps):
         super().__init__(work, worker, Agreeing(work, worker, gradients, ties.groups), late=ties.late)
 
     def go_on_from(self, before: OuterSteps) -> None:
-        """Replicas began where they did, have the outer momentum that they had, and had told what they did."""
+        """Replicas had told what they did."""
         assert isinstance(before, OuterLayers), "real layers go on from real layers"
-        for mine, its in zip(self.outer.all, before.outer.all, strict=True):
-            mine.update({at: its[at] for at in self.outer.start if at in its})
+        its = before.outer.told
+        self.outer.told.update({at: its[at] for at in self.outer.start if at in its})
         super().go_on_from(before)
+
+    def all_begin(self) -> None:
+        """All replicas, which are alike, begin here."""
+        self.outer.anew()
 
     def tell(self) -> None:
         """What there is now."""

@@ -15,13 +15,12 @@ import torch
 
 from hippo.errors import InputError
 from hippo.run.model.optimizer import AdamState
-from hippo.run.model.stage import Part
+from hippo.run.model.stage import At, Part
 from hippo.run.model.weights import Weight, cut, forms, weight
 
 Tensor = torch.Tensor
 STATE = ("master", "first", "second")
 _FILE = re.compile(r"layer-(\d+)\.part-(\d+)-of-(\d+)(?:\.replica-(\d+))?\.pt")
-At = tuple[int, str]  # layer, name of the weight
 
 
 Layer = Mapping[str, Mapping[str, Any]]
