@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -49,13 +50,40 @@ def test_a_move_beside_the_training_is_ordered_and_given_up(socket: Path, hippo:
     assert "no such order is under way" in refused("ctl", socket, "give-up", "7")
     assert "unknown way 'by-ship'" in refused("ctl", socket, "plan", moved, "by-ship")
     assert "is one word too many" in refused("ctl", socket, "plan", moved, "stop", "now")
-    assert "order 1 (plan) is accepted" in hippo("ctl", socket, "status").out
+    assert "order 1 (another plan, beside the training) is accepted" in hippo("ctl", socket, "status").out
 
 
 def test_a_move_by_stopping_is_told_so(socket: Path, hippo: Hippo):
     asked = hippo("ctl", socket, "plan", socket.with_name("moved.json"), "stop").out
     assert "order 1 is accepted: 0.305 MB should move in 0.320 s" in asked
     assert "while training stands still" in asked
+
+
+def test_who_waits_for_an_order_that_is_given_up_hears_it_by_the_exit_code(tmp_path: Path, hippo: Hippo):
+    asked = RunJob(problem(GPT2), PLANS["stages"][1], RunOptions(steps=8))
+    desk = Desk(asked, Journal(tmp_path / "journal"))
+
+    def gives_up() -> None:
+        while not desk.status()["orders"]:
+            time.sleep(0.01)
+        desk.answer({"order": "give-up", "key": "two"})
+        desk.due(1, asked)
+
+    with listening(tmp_path / "run", lambda: desk):
+        other = Thread(target=gives_up)
+        other.start()
+        answer = hippo("ctl", tmp_path / "run", "micro-batch", "1", "--wait")
+        other.join()
+    assert (answer.code, answer.out) == (1, "order 1 (micro-batch 1) is given up: order 2 asked for it\n")
+
+
+def test_words_that_are_no_order(socket: Path, refused: Callable[..., str]):
+    assert "ORDER: unknown order 'scheduel'" in refused("ctl", socket, "scheduel", "1f1b")
+    moved = socket.with_name("moved.json")
+    told = refused("ctl", socket, "plan", moved, "--after", "0")
+    assert f"{moved}: after_step: has passed" in told
+    for words in (("ctl", "", "status"), ("top", ""), ("run", moved, "--control", "")):
+        assert "SOCKET: names no file" in refused(*words)
 
 
 def test_words_that_move_a_link_are_checked(socket: Path, refused: Callable[..., str]):
@@ -68,7 +96,7 @@ def test_a_run_at_a_glance(socket: Path, hippo: Hippo, refused: Callable[..., st
     hippo("ctl", socket, "micro-batch", "1")
     seen = hippo("top", socket).out
     assert "step 1 of 8, 0.500 s, loss 4" in seen
-    assert "order 1 (micro-batch) is accepted" in seen
+    assert "order 1 (micro-batch 1) is accepted" in seen
     assert 'hippo_run_step{model="tiny-gpt2"} 1.0' in hippo("ctl", socket, "metrics").out
     assert "takes nothing" in refused("ctl", socket, "metrics", "now")
     assert "--after: is of orders, and 'status' is none" in refused("ctl", socket, "status", "--after", "3")

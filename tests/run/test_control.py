@@ -17,7 +17,9 @@ from hippo.emulate.emulation import DomainPlace, Emulation
 from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan, Sync
+from hippo.problem.problem import Problem
 from hippo.run import control
+from hippo.run import fits as room
 from hippo.run.change import Changed, PlanChange, Planned, under, without
 from hippo.run.control import MOST_UNREAD, PROTOCOL, Desk, RunClient, listening
 from hippo.run.job import RunJob, RunOptions
@@ -25,6 +27,7 @@ from hippo.run.journal import Journal, read_journal
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
 from hippo.run.run import RunStep, run
+from hippo.score.judge import fits
 
 from .test_run import _none_left  # noqa: F401
 from .worlds import GPT2, PLANS, pipelines, problem
@@ -53,7 +56,7 @@ def asked(kind: str, key: str = "one", /, **values: Any) -> dict[str, Any]:
 def test_an_order_is_written_down_before_it_is_answered_and_done_once(desk: Desk, tmp_path: Path):
     assert desk.answer(asked("schedule", name="gpipe")) == {"accepted": 1}
     assert desk.answer(asked("schedule", name="gpipe")) == {"accepted": 1}
-    assert desk.answer(asked("micro-batch", "two", size=1)) == {"accepted": 2}
+    assert desk.answer(asked("micro-batch", "two", size=1)) == {"accepted": 2, "follows": 1}
     written = read_journal(tmp_path / "journal")
     assert [line.get("order") for line in written] == [None, 1, 2]
     first = desk.due(0, job())
@@ -100,7 +103,7 @@ def test_a_lever_that_waits_when_a_replica_is_lost_brings_it_not_back(tmp_path: 
     assert left is not None
     desk, now = Desk(whole, Journal(tmp_path / "journal")), under(whole, left)
     assert desk.answer(asked("schedule", "a", name="gpipe")) == {"accepted": 1}
-    assert desk.answer(asked("shares", "b", waves=[3, 1])) == {"accepted": 2}
+    assert desk.answer(asked("shares", "b", waves=[3, 1])) == {"accepted": 2, "follows": 1}
     first = desk.due(1, whole)
     assert first is not None
     desk.again(first)
@@ -114,6 +117,127 @@ def test_a_lever_that_waits_when_a_replica_is_lost_brings_it_not_back(tmp_path: 
     told = desk.status()["orders"]
     assert (told[0]["state"], told[1]["state"]) == ("done", "given up")
     assert "for each of 1 pipelines" in told[1]["why"]
+    desk.close()
+
+
+def test_what_comes_after_an_order_that_is_given_up_is_asked_without_it(tmp_path: Path):
+    """Where it is still possible: another size of micro-batches is, their share among replicas was of that size."""
+    whole = job(LANES)
+    desk = Desk(whole, Journal(tmp_path / "journal"))
+    assert desk.answer(asked("schedule", "a", name="gpipe", after_step=4)) == {"accepted": 1}
+    alone = plan_to_document(whole.problem, replace(LANES, pipelines=pipelines((4, [("a", 0, 6, 1, 2)]))))
+    assert desk.answer(asked("plan", "b", plan=alone)) == {"accepted": 2, "follows": 1}
+    assert desk.answer(asked("all-reduce", "c", way="ring")) == {"accepted": 3, "follows": 2}
+    assert desk.answer(asked("shares", "d", waves=[4])) == {
+        "refused": desk.answer(asked("shares", "d", waves=[4]))["refused"]
+    }
+    assert desk.answer({"order": "give-up", "key": "e", "number": 2}) == {"accepted": 4}
+    first = desk.due(4, whole)
+    assert first is not None
+    now = under(whole, first.plan)
+    desk.changed(Changed(1, 4, {}, 0.0, 0.0, 0.0, 0, 0.0), now)
+    assert desk.due(4, now) is None, "which is given up"
+    left = desk.due(4, now)
+    assert left is not None
+    assert (left.order, left.plan) == (3, replace(now.plan, sync=Sync(all_reduce="ring")))
+    assert [each["state"] for each in desk.status()["orders"]] == ["done", "given up", "accepted", "done"]
+    desk.close()
+
+
+def test_a_key_is_of_one_order(desk: Desk):
+    assert desk.answer(asked("schedule", name="gpipe")) == {"accepted": 1}
+    told = desk.answer(asked("micro-batch", size=1))["refused"]
+    assert "key: is that of another order, 1 (got 'schedule'). To fix: give each order a key of its own" in told
+    assert desk.answer({"order": "give-up", "key": "two"}) == {"accepted": 2}
+    assert desk.answer({"order": "give-up", "key": "two"}) == {"accepted": 2}
+    assert "is that of another order" in desk.answer({"order": "give-up", "key": "two", "number": 7})["refused"]
+
+
+def test_a_domain_leaves_and_joins(tmp_path: Path):
+    """What is left shares out the batch; who joins lies as another one does, on devices that nobody uses."""
+    whole = job(LANES)
+    desk = Desk(whole, Journal(tmp_path / "journal"))
+    assert desk.answer(asked("leave", "a", domain="b")) == {"accepted": 1}
+    change = desk.due(1, whole)
+    assert change is not None
+    assert change.plan.pipelines == (replace(LANES.pipelines[0], num_micro_batches=4),)
+    now = under(whole, change.plan)
+    desk.changed(Changed(1, 1, {}, 0.0, 0.0, 0.0, 0, 0.0), now)
+    assert desk.answer(asked("join", "b", domain="b")) == {"accepted": 2}
+    assert desk.answer(asked("join", "c", domain="a", like=1)) == {"accepted": 3, "follows": 2}
+    second = desk.due(1, now)
+    assert second is not None
+    assert second.plan == LANES
+    third = desk.due(1, under(whole, second.plan))
+    assert third is not None
+    lines = third.plan.pipelines
+    assert [line.stages[0].devices for line in lines] == [("a/0/0", "a/0/1"), ("b/0/0", "b/0/1"), ("a/0/2", "a/0/3")]
+    assert [line.num_micro_batches for line in lines] == [2, 1, 1]
+    for order, told in (
+        (asked("leave", "d", domain="c"), "unknown domain 'c'"),
+        (asked("join", "d", domain="c"), "unknown domain 'c'"),
+        (asked("join", "d", domain="b", like=3), "is no pipeline of the plan"),
+    ):
+        assert told in desk.answer(order)["refused"]
+    desk.close()
+
+
+def test_what_has_no_room_does_not_join_and_whose_layers_nobody_else_has_does_not_leave(tmp_path: Path):
+    desk = Desk(job(STAGES), Journal(tmp_path / "journal"))
+    assert "no replica is whole without it" in desk.answer(asked("leave", domain="b"))["refused"]
+    desk.close()
+    world = problem(GPT2)
+    full = tuple(replace(domain, nodes=1, gpus_per_node=2) for domain in world.cluster.domains)
+    small = replace(world, cluster=replace(world.cluster, domains=full))
+    desk = Desk(RunJob(small, LANES, RunOptions(steps=8)), Journal(tmp_path / "other"))
+    told = desk.answer(asked("join", domain="a"))["refused"]
+    assert "has no room for 2 devices" in told
+    assert "0 of it are free" in told
+    desk.close()
+    two = replace(LANES, pipelines=tuple(replace(line, num_micro_batches=1) for line in LANES.pipelines), micro_batch=2)
+    desk = Desk(job(two), Journal(tmp_path / "third"))
+    assert "cannot share out 4 micro-batches" in desk.answer(asked("join", domain="a"))["refused"]
+    desk.close()
+
+
+def test_an_order_needs_room_for_what_it_adds_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A lever moves nothing, however little is free; who joins needs a process and its layers."""
+    monkeypatch.setattr(room, "available_bytes", lambda: 1e6)
+    desk = Desk(job(LANES), Journal(tmp_path / "journal"))
+    assert desk.answer(asked("schedule", "a", name="gpipe")) == {"accepted": 1}
+    assert (
+        "needs 0.503 GB on this machine, which has 0.001 GB free"
+        in desk.answer(asked("join", "b", domain="a"))["refused"]
+    )
+    desk.close()
+
+
+def test_an_order_keeps_to_the_memory_that_the_plan_kept_to(tmp_path: Path):
+    """GPipe holds all 32 micro-batches at once, 1F1B two."""
+    world = problem(GPT2, batch=64)
+    plan = replace(STAGES, pipelines=tuple(replace(line, num_micro_batches=32) for line in STAGES.pipelines))
+
+    def of(size: float) -> Problem:
+        cluster = world.cluster
+        return replace(world, cluster=replace(cluster, gpu=replace(cluster.gpu, memory_bytes=size)))
+
+    low, high = 0.0, world.cluster.gpu.memory_bytes
+    while high - low > 1:
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(of(middle), plan) else (middle, high)
+    tight = of(high)
+    desk = Desk(RunJob(tight, plan, RunOptions(steps=8)), Journal(tmp_path / "journal"))
+    told = desk.answer(asked("schedule", name="gpipe"))["refused"]
+    assert "does not fit into the memory of its devices" in told
+    assert "accepted" in desk.answer(asked("micro-batch", "two", size=1))
+    desk.close()
+
+
+def test_a_stand_in_has_no_loss(tmp_path: Path):
+    desk = Desk(job(stand_in=True), Journal(tmp_path / "journal"))
+    desk.made(RunStep(1, 0.5, 0.0))
+    assert desk.status()["loss"] is None
+    assert "hippo_run_loss{" not in desk.answer({"ask": "metrics"})["metrics"]
     desk.close()
 
 
@@ -161,7 +285,7 @@ def test_what_was_given_up_before_a_crash_stays_given_up(tmp_path: Path):
     first = Desk(job(), Journal(tmp_path / "journal"))
     assert first.answer(asked("micro-batch", "A", size=1, after_step=6)) == {"accepted": 1}
     assert first.answer(asked("give-up", "G")) == {"accepted": 2}
-    assert first.answer(asked("micro-batch", "B", size=4, after_step=7)) == {"accepted": 3}
+    assert first.answer(asked("micro-batch", "B", size=4, after_step=7)) == {"accepted": 3, "follows": 1}
     first.close()
     again = Desk(job(first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
     assert [each["state"] for each in again.status()["orders"]] == ["given up", "done", "accepted"]
@@ -197,7 +321,9 @@ def test_an_order_that_is_not_due_in_a_short_run_stands_for_the_next(tmp_path: P
     assert first.answer(asked("micro-batch", "A", size=1, after_step=9)) == {"accepted": 1}
     first.close()
     short = Desk(job(first_step=5, steps=3, resume_from="step-4"), Journal(tmp_path / "journal"))
-    assert short.status()["orders"] == []
+    (told,) = short.status()["orders"]
+    assert (told["order"], told["kind"], told["state"]) == (1, "micro-batch", "given up")
+    assert "it is not carried out in this run: order: is not within the run" in told["why"]
     short.close()
     again = Desk(job(first_step=8, steps=20, resume_from="step-7"), Journal(tmp_path / "journal"))
     change = again.due(7, again.job)
@@ -281,6 +407,7 @@ def test_who_goes_on_has_the_batch_and_the_rate_that_were_ordered(tmp_path: Path
         (asked("compress", source="a", destination="b", kind="int8"), "is not allowed by the plan's problem"),
         (asked("every", steps=4), "replicas agree every step"),
         (asked("all-reduce", way="bus"), "all_reduce"),
+        (asked("all-reduce", way="ring"), "is of replicas, and this plan has one"),
         (asked("plan", plan={}), "order"),
         (asked("schedule", name="1f1b", live_limit=0), "schedule.live_limit: is out of range"),
         (asked("give-up", number=True), "no such order is under way"),
@@ -301,7 +428,7 @@ def test_orders_are_carried_out_in_turn(desk: Desk):
     for after in (2, 4):
         told = desk.answer(asked("micro-batch", "b", size=1, after_step=after))["refused"]
         assert "carried out after step 4. To fix: name a step from 5 on" in told.replace(f" (got {after})", "")
-    assert desk.answer(asked("micro-batch", "b", size=1, after_step=5)) == {"accepted": 2}
+    assert desk.answer(asked("micro-batch", "b", size=1, after_step=5)) == {"accepted": 2, "follows": 1}
 
 
 def test_a_plan_of_another_model_or_of_other_links_is_refused(desk: Desk):
@@ -313,22 +440,24 @@ def test_a_plan_of_another_model_or_of_other_links_is_refused(desk: Desk):
         assert told in desk.answer(asked("plan", plan=plan_to_document(world, given)))["refused"]
 
 
-def test_replicas_that_train_alone_change_how_often_they_agree_or_leave(tmp_path: Path):
+def test_replicas_that_train_alone_change_how_often_they_agree_leave_and_are_joined(tmp_path: Path):
     world = replace(problem(GPT2), allow_local_sgd=True)
     alone = replace(LANES, sync=Sync("local_sgd", 4))
     desk = Desk(RunJob(world, alone, RunOptions(steps=8)), Journal(tmp_path / "journal"))
     assert desk.answer(asked("every", steps=2)) == {"accepted": 1}
     agreed = plan_to_document(world, LANES)
-    assert "replicas that train alone" in desk.answer(asked("plan", "two", plan=agreed))["refused"]
+    assert "replicas that train alone have come apart" in desk.answer(asked("plan", "two", plan=agreed))["refused"]
     desk.close()
     one = replace(alone, pipelines=pipelines((4, [("a", 0, 6, 1, 2)])))
-    for before, after in ((one, alone), (replace(one, sync=Sync()), alone)):  # none joins
+    for before, after in ((one, alone), (LANES, alone), (alone, one), (alone, replace(one, sync=Sync()))):
         desk = Desk(RunJob(world, before, RunOptions(steps=8)), Journal(tmp_path / "other"))
-        told = desk.answer(asked("plan", plan=plan_to_document(world, after)))["refused"]
-        assert "replicas that train alone cannot be moved, or joined by others, yet" in told
+        assert desk.answer(asked("plan", plan=plan_to_document(world, after))) == {"accepted": 1}
         desk.close()
-    desk = Desk(RunJob(world, alone, RunOptions(steps=8)), Journal(tmp_path / "third"))
-    assert "accepted" in desk.answer(asked("plan", plan=plan_to_document(world, one)))  # but one may leave
+    desk = Desk(RunJob(world, one, RunOptions(steps=8)), Journal(tmp_path / "third"))
+    told = desk.answer(asked("plan", plan=plan_to_document(world, alone), way="background"))["refused"]
+    assert "whose weights change by more than gradients (got background). To fix: give way 'stop'" in told.replace(
+        "'background'", "background"
+    )
     desk.close()
 
 

@@ -12,10 +12,10 @@ import typer
 
 from hippo.cli.options import Json, takes
 from hippo.cli.output import print_document, print_view
-from hippo.errors import InputError
+from hippo.errors import InputError, UnknownNameError
 
 ORDERS = (
-    "schedule NAME",
+    "schedule NAME IN-FLIGHT",
     "micro-batch SIZE",
     "shares WAVES WAVES ..",
     "compress DOMAIN DOMAIN none|bf16|fp8|int8",
@@ -23,6 +23,8 @@ ORDERS = (
     "all-reduce two-level|ring",
     "every STEPS",
     "plan PLAN.json stop|background",
+    "leave DOMAIN",
+    "join DOMAIN LIKE",
     "give-up ORDER",
     "link DOMAIN DOMAIN GBPS LATENCY_MS",
     "status",
@@ -33,6 +35,8 @@ ASKS = ("status", "watch", "metrics")
 EVERY_S = 0.1
 NAMED = {
     "schedule": ("name", "live_limit"),
+    "leave": ("domain",),
+    "join": ("domain", "like"),
     "micro-batch": ("size",),
     "compress": ("source", "destination", "kind"),
     "relay": ("source", "destination", "via"),
@@ -67,13 +71,14 @@ class Choice:
 def ctl(choice: Choice) -> None:
     """Orders to a running job: levers, other plans, what it measures.
 
-    They are carried out at the border of a step, without a restart. ORDER is one of: schedule NAME,
+    They are carried out at the border of a step, without a restart. ORDER is one of: schedule NAME [IN-FLIGHT],
     micro-batch SIZE, shares WAVES WAVES .., compress DOMAIN DOMAIN KIND, relay DOMAIN DOMAIN THROUGH|none,
-    all-reduce two-level|ring, every STEPS, plan PLAN.json [stop|background], give-up [ORDER], status, watch, metrics
-    (Prometheus' text); and, of an emulated WAN, link DOMAIN DOMAIN GBPS LATENCY_MS.
+    all-reduce two-level|ring, every STEPS, plan PLAN.json [stop|background], leave DOMAIN, join DOMAIN [LIKE],
+    give-up [ORDER], status, watch, metrics (Prometheus' text); and, of an emulated WAN, link DOMAIN DOMAIN GBPS
+    LATENCY_MS. With --wait an order that is given up ends with 1.
     """
     from hippo.files import json_line
-    from hippo.run.control import RunClient
+    from hippo.run.control import RefusedError, RunClient
 
     request = _request(choice)
     if choice.at is not None:
@@ -88,7 +93,12 @@ def ctl(choice: Choice) -> None:
             for step in run.watch():
                 print(json_line(step) if choice.json else _line(step) + "\n", end="", flush=True)
             return
-        answer = run.ask(request)
+        try:
+            answer = run.ask(request)
+        except RefusedError as error:  # the run knows no files
+            if choice.words[0] == "plan" and len(choice.words) > 1:
+                raise RefusedError(f"{choice.words[1]}: {str(error).removeprefix('order: ')}") from None
+            raise
         if choice.wait and "accepted" in answer:
             answer = _done(run, int(answer["accepted"]))
     if "metrics" in answer and not choice.json:
@@ -99,6 +109,8 @@ def ctl(choice: Choice) -> None:
         from hippo.report.run_terminal import control_view
 
         print_view(control_view(answer))
+    if choice.wait and answer.get("state") == "given up":
+        raise typer.Exit(1)
 
 
 def _request(choice: Choice) -> dict[str, Any]:
@@ -137,11 +149,13 @@ def _values(word: str, rest: list[str]) -> dict[str, Any]:
         return {**told, **({"way": way[0]} if way else {})}
     if word == "shares":
         return {"waves": [_number(each) for each in rest]}
-    named = NAMED.get(word, ())
+    if word not in NAMED:
+        raise UnknownNameError("order", word[:60], [each.split()[0] for each in ORDERS], source="ORDER")
+    named = NAMED[word]
     if len(rest) > len(named):
         raise InputError("is one word too many", source=word, value=rest[len(named)][:60], remedy="leave it out")
     return {
-        name: _number(each) if name in ("size", "steps", "live_limit", "number") else each
+        name: _number(each) if name in ("size", "steps", "live_limit", "number", "like") else each
         for name, each in zip(named, rest, strict=False)
     }
 
@@ -180,4 +194,5 @@ def _done(run: Any, number: int) -> dict[str, Any]:
 
 
 def _line(step: dict[str, Any]) -> str:
-    return f"step {step['step']}: {step['seconds']:.3f} s, loss {step['loss']:.6g}"
+    loss = "" if step["loss"] is None else f", loss {step['loss']:.6g}"
+    return f"step {step['step']}: {step['seconds']:.3f} s{loss}"

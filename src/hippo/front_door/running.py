@@ -220,6 +220,7 @@ def trained(
         **_predicted(next(each for each in result.stretches if each.steps), emulated=emulated),
         "loss": None if job.options.stand_in else [step.loss for step in result.steps],
         "reference_loss": reference_losses(job, progress or (lambda phase, share: None)) if again else None,
+        "packed": any(each.job.plan.compression for each in result.stretches),
         "first_step": job.options.first_step,
         "model": job.problem.model.name,
         "cluster": job.problem.cluster.name,

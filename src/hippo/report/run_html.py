@@ -44,7 +44,8 @@ def _difference(document: Mapping[str, Any]) -> str | None:
     if not document["loss"] or not document["reference_loss"]:
         return None
     most = max(abs(a - b) for a, b in zip(document["loss"], document["reference_loss"], strict=True))
-    return f"The same training in one process has the same loss: it differs by at most {most:.1e}."
+    packed = ", which packs nothing that crosses," if document.get("packed") else ""
+    return f"The loss of the same training in one process{packed} differs by at most {most:.1e}."
 
 
 def _times(document: Mapping[str, Any]) -> Markup:

@@ -34,14 +34,16 @@ def run_view(document: Mapping[str, Any]) -> RenderableType:
 def control_view(answer: Mapping[str, Any]) -> RenderableType:
     """What a running job answered: to an order, or about itself."""
     if "accepted" in answer:
-        return Text(f"order {answer['accepted']} is accepted{_expected_move(answer.get('move'))}")
+        follows = f", after order {answer['follows']}" if "follows" in answer else ""
+        return Text(f"order {answer['accepted']} is accepted{follows}{_expected_move(answer.get('move'))}")
     if "link" in answer:
         one, two, gbps, latency_ms = answer["link"]
         return Text(f"{one} -> {two} is set to {number(1e3 * gbps, 3)} Mbit/s and {number(latency_ms, 3)} ms")
     if "step" not in answer:
         return Text(_order_told(answer))
-    step = "" if answer["step_s"] is None else f", {number(answer['step_s'])} s, loss {answer['loss']:.6g}"
-    head = Text(f"{answer['model']}: step {answer['step']} of {answer['last_step']}{step}\n{answer['plan']}")
+    step = "" if answer["step_s"] is None else f", {number(answer['step_s'])} s"
+    loss = "" if answer["loss"] is None else f", loss {answer['loss']:.6g}"
+    head = Text(f"{answer['model']}: step {answer['step']} of {answer['last_step']}{step}{loss}\n{answer['plan']}")
     return Group(head, *(Text(_order_told(each)) for each in answer["orders"]))
 
 
@@ -58,15 +60,16 @@ def _expected_move(move: Mapping[str, Any] | None) -> str:
 
 
 def _order_told(order: Mapping[str, Any]) -> str:
+    asked = order.get("asked", order["kind"])  # journals of before have the kind alone
     if "stopped_s" not in order:
         why = f": {order['why']}" if "why" in order else ""
-        return f"order {order['order']} ({order['kind']}) is {order['state']}{why}"
+        return f"order {order['order']} ({asked}) is {order['state']}{why}"
     sent = f", {order['sent_bytes'] / 1e6:.1f} MB handed over" if order["sent_bytes"] else ""
     if warmed := order.get("warmed_bytes", 0):  # journals of before say nothing of it
         sent += f", {warmed / 1e6:.1f} MB to warm new connections"
     ready, stopped = number(order["prepared_s"]), number(order["stopped_s"])
     told = f"after step {order['after_step']}: made ready in {ready} s, stood still for {stopped} s{sent}"
-    return f"order {order['order']} ({order['kind']}) {told}"
+    return f"order {order['order']} ({asked}) {told}"
 
 
 def sentence(document: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ Whatever fails in between ends the run; the last checkpoint is as it was.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
@@ -17,6 +17,8 @@ from typing import Protocol
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, ScheduleChoice, Stage
 from hippo.planners.orders import ordered
+from hippo.problem.cluster import Domain
+from hippo.run.fits import added_bytes, check_room
 from hippo.run.handover import hands
 from hippo.run.job import FOLLOW, RATE_RULES, RunJob, replicas_alone
 from hippo.run.version import Version
@@ -109,6 +111,7 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
         raise InputError("is not within the run", source=source, value=change.after_step, remedy=remedy)
     old, new = Version.first(job), Version.first(job).following(under(job, change.plan), fresh=10**6)
     given = hands(old.job.work, new.job.work, job.problem.cluster, old.kept(new))
+    check_room(new.job, added_bytes(new.job, given, len({*new.everybody} - {*old.everybody})), source=source)
     were, are = replicas_alone(job.plan), replicas_alone(change.plan)
     if were > 1 and are == 1 and len(change.plan.pipelines) > 1:
         remedy = "let all but one leave first, then let others join it"
@@ -185,22 +188,56 @@ def without(job: RunJob, lost: Collection[int]) -> Plan | None:
     plan = replace(plan, relays=tuple(each for each in plan.relays if each.via not in gone))
     if not left or job.options.runtime == "torch":
         return None
+    return shared_by(job, plan, left)
+
+
+def shared_by(job: RunJob, plan: Plan, lines: Sequence[Pipeline]) -> Plan | None:
+    """The plan with these pipelines, which share out the batch that it has by what each has had, or (``batch_rule``
+    follow) do as they did; None: they cannot."""
     if job.options.batch_rule == FOLLOW:
-        return replace(plan, pipelines=tuple(left))
-    widths = [line.stages[0].dp for line in left]
-    had = sum(line.num_micro_batches * width for line, width in zip(left, widths, strict=True))
+        return replace(plan, pipelines=tuple(lines))
+    widths = [line.stages[0].dp for line in lines]
+    had = sum(line.num_micro_batches * width for line, width in zip(lines, widths, strict=True))
     whole = plan.global_batch // plan.micro_batch
-    waves = [line.num_micro_batches * whole // had for line in left]
+    waves = [line.num_micro_batches * whole // had for line in lines]
     rest = whole - sum(count * width for count, width in zip(waves, widths, strict=True))
     while rest > 0:  # what is left over goes to whoever has the least to do for what it had
         takes = [number for number, width in enumerate(widths) if width <= rest]
         if not takes:
             return None
-        first = min(takes, key=lambda number: ((waves[number] + 1) / left[number].num_micro_batches, -widths[number]))
+        first = min(takes, key=lambda number: ((waves[number] + 1) / lines[number].num_micro_batches, -widths[number]))
         waves[first] += 1
         rest -= widths[first]
-    lines = tuple(dealt(line, count) for line, count in zip(left, waves, strict=True))
-    return again(job, replace(plan, pipelines=lines))
+    if min(waves) < 1:
+        return None
+    shared = tuple(dealt(line, count) for line, count in zip(lines, waves, strict=True))
+    return again(job, replace(plan, pipelines=shared))
+
+
+def joined(job: RunJob, domain: Domain, like: int) -> Pipeline:
+    """A replica in one domain, cut as the pipeline ``like`` is, on devices that nobody uses: each tensor-parallel group
+    in a node. ``InputError``: too few are free."""
+    used = {device for line in job.plan.pipelines for stage in line.stages for device in stage.devices}
+    free = [each for each in domain.devices if each not in used]
+    by_node: dict[str, list[str]] = {}
+    for each in free:
+        by_node.setdefault(each.rpartition("/")[0], []).append(each)
+
+    def group(size: int) -> list[str]:
+        node = next((node for node in by_node.values() if len(node) >= size), None)
+        if node is None:
+            wanted = sum(len(stage.devices) for stage in line.stages)
+            told = f"has no room for {wanted} devices, tensor-parallel groups whole in a node"
+            remedy = f"{len(free)} of it are free: let another leave first, or name a pipeline that is smaller"
+            raise InputError(told, source="order", key="domain", value=domain.name, remedy=remedy)
+        taken, node[:size] = node[:size], []
+        return taken
+
+    line, stages = job.plan.pipelines[like], list[Stage]()
+    for stage in line.stages:
+        devices = tuple(chain.from_iterable(group(len(stage.devices) // stage.dp) for _ in range(stage.dp)))
+        stages.append(replace(stage, domain=domain.name, devices=devices))
+    return replace(line, stages=tuple(stages))
 
 
 def cut_off(job: RunJob, lost: Collection[int]) -> set[int]:

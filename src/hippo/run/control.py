@@ -4,7 +4,7 @@ A client says ``{"hello": PROTOCOL, "token": ..}`` and then one request a line: 
 ``{"ask": "status"}`` (with ``"record": true`` all that the last step told), ``{"ask": "metrics"}`` (Prometheus' text)
 or ``{"ask": "watch"}`` (the record of each step from now on); inside an emulated WAN ``{"ask": "link", "from": ..,
 "to": .., "gbps": .., "latency_ms": ..}`` moves a link. Every request is answered by one line.
-An order is checked, numbered and written to the journal before it is answered; one with a key that came before is
+An order is checked, numbered and written to the journal before it is answered; one that came before, by its key, is
 answered as it was then and does nothing. The socket's folder holds the token in ``NAME.token``, for its owner alone.
 """
 
@@ -32,7 +32,7 @@ from hippo.errors import HippoError, InputError
 from hippo.files import write_whole
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
-from hippo.run.change import Changed, PlanChange, under
+from hippo.run.change import Changed, PlanChange, check_change, under
 from hippo.run.job import RunJob
 from hippo.run.journal import Journal
 from hippo.run.move import LATE, MoveForecast, moved, stopping, streaming
@@ -60,7 +60,7 @@ class Desk:
         self._queue: list[_Open] = []
         self._under_way: _Open | None = None  # it has left the queue and is not made yet
         self._orders: list[dict[str, Any]] = []
-        self._keys: dict[str, dict[str, Any]] = {}
+        self._keys: dict[str, _Known] = {}
         self._unwanted: dict[int, int] = {}  # orders that are to be given up, and by which order
         self._last: RunStep | None = None
         self._late: deque[float] = deque(maxlen=LATE)  # seconds of steps
@@ -98,7 +98,7 @@ class Desk:
             kind, number = str(order.asked.get("order")), len(self._orders) + 1
             state = {"state": DONE} if kind == GIVE_UP else {"state": GIVEN_UP, "why": order.over}
             self._orders.append({"order": number, "kind": kind, **state})
-            self._keys[order.key] = {ACCEPTED: number}
+            self._keys[order.key] = _Known(order.asked, {ACCEPTED: number})
             return
         first = self._first.options.first_step
         asked = {name: value for name, value in order.asked.items() if name != "after_step"}
@@ -109,6 +109,8 @@ class Desk:
             number = int(self._order({**asked, "key": order.key})[ACCEPTED])
         except HippoError as error:
             self._journal.write(kind="refused", key=order.key, why=str(error))
+            kind, why = str(order.asked.get("order")), f"it is not carried out in this run: {error}"
+            self._orders.append({"order": len(self._orders) + 1, "kind": kind, "state": GIVEN_UP, "why": why})
             return
         if order.done_after is not None and order.done_after < first:
             options = replace(self._asked.options, resume_from=self._first.options.resume_from)
@@ -140,26 +142,28 @@ class Desk:
             remedy = "give a text of your own, another one for each order"
             raise InputError("an order needs a key, by which it is known when it comes twice", remedy=remedy)
         with self._lock:
-            if key in self._keys:
-                return self._keys[key]
+            if (known := self._keys.get(key)) is not None:
+                return known.answer(request)
         if request.get("order") == GIVE_UP:
             return self._give_up(request, key)
         order = order_of_document(request)
         with self._lock:
-            if key in self._keys:  # it came twice at once
-                return self._keys[key]
+            if (known := self._keys.get(key)) is not None:  # it came twice at once
+                return known.answer(request)
             number = len(self._orders) + 1
             self._check_turn(order)
             change = change_of(order, self._asked, done=self._done, number=number)
             if (inside := emulation()) is not None:
                 Emulated(inside).check(change.plan, source="order")
             forecast = self._forecast(change)
+            before = [each.change.order for each in (self._under_way, *self._queue) if each is not None]
             self._journal.write(kind="order", order=number, key=key, asked=request)
             self._queue.append(_Open(order, self._asked.plan, change))
             self._asked = under(self._asked, change.plan)
-            self._orders.append({"order": number, "kind": order.kind, "state": ACCEPTED})
-            self._keys[key] = {ACCEPTED: number, **({} if forecast is None else {"move": _told(forecast)})}
-            return self._keys[key]
+            self._orders.append({"order": number, "kind": order.kind, "asked": change.asked, "state": ACCEPTED})
+            told = {ACCEPTED: number, **({"follows": before[-1]} if before else {})}
+            self._keys[key] = _Known(request, told | ({} if forecast is None else {"move": _told(forecast)}))
+            return self._keys[key].told
 
     def _check_turn(self, order: RunOrder) -> None:
         """``InputError`` for an order that is due before one that was accepted: they are carried out in turn."""
@@ -202,8 +206,8 @@ class Desk:
         if unknown := sorted(request.keys() - {"order", "number"}):
             raise InputError("is unknown", source="order", key=unknown[0][:60], remedy=f"'{GIVE_UP}' takes number")
         with self._lock:
-            if key in self._keys:
-                return self._keys[key]
+            if (known := self._keys.get(key)) is not None:
+                return known.answer(request)
             open_ = [each["order"] for each in self._orders if each["state"] == ACCEPTED and each["kind"] != GIVE_UP]
             wanted = request.get("number", open_[0] if open_ else None)
             if type(wanted) is not int or wanted not in open_:
@@ -214,8 +218,8 @@ class Desk:
             self._journal.write(kind="order", order=number, key=key, asked={**request, "number": wanted})
             self._orders.append({"order": number, "kind": GIVE_UP, "state": ACCEPTED})
             self._unwanted.setdefault(wanted, number)
-            self._keys[key] = {ACCEPTED: number}
-            return self._keys[key]
+            self._keys[key] = _Known({**request, "number": wanted}, {ACCEPTED: number})
+            return self._keys[key].told
 
     def status(self, *, record: bool = False) -> dict[str, Any]:
         """Where the run is, and what became of its orders; ``record``: what the last step told, too."""
@@ -228,7 +232,7 @@ class Desk:
                 "last_step": first.first_step + first.steps - 1,
                 "plan": repr(self._now.plan),
                 "step_s": None if last is None else last.seconds,
-                "loss": None if last is None else last.loss,
+                "loss": None if last is None or first.stand_in else last.loss,
                 "links": [{"from": pair[0], "to": pair[1], **each} for pair, each in sorted(self._used.items())],
                 "orders": [dict(each) for each in self._orders],
             }
@@ -274,10 +278,9 @@ class Desk:
         if one is None:
             return None
         change, why = one.change, self.unwanted(one.change)
-        if not why and one.order is not None and one.upon != now.plan:
+        if not why and one.upon != now.plan:
             try:
-                change = change_of(replace(one.order, after_step=None), now, done=done, number=change.order)
-                change = replace(change, after_step=one.change.after_step)
+                change = one.of(now, done).change
             except HippoError as error:
                 why = f"not of the replicas that are left: {error}"
         if not why:
@@ -300,16 +303,17 @@ class Desk:
 
     def changed(self, what: Changed, now: RunJob) -> None:
         """An order has been carried out."""
+        emulated = RunNetwork.around(now.problem.cluster).emulated
         told = {
             "after_step": what.after_step,
             "measured_s": what.measured_s,
-            "predicted_s": what.predicted_s,
+            "predicted_s": what.predicted_s if emulated else None,
             "stopped_s": what.stopped_s,
             "prepared_s": what.prepared_s,
             "sent_bytes": what.sent_bytes,
             "warmed_bytes": what.warmed_bytes,
             "background": what.background,
-            "predicted_stopped_s": what.predicted_stopped_s,
+            "predicted_stopped_s": what.predicted_stopped_s if emulated else None,
         }
         if what.lost:
             self._journal.tell(kind="lost", why=what.lost, **told)
@@ -326,16 +330,24 @@ class Desk:
                 self._answer_unwanted(what.order, {"state": GIVEN_UP, "why": f"order {what.order} was done before"})
 
     def gave_up(self, what: PlanChange, told: str) -> None:
-        """An order could not be carried out; those that build upon it are void, too."""
+        """An order could not be carried out; those that come after it are asked of what there is without it."""
         with self._lock:
-            for each in (what, *(each.change for each in self._queue)):
-                why = told if each is what else f"order {what.order} before it was given up"
-                self._journal.tell(kind="given up", order=each.order, why=why)
-                if each.order:
-                    self._orders[each.order - 1] |= {"state": GIVEN_UP, "why": why}
-                    self._answer_unwanted(each.order, {"state": DONE, "after_step": self._done})
-            self._queue.clear()
-            self._asked, self._under_way = self._now, None
+            self._void(what.order, told)
+            queue, self._queue, self._asked, self._under_way = self._queue, [], self._now, None
+            for each in queue:
+                try:
+                    found = each.of(self._asked, self._done)
+                except HippoError as error:
+                    self._void(each.change.order, f"order {what.order} before it was given up: {error}")
+                    continue
+                self._queue.append(found)
+                self._asked = under(self._asked, found.change.plan)
+
+    def _void(self, order: int, why: str) -> None:
+        self._journal.tell(kind="given up", order=order, why=why)
+        if order:
+            self._orders[order - 1] |= {"state": GIVEN_UP, "why": why}
+            self._answer_unwanted(order, {"state": DONE, "after_step": self._done})
 
     def _answer_unwanted(self, order: int, told: dict[str, Any]) -> None:
         """What became of the order that another one is given up."""
@@ -413,6 +425,31 @@ class _Open:
     upon: Plan  # that runs by then, as far as is known
     change: PlanChange
 
+    def of(self, job: RunJob, done: int) -> _Open:
+        """As it is of another job; ``InputError`` where it cannot be."""
+        if self.order is None:
+            check_change(job, self.change, source="--then")
+            return replace(self, upon=job.plan)
+        change = change_of(replace(self.order, after_step=None), job, done=done, number=self.change.order)
+        return replace(self, upon=job.plan, change=replace(change, after_step=self.change.after_step))
+
+
+@dataclass(frozen=True)
+class _Known:
+    """An order by its key: what was asked, and the answer."""
+
+    asked: Mapping[str, Any]
+    told: dict[str, Any]
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """To one that comes again; ``InputError`` where it is another one."""
+        gives_up = request.get("order") == GIVE_UP  # the one under way, where it names none
+        if request != self.asked and not (gives_up and {**self.asked, **request} == self.asked):
+            remedy = "give each order a key of its own"
+            told = f"is that of another order, {self.told[ACCEPTED]}"
+            raise InputError(told, source="order", key="key", value=str(self.asked.get("order"))[:60], remedy=remedy)
+        return self.told
+
 
 @dataclass(frozen=True)
 class StandingOrder:
@@ -461,7 +498,14 @@ def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
 
 def journal_of(control: Path) -> Path:
     """Where the journal of a run lies."""
-    return control.with_name(f"{control.name}.journal")
+    return _beside(control, "journal")
+
+
+def _beside(socket: Path, what: str) -> Path:
+    """A file beside a socket; ``InputError`` for a path that names none."""
+    if not socket.name:
+        raise InputError("names no file", source="SOCKET", value=str(socket), remedy="name a socket, as run.sock")
+    return socket.with_name(f"{socket.name}.{what}")
 
 
 # -------------------------------------------------------------------------------------------------------------- server
@@ -481,11 +525,14 @@ class _Connection(socketserver.StreamRequestHandler):
     def _greeted(self) -> bool:
         hello = self._heard()
         told = hello if isinstance(hello, dict) else {}
-        if told.get("hello") != PROTOCOL:
-            self._say({"refused": f"speaks protocol {told.get('hello')!r:.20}, and this run {PROTOCOL}"})
+        path, version = self.server.server_address, told.get("hello")
+        if type(version) is not int or version != PROTOCOL:
+            why, remedy = f"speaks protocol {version!r:.20}, and this run {PROTOCOL}", "use the hippo that started it"
+            self._say({"refused": f"{path}: {why}. To fix: {remedy}"})
             return False
         if not secrets.compare_digest(repr(told.get("token")).encode(), repr(self.server.token).encode()):
-            self._say({"refused": "the token is not that of this run"})
+            remedy = f"give what stands in {path}.token, which is made anew for each run"
+            self._say({"refused": f"{path}: the token is not that of this run. To fix: {remedy}"})
             return False
         self._say({"hello": PROTOCOL})
         return True
@@ -544,7 +591,7 @@ def listening(path: Path, opened: Callable[[], Desk]) -> Iterator[Desk]:
 
     ``InputError`` where there is one already, or none can be made.
     """
-    token, beside = secrets.token_hex(16), path.with_name(f"{path.name}.token")
+    token, beside = secrets.token_hex(16), _beside(path, "token")
     try:
         if path.is_socket() and not _listens(path):
             path.unlink()  # of a run that was killed
@@ -577,10 +624,10 @@ class RunClient:
     """Talks to a running job: ``with RunClient(path) as run: run.ask({"order": ..})``."""
 
     def __init__(self, path: Path, *, timeout_s: float = 60.0) -> None:
-        self.path = path
+        self.path, beside = path, _beside(path, "token")
         self._socket = socket.socket(socket.AF_UNIX)
         try:
-            token = path.with_name(f"{path.name}.token").read_text(errors="replace")
+            token = beside.read_text(errors="replace")
             self._socket.settimeout(timeout_s)
             self._socket.connect(str(path))
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -13,6 +14,7 @@ from hippo.machine import available_bytes
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.model import Model
 from hippo.problem.runtimes import not_run_here
+from hippo.run.handover import Hand
 from hippo.run.job import BATCH_RULES, RATE_RULES, RunJob, RunOptions
 from hippo.run.work import Work
 from hippo.schedule.schedule import order_of
@@ -29,8 +31,9 @@ SMALL_PARAMETER_TOKENS = 3e11
 MOST_PROCESSES = 256
 
 
-def check_job(job: RunJob, *, source: str) -> None:
-    """``InputError`` for a plan that the executor cannot run."""
+def check_job(job: RunJob, *, source: str, held: bool = False) -> None:
+    """``InputError`` for a plan that the executor cannot run. ``held``: a run has its memory, but for what
+    ``check_room`` is asked about."""
     options = job.options
     if options.precision not in PRECISIONS:
         raise UnknownNameError("precision", options.precision[:60], PRECISIONS, source="--precision")
@@ -64,8 +67,8 @@ def check_job(job: RunJob, *, source: str) -> None:
         remedy = "run it with --stand-in, or a smaller plan" if not options.stand_in else "run a smaller plan"
         told = f"needs {processes} processes on this machine; at most {MOST_PROCESSES} are started"
         raise InputError(told, source=source, key="pipelines", remedy=remedy)
-    if not options.stand_in and options.device == "cpu":
-        _check_memory(job, source)
+    if not held:
+        check_room(job, _needed_bytes(job), source=source)
 
 
 def check_machine(job: RunJob) -> None:
@@ -151,10 +154,20 @@ def _needed_bytes(job: RunJob) -> float:
     return held * STATE_BYTES[job.options.precision] + PROCESS_BYTES * len(work.workers)
 
 
-def _check_memory(job: RunJob, source: str) -> None:
-    """All processes share this machine: their weights and states alone must fit."""
-    needed = _needed_bytes(job)
+def added_bytes(job: RunJob, given: Sequence[Hand], processes: int) -> float:
+    """What a run takes more while it goes over to a job: room for layers that are handed over, and new processes."""
+    work, layers = job.work, job.problem.model.layers
+    widths = (work.widths(work.stage(work.workers[each.destination]))[0] for each in given)
+    numbers = sum(layers[each.layer].parameters / tp for each, tp in zip(given, widths, strict=True))
+    return numbers * STATE_BYTES[job.options.precision] + PROCESS_BYTES * processes
+
+
+def check_room(job: RunJob, needed: float, *, source: str) -> None:
+    """``InputError`` where this machine, which all processes share, has less memory free than so many bytes: weights
+    and states alone must fit. Of a GPU ``check_machine`` knows."""
     there = available_bytes()
+    if job.options.stand_in or job.options.device != "cpu":
+        return
     if there is not None and needed > there:
         told = f"needs {needed / 1e9:.3g} GB on this machine, which has {there / 1e9:.3g} GB free"
         remedy = "run it with --stand-in, or a smaller model"

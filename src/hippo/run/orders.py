@@ -15,7 +15,7 @@ from hippo.errors import InputError, UnknownNameError
 from hippo.plan.check import check
 from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import WITH_ORDER, Compression, Plan, Relay, ScheduleChoice
-from hippo.run.change import PlanChange, again, check_change, dealt, under
+from hippo.run.change import PlanChange, again, check_change, dealt, joined, shared_by, under, without
 from hippo.run.fits import PACKED, check_job
 from hippo.run.job import FOLLOW, RunJob
 from hippo.schedule.schedule import SCHEDULES
@@ -91,10 +91,11 @@ def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0) -> Pl
         raise InputError(told, source=SOURCE, value=plan.global_batch, remedy=remedy)
     for violation in check(changed.problem, plan):
         raise InputError(str(violation), source=SOURCE, remedy=violation.remedy)
-    check_job(changed, source=SOURCE)
+    check_job(changed, source=SOURCE, held=True)
     change = PlanChange(plan, order.after_step, number, order.values.get("way") == BACKGROUND, asked=_asked(order))
     check_change(job, change, source=SOURCE)
-    if not job.options.stand_in and job.options.device != "cpu" and not fits(job.problem, plan):
+    held_to = job.options.device != "cpu" or fits(job.problem, job.plan)
+    if held_to and not fits(changed.problem, plan):
         remedy = "order smaller micro-batches, or fewer in flight, first"
         raise InputError("does not fit into the memory of its devices", source=SOURCE, value=order.kind, remedy=remedy)
     return change
@@ -181,6 +182,9 @@ def _all_reduce(job: RunJob, values: Mapping[str, Any]) -> Plan:
     """Sums on two levels, or over one flat ring."""
     if values["way"] not in WAYS:
         raise UnknownNameError("all_reduce", values["way"][:60], WAYS, source=SOURCE, key="way")
+    if sum(line.stages[0].dp for line in job.plan.pipelines) == 1:
+        remedy = "let another replica join first"
+        raise InputError("is of replicas, and this plan has one", source=SOURCE, value=values["way"], remedy=remedy)
     return replace(job.plan, sync=replace(job.plan.sync, all_reduce=values["way"]))
 
 
@@ -193,6 +197,40 @@ def _every(job: RunJob, values: Mapping[str, Any]) -> Plan:
     return replace(job.plan, sync=replace(job.plan.sync, every=values["steps"]))
 
 
+def _leave(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """The plan without the replicas that have a stage in a domain."""
+    domain = values["domain"]
+    if domain not in job.plan.domains:
+        raise UnknownNameError("domain", domain[:60], job.plan.domains, source=SOURCE, key="domain")
+    plan = without(job, {worker.rank for worker in job.work.workers if worker.domain == domain})
+    if plan is None:
+        remedy = "order a plan whose layers lie elsewhere: 'hippo ctl SOCKET plan PLAN.json'"
+        told = "cannot leave: no replica is whole without it, or those that are cannot share out the batch"
+        raise InputError(told, source=SOURCE, key="domain", value=domain, remedy=remedy)
+    return plan
+
+
+def _join(job: RunJob, values: Mapping[str, Any]) -> Plan:
+    """The plan with one replica more, whole in a domain."""
+    name, like, lines = values["domain"], values.get("like", 0), job.plan.pipelines
+    found = next((each for each in job.problem.cluster.domains if each.name == name), None)
+    if found is None:
+        known = [each.name for each in job.problem.cluster.domains]
+        raise UnknownNameError("domain", name[:60], known, source=SOURCE, key="domain")
+    if not 0 <= like < len(lines):
+        remedy = f"name one from 0 to {len(lines) - 1}"
+        raise InputError("is no pipeline of the plan", source=SOURCE, key="like", value=like, remedy=remedy)
+    if job.options.runtime == "torch":
+        remedy = "order a plan with it: 'hippo ctl SOCKET plan PLAN.json'"
+        raise InputError("is not for torch's runtime, which begins anew", source=SOURCE, value="join", remedy=remedy)
+    plan = shared_by(job, job.plan, [*lines, joined(job, found, like)])
+    if plan is None:
+        told = f"cannot share out {job.plan.global_batch // job.plan.micro_batch} micro-batches with one replica more"
+        remedy = "order smaller micro-batches first, or run with --batch-rule follow"
+        raise InputError(told, source=SOURCE, key="domain", value=name, remedy=remedy)
+    return plan
+
+
 def _plan(job: RunJob, values: Mapping[str, Any]) -> Plan:
     """Another plan of the same model over the same links: layers move, replicas join and leave."""
     if (way := values.get("way", MOVES[0])) not in MOVES:
@@ -201,7 +239,10 @@ def _plan(job: RunJob, values: Mapping[str, Any]) -> Plan:
         remedy = "give way 'stop'"
         raise InputError("is not for torch's runtime, which begins anew", source=SOURCE, value=way, remedy=remedy)
     problem, plan = plan_from_document(values["plan"], source=SOURCE)
-    workload = replace(job.problem.workload, global_batch=plan.global_batch)
+    if (batch := problem.workload.global_batch) != plan.global_batch:
+        told = f"makes {plan.global_batch} sequences a step, where its problem says {batch}"
+        raise InputError(told, source=SOURCE, key="pipelines", remedy="give its pipelines as many micro-batches")
+    workload = replace(job.problem.workload, global_batch=batch)
     if problem.model != job.problem.model or problem.workload != workload:
         remedy = "make the plan from the model and workload that run"
         raise InputError("is for another model or workload", source=SOURCE, value=problem.model.name, remedy=remedy)
@@ -236,6 +277,10 @@ KINDS: Mapping[str, OrderKind] = MappingProxyType(
         ),
         "all-reduce": OrderKind(_all_reduce, {"way": str}, "two-level, or ring"),
         "every": OrderKind(_every, {"steps": int}, "local SGD: steps between two sums"),
+        "leave": OrderKind(_leave, {"domain": str}, "replicas with a stage in a domain leave"),
+        "join": OrderKind(
+            _join, {"domain": str, "like": int}, "one replica more, whole in a domain", frozenset({"like"})
+        ),
         "plan": OrderKind(
             _plan,
             {"plan": dict, "way": str},

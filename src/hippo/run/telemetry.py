@@ -30,7 +30,7 @@ def step_record(step: RunStep, job: RunJob) -> dict[str, Any]:
     return {
         "step": step.number,
         "seconds": step.seconds,
-        "loss": step.loss,
+        "loss": None if job.options.stand_in else step.loss,
         "ranks": [_rank(worker, step) for worker in workers if worker.rank < len(step.operations)],
         "links": [
             {"from": pair[0], "to": pair[1], **used}
