@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import hippo
+from hippo.front_door import running
+from hippo.run.lost import LostError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two-domains.json"
 
@@ -37,3 +39,15 @@ def test_what_cannot_be_run_is_refused_before_a_process_starts(tmp_path):
         hippo.run(problem, plan, hippo.RunOptions(stand_in=True), checkpoints=hippo.Checkpoints(tmp_path))
     with pytest.raises(hippo.InputError, match="^runtime: does not go with order learned"):
         hippo.run(problem, plan, hippo.RunOptions(order="learned", runtime="torch"))
+
+
+def test_a_run_that_nobody_can_go_on_with_says_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def dies(*_: object, **__: object) -> None:
+        raise LostError("rank 1 (stage 1, west) was ended by signal 9", {1})
+
+    monkeypatch.setattr(running, "launch", dies)
+    problem, plan = hippo.load_plan(EXAMPLE)
+    saved = hippo.Checkpoints(tmp_path / "saved", every=4)
+    for given, told in ((None, "with --checkpoint FOLDER it could go on"), (saved, "no checkpoint was due")):
+        with pytest.raises(hippo.HippoError, match=f"ended by signal 9. To fix: run it again.*{told}"):
+            hippo.run(problem, plan, hippo.RunOptions(steps=2), checkpoints=given)

@@ -607,13 +607,15 @@ def test_the_socket_of_a_run_that_was_killed_is_in_nobody_s_way(desk: Desk, tmp_
 # ----------------------------------------------------------------------------------------------------------------- run
 def test_orders_to_a_run_of_processes_keep_its_loss(tmp_path: Path):
     """Levers and moves while it trains: one process that never changes has the same losses."""
-    began = job()
+    began = job(steps=11)
     desk = Desk(began, Journal(tmp_path / "journal"))
     orders = {
         1: asked("schedule", "1", name="gpipe", after_step=1),
         2: asked("micro-batch", "2", size=1, after_step=2),
         3: asked("plan", "3", plan=plan_to_document(began.problem, MOVED), after_step=4),
         5: asked("plan", "4", plan=plan_to_document(began.problem, LANES), after_step=6),
+        7: asked("leave", "5", domain="b", after_step=8),
+        8: asked("join", "6", domain="b", after_step=9),
     }
 
     def watch(step: RunStep) -> None:
@@ -624,11 +626,12 @@ def test_orders_to_a_run_of_processes_keep_its_loss(tmp_path: Path):
     assert desk.answer(asked("micro-batch", "0", size=4)) == {"accepted": 1}, "before the first step"
     found = run(began, watch=watch, changes=desk)
     desk.close()
-    expected = list(losses(began.problem, settings_of(began), steps=8, micro_batch=2))
+    expected = list(losses(began.problem, settings_of(began), steps=11, micro_batch=2))
     assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9)
-    assert [each.change.order for each in found.stretches if each.change] == [1, 2, 3, 4, 5]
-    assert [len(each.workers) for each in found.stretches] == [2, 2, 2, 2, 2, 4]
-    assert [each["state"] for each in desk.status()["orders"]] == ["done"] * 5
+    assert [each.change.order for each in found.stretches if each.change] == [1, 2, 3, 4, 5, 6, 7]
+    assert [len(each.workers) for each in found.stretches] == [2, 2, 2, 2, 2, 4, 2, 4]
+    assert found.stretches[-1].job.plan == LANES
+    assert [each["state"] for each in desk.status()["orders"]] == ["done"] * 7
 
 
 class Midway(Planned):

@@ -25,6 +25,7 @@ from hippo.run.fits import check_job, check_machine, is_small
 from hippo.run.job import FOLLOW, MOST_STEPS, RunJob, RunOptions, check_range, check_saving, replicas_alone
 from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
+from hippo.run.lost import LostError, RunError
 from hippo.run.network import RunNetwork
 from hippo.run.predict import dispatched_each, predicted_along, predicted_each, predicted_s
 from hippo.run.reference import reference_losses
@@ -207,7 +208,10 @@ def trained(
                 desk.missed(step, why)
 
         saving = None if checkpoints is None else Saving(checkpoints.folder, checkpoints.every, before, missed)
-        result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
+        try:
+            result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
+        except LostError as error:
+            raise RunError(f"{error}. To fix: {_way_on(job, checkpoints)}") from None
     again = not job.options.stand_in and (
         is_small(job) and not follows and not apart if reference is None else reference
     )
@@ -242,6 +246,17 @@ def trained(
         "links_moved": _links_moved(result.steps) if emulated else [],
         "move": None if len(result.stretches) == 1 else _moved(result.stretches[-1], emulated=emulated),
     }
+
+
+def _way_on(job: RunJob, checkpoints: Checkpoints | None) -> str:
+    """What to do where a run ended that no replica could go on with."""
+    if checkpoints is None:
+        return "run it again; with --checkpoint FOLDER it could go on"
+    try:
+        step = last(checkpoints.folder, job.problem.model).step
+    except InputError:  # none is there yet
+        return f"run it again: no checkpoint was due, with --every {checkpoints.every}"
+    return f"run it again with --resume, which goes on from step {step}"
 
 
 def _decision_us(steps: Sequence[RunStep]) -> float | None:

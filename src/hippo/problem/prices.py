@@ -3,7 +3,8 @@ moves that simulators read.
 
 Measured prices are of hippo's executor, over emulated links (``hippo bench levers`` and ``hippo bench moves``, tables
 in ``results/runs.md``; of a lever its dearest row). Simulators play epochs of a minute and more: there 0.2 ms at a
-border and a hundredth of one step are nothing, so a lever that is live is free (``network.rules.move``).
+border and a hundredth of one step are nothing, so a lever that is live is free (``network.rules.move``); ``every`` and
+``all-reduce`` are levers of no simulator.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ optimizer knows of them, and nothing is lost.
 Processes make ready for the next plan while they train under the one before; new ones start meanwhile. At a border
 layers are handed over, processes that are not needed any more end, and the run goes on. Layers go while training stands
 still (stop and copy), or stream beside it before (in the background), so that only the rest is left for the border.
-Whatever fails in between ends the run; the last checkpoint is as it was.
+What fails in between leaves the plan before, or, where a process is lost, the replicas that are left.
 """
 
 from __future__ import annotations
