@@ -9,7 +9,9 @@ a batch may be broken off. ``--tell`` prints the table of what is recorded. A li
 patience, 12 s against 8, or for a minute where that is 20 s. A porter, which hands on what replicas send one another
 through a third domain, is killed or stopped. *Out of memory*: a process may hold half of what it holds; *killed for
 memory*: it comes into a control group that may take none, and the kernel kills it (as root, control groups of the first
-version). ``--kinds`` names some.
+version). *Full disk*: files of 4 kB at most, or a disk that is full. *Alone*: a pipeline over both domains without a
+replica, which nobody can go on with: the run ends within its limit, names the cause, and is resumed. ``--kinds`` names
+some.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import json
 import os
 import random
+import re
 import resource
 import signal
 import socket
@@ -25,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -47,7 +51,7 @@ from hippo.problem.workload import Workload
 from hippo.run import checkpoint
 from hippo.run.control import PROTOCOL, Desk, RunClient, listening
 from hippo.run.job import RunJob, RunOptions
-from hippo.run.journal import Journal
+from hippo.run.journal import Journal, read_journal
 from hippo.run.lost import RunError
 from hippo.run.reference import reference_losses
 from hippo.run.run import LEAD_S, Crew, Emulated, RunStep, RunStretch, run
@@ -58,7 +62,10 @@ KINDS = (
     *("killed", "stopped", "out of memory", "link dead", "domain gone", "full disk"),
     *("torn journal", "two orders at once", "client gone", "porter gone", "link dead a minute"),
     "killed for memory",
+    *("killed, alone", "stopped, alone", "domain gone, alone", "link dead, alone"),
 )
+ALONE = ", alone"
+NAMESPACES = Path("/run/netns")
 PHASES = ("forward", "agreement", "move", "checkpoint", "hand-over")
 STEPS, EVERY, MOVE_AT = 12, 3, 4
 LINK_OUT_S, TIMEOUT_S = 12.0, 8.0  # a dead link outlasts the run's patience
@@ -66,12 +73,19 @@ MINUTE_OUT_S, MINUTE_TIMEOUT_S = 60.0, 20.0
 LIMIT_S = 150.0  # of a run with all that it waits for
 GONE_WITHIN_S = 5.0  # processes of a launcher that was killed
 MOST_OFF = 1e-9
+DISK = "120m"  # holds three checkpoints of 26 MB
 
 MODEL = gpt_model("gpt-1m", layers=4, hidden=128, heads=4, vocab=256, seq=32)
 LINKS = tuple(Link(one, two, 2.5e7, 0.01, 0.0) for one, two in permutations("abc", 2))
 CLUSTER = Cluster("three", gpu("A100-SXM-80GB"), tuple(Domain(each, 1, 2, 1e11, 1e11, 1e-6) for each in "abc"), LINKS)
 PROBLEM = Problem(MODEL, CLUSTER, Workload(8, 32, "fp32"), runtime="hippo")
 THROUGH = Relay("a", "b", "c"), Relay("b", "a", "c")
+
+
+def line_of(cut: int) -> Plan:
+    """One pipeline over two domains, cut before a layer."""
+    stages = Stage("a", (0, cut), 1, 1, ("a/0/0",)), Stage("b", (cut, 6), 1, 1, ("b/0/0",))
+    return Plan((Pipeline(stages, 4),), 2, precision="fp32")
 
 
 def plan_of(cut: int, relays: tuple[Relay, ...] = ()) -> Plan:
@@ -89,6 +103,8 @@ def job_of(kind: str) -> tuple[RunJob, Plan]:
     """What meets a fault of a kind, and the plan that it moves to."""
     if kind == "porter gone":
         return replace(JOB, plan=plan_of(3, THROUGH)), plan_of(4, THROUGH)
+    if kind.endswith(ALONE):
+        return replace(JOB, plan=line_of(3)), line_of(4)
     if kind == "link dead a minute":
         return replace(JOB, options=replace(JOB.options, timeout_s=MINUTE_TIMEOUT_S)), plan_of(4)
     return JOB, plan_of(4)
@@ -167,43 +183,58 @@ def strike_of(fault: Fault, control: Path) -> Callable[[StruckCrew], None]:
             around.set_link(*ends, gbps=gbps, latency_ms=10.0)
 
     def strike(crew: StruckCrew) -> None:
-        if fault.kind == "killed":
+        kind = fault.kind.removesuffix(ALONE)
+        if kind == "killed":
             os.kill(one(crew), signal.SIGKILL)
-        elif fault.kind == "stopped":
+        elif kind == "stopped":
             os.kill(one(crew), signal.SIGSTOP)
-        elif fault.kind == "out of memory":
+        elif kind == "out of memory":
             process = one(crew)
             held = int(Path(f"/proc/{process}/statm").read_text().split()[0]) * resource.getpagesize()
             resource.prlimit(process, resource.RLIMIT_AS, (held // 2, held // 2))
-        elif fault.kind == "killed for memory":
+        elif kind == "killed for memory":
             group = memory_group()
             group.mkdir()
             (group / "memory.limit_in_bytes").write_text("65536")
             (group / "cgroup.procs").write_text(str(one(crew)))
-        elif fault.kind.startswith("link dead"):
+        elif kind.startswith("link dead"):
             link(0.0)
-            Timer(LINK_OUT_S if fault.kind == "link dead" else MINUTE_OUT_S, link, (0.2,)).start()
-        elif fault.kind == "porter gone":
+            Timer(LINK_OUT_S if kind == "link dead" else MINUTE_OUT_S, link, (0.2,)).start()
+        elif kind == "porter gone":
             porters = [each.pid for number, each in crew.processes.items() if number not in crew._workers]
             os.kill(crew.draw.choice(porters), crew.draw.choice([signal.SIGKILL, signal.SIGSTOP]))
-        elif fault.kind == "domain gone":
+        elif kind == "domain gone":
             place = crew.draw.choice("ab")
             for number, worker in list(crew._workers.items()):
                 if worker.domain == place and number in crew.processes:
                     crew.processes[number].kill()
-        elif fault.kind == "full disk":
+        elif full_disk(fault):
+            fill(control.with_name("saved"))
+        elif kind == "full disk":
             for each in crew.processes.values():
                 with suppress(ProcessLookupError):
                     resource.prlimit(each.pid, resource.RLIMIT_FSIZE, (4096, 4096))
-        elif fault.kind == "torn journal":
+        elif kind == "torn journal":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif fault.kind == "two orders at once":
+        elif kind == "two orders at once":
             for words in ({"order": "micro-batch", "size": 1}, {"order": "schedule", "name": "gpipe"}):
                 Thread(target=_ask, args=(control, words), daemon=True).start()
         else:
             _leave(control, crew.draw)
 
     return strike
+
+
+def full_disk(fault: Fault) -> bool:
+    """Whether checkpoints lie on a disk of their own, which is full from the fault on: every second of its kind."""
+    return fault.kind == "full disk" and fault.seed % 2 == 1
+
+
+def fill(folder: Path) -> None:
+    """Until nothing is left on its disk."""
+    with suppress(OSError), (folder / "filler").open("wb", buffering=0) as stream:
+        while stream.write(bytes(1 << 16)):
+            pass
 
 
 def memory_group() -> Path:
@@ -246,6 +277,9 @@ def play(fault: Fault, folder: Path, *, again: bool) -> None:
         before = found.losses
         left, folder_ = STEPS - found.step, str(found.folder)
         job = replace(job, options=replace(job.options, first_step=found.step + 1, resume_from=folder_, steps=left))
+    if full_disk(fault):
+        saved.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(saved)], check=True)
     desk, missed = Desk(job, Journal(folder / "journal")), list[tuple[int, str]]()
     strike = None if again else strike_of(fault, control)
     crews: list[StruckCrew] = []
@@ -291,9 +325,20 @@ def play(fault: Fault, folder: Path, *, again: bool) -> None:
         "lost": [stretch.change.lost for stretch in stretches if stretch.change is not None and stretch.change.lost],
         "missed": missed,
         "orders": [(each["kind"], each["state"]) for each in orders],
+        "twice": twice(read_journal(folder / "journal")),
         "saved": sorted(path.name for path in saved.iterdir()) if saved.exists() else [],
     }
+    if full_disk(fault):
+        subprocess.run(["umount", str(saved)], check=True)
     (folder / "out.json").write_text(json_text(told))
+
+
+def twice(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Orders of the last run in a journal that were numbered or done more than once."""
+    begun = max(at for at, line in enumerate(lines) if line["kind"] == "begun")
+    told = Counter((line["kind"], line["key"]) for line in lines[begun:] if line["kind"] == "order")
+    told.update(("done", str(line["order"])) for line in lines[begun:] if line["kind"] == "done")
+    return [f"{kind} {what}" for (kind, what), count in told.items() if count > 1]
 
 
 # --------------------------------------------------------------------------------------------------------------- judge
@@ -303,20 +348,25 @@ def judged(fault: Fault, expected: Sequence[float]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hippo-fault-") as name:
         folder, runs = Path(name), Path(name, "runs")
         runs.mkdir()
-        hung = _played(fault, folder, runs)
-        if fault.kind == "torn journal" and not (folder / "out.json").exists():
+        hung, ended, out = _played(fault, folder, runs), {}, folder / "out.json"
+        if fault.kind == "torn journal" and not out.exists():
             _tear(folder / "journal", random.Random(fault.name))
+            hung = hung or _played(fault, folder, runs, "--again")
+        if fault.kind.endswith(ALONE) and out.exists() and (first := json.loads(out.read_text()))["error"]:
+            ended = {"ended": first["error"], "made": len(first["losses"]), "struck": first["struck"]}
+            ended["left_then"] = _left(folder, runs, shared)
+            out.unlink()
             hung = hung or _played(fault, folder, runs, "--again")
         until_s = time.monotonic() + GONE_WITHIN_S
         while (left := _left(folder, runs, shared)) and time.monotonic() < until_s:
             time.sleep(0.1)
-        out, log = folder / "out.json", (folder / "log").read_text()
+        log = (folder / "log").read_text()
         told = json.loads(out.read_text()) if out.exists() else {"error": "no answer", "log": log[-2000:]}
     losses = told.pop("losses", [])
     off = max((abs(a / b - 1) for a, b in zip(losses, expected, strict=False)), default=0.0)
     return {
         **{"kind": fault.kind, "phase": fault.phase, "seed": fault.seed, "seconds": time.monotonic() - began_s},
-        **{"hung": hung, "left": left, "off": off, "wrong": off > MOST_OFF, "steps": len(losses), **told},
+        **{"hung": hung, "left": left, "off": off, "wrong": off > MOST_OFF, "steps": len(losses), **told, **ended},
     }
 
 
@@ -381,20 +431,27 @@ def recorded(record: Path) -> list[dict[str, Any]]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """By kind: how many, and what became of them."""
     titles = (
-        "kind | faults | least in a phase | left-overs | wrong losses | hangs | ended early | processes lost | on, s"
+        "kind | faults | least in a phase | left-overs | wrong losses | orders twice | hangs | ended early | "
+        "ended, named and resumed | processes lost | on, s"
     )
-    lines = [f"| {titles} |", "|---" * 9 + "|"]
+    lines = [f"| {titles} |", "|---" * 11 + "|"]
     for kind in KINDS:
         if not (mine := [row for row in rows if row["kind"] == kind]):
             continue
         least = min(sum(row["phase"] == phase for row in mine) for phase in PHASES)
         on = [row["on_s"] for row in mine if row.get("on_s") is not None]
         cells = [kind, len(mine), least]
-        cells += [sum(bool(row[key]) for row in mine) for key in ("left", "wrong", "hung", "error")]
+        cells += [sum(bool(row.get(key)) for row in mine) for key in ("left", "wrong", "twice", "hung", "error")]
+        cells.append(sum(named(row) and row["steps"] == STEPS and not row["error"] for row in mine))
         cells.append(sum(bool(row.get("lost")) for row in mine))
         cells.append(f"{median(on):.2f}, at most {max(on):.1f}" if on else "")
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
+
+
+def named(row: Mapping[str, Any]) -> bool:
+    """Whether a run ended saying who was lost, or waited for whom."""
+    return bool(re.search(r"rank \d", row.get("ended", "")))
 
 
 def main() -> None:
@@ -422,7 +479,9 @@ def main() -> None:
             words = ["--record", str(asked.record), "--count", str(asked.count), "--minutes", str(asked.minutes)]
             words += ["--inside", "--part", *map(str, asked.part), "--kinds", *asked.kinds]
             command = [sys.executable, "-m", "benchmarks.faults", *words]
+            spaces = {*NAMESPACES.glob("*")}
             assert emulate(setting_of(CLUSTER, command, source="faults")).exit_code == 0, "the batch failed"
+            assert {*NAMESPACES.glob("*")} <= spaces, "a namespace is left"
         print(table(recorded(asked.record)))
 
 
