@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from hippo.plan.plan import Plan, Sync
+from hippo.front_door.running import Checkpoints, job_of
+from hippo.plan.plan import Plan, ScheduleChoice, Sync
 from hippo.run import checkpoint
 from hippo.run.change import PlanChange, Planned, check_change, dealt
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.stage import settings_of
-from hippo.run.run import Crew, run
+from hippo.run.run import Crew, Result, run
 from hippo.run.saving import Saving
 
 from ..judges.local_sgd_replicas import Left, local_losses
@@ -89,6 +92,73 @@ def test_some_leave_by_an_order(late: int):
     assert [len(each.workers) for each in found.stretches] == [4, 2]
 
 
+SPLIT = Plan(pipelines((2, [("a", 0, 6, 1, 1)]), (1, [("b", 0, 6, 2, 1)]), (1, [("b", 0, 6, 1, 1)])), 2)
+
+
+@pytest.mark.parametrize("process", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_who_shares_layers_with_one_who_is_lost_is_lost_too(process: int, monkeypatch: pytest.MonkeyPatch):
+    """Of a tensor-parallel group one dies as weights are summed, and the other one fails for it: the rest goes on."""
+    asked, found = _struck(SPLIT, process, signal.SIGKILL, monkeypatch)
+    expected = list(local_losses(asked, settings_of(asked), left=[Left(2, LAST, updating=True)]))
+    assert [each.loss for each in found.steps] == pytest.approx(expected, rel=1e-9)
+
+
+def test_who_is_silent_while_weights_are_summed_is_lost(monkeypatch: pytest.MonkeyPatch):
+    """Who waits for it says so."""
+    asked, found = _struck(THREE, 3, signal.SIGSTOP, monkeypatch)
+    expected = list(local_losses(asked, settings_of(asked), left=[Left(2, SECOND, updating=True)]))
+    assert [each.loss for each in found.steps] == pytest.approx(expected, rel=1e-9)
+    (change,) = (each.change for each in found.stretches if each.change is not None)
+    assert "waits for replicas to agree on parameters" in change.lost
+    assert "rank 3 (pipeline 2, stage 0, b) said nothing" in change.lost
+
+
+@pytest.mark.slow
+def test_a_plan_of_before_brings_a_lost_replica_back(monkeypatch: pytest.MonkeyPatch):
+    """As a copy of the nearest that is left."""
+    then = replace(THREE, sync=Sync("local_sgd", 2), schedule=ScheduleChoice("gpipe"))
+    asked, found = _struck(THREE, 3, signal.SIGKILL, monkeypatch, PlanChange(then, after_step=5))
+    whole = Left(6, {0: 2, 1: 1, 2: 1}, copies={0: 0, 1: 1, 2: 1}, plan=then)
+    expected = list(local_losses(asked, settings_of(asked), left=[Left(2, SECOND, updating=True), whole]))
+    assert [each.loss for each in found.steps] == pytest.approx(expected, rel=1e-9)
+
+
+def _struck(
+    plan: Plan, process: int, by: signal.Signals, monkeypatch: pytest.MonkeyPatch, *planned: PlanChange
+) -> tuple[RunJob, Result]:
+    """A run of nine steps, of which one process gets a signal as it is to sum after the second."""
+    plan, say = replace(plan, sync=Sync("local_sgd", 2)), Crew.say
+    options = RunOptions(steps=9, precision="fp64", timeout_s=6.0 if by == signal.SIGSTOP else 20.0)
+    asked = RunJob(replace(problem(GPT2), allow_local_sgd=True), plan, options)
+
+    def striking(crew: Crew, whom: Iterable[int], **told: Any) -> None:
+        if told.get("update") == 2:
+            os.kill(crew.processes[process].pid, by)
+            if by == signal.SIGKILL:
+                crew.processes[process].wait()
+        say(crew, whom, **told)
+
+    monkeypatch.setattr(Crew, "say", striking)
+    return asked, run(asked, changes=Planned(*planned))
+
+
+@pytest.mark.slow
+def test_more_replicas_than_were_saved_begin_as_copies_of_the_first(tmp_path: Path):
+    """So a run that has lost one goes on by its own command."""
+    two, three = (replace(plan, sync=Sync("local_sgd", 2)) for plan in (PAIR, THREE))
+    options = RunOptions(steps=3, precision="fp64", timeout_s=20.0)
+    first = RunJob(replace(problem(GPT2), allow_local_sgd=True), two, options)
+    steps = run(first, saving=Saving(tmp_path, 3)).steps
+    wanted = replace(options, steps=4)
+    then = job_of(first.problem, three, wanted, checkpoints=Checkpoints(tmp_path, resume=True))
+    steps += run(then).steps
+    joined = Left(4, _waves(three), copies={0: 0, 1: 1, 2: 0}, plan=three)
+    all_ = replace(first, options=replace(options, steps=7))
+    assert [each.loss for each in steps] == pytest.approx(
+        list(local_losses(all_, settings_of(all_), left=[joined])), rel=1e-9
+    )
+
+
 IN_A, IN_B = [("a", 0, 6, 1, 1)], [("b", 0, 3, 1, 1), ("b", 3, 6, 1, 1)]
 ONE = Plan(pipelines((4, IN_A)), 2)
 PAIR = Plan(pipelines((2, IN_A), (2, IN_B)), 2)
@@ -106,7 +176,7 @@ CHANGES = {  # plans one after another, and of which replica before each of them
     "they change numbers": ((PAIR, Plan(PAIR.pipelines[::-1], 2)), ((1, 0),)),
     "one leaves for another": ((PAIR, Plan(pipelines((4, IN_B)), 2), PAIR), ((1,), (0, 0))),
 }
-QUICK_CHANGES = ("one joins and leaves", "one moves", "cut otherwise")
+QUICK_CHANGES = ("one joins and leaves", "cut otherwise")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -332,6 +333,32 @@ def test_an_order_that_is_not_due_in_a_short_run_stands_for_the_next(tmp_path: P
     again.close()
 
 
+def test_who_goes_on_carries_out_in_turn_what_was_done_late_and_what_was_not(tmp_path: Path):
+    """The first came late, after the step that the second was for: that one follows it all the same."""
+    first = Desk(job(steps=20), Journal(tmp_path / "journal"))
+    assert first.answer(asked("schedule", "A", name="gpipe")) == {"accepted": 1}
+    assert first.answer(asked("micro-batch", "B", size=1, after_step=12)) == {"accepted": 2, "follows": 1}
+    change = first.due(1, job())
+    assert change is not None
+    first.changed(Changed(1, 13, {}, 0.0, 0.0, 0.0, 0, 0.0), under(job(), change.plan))
+    first.close()
+    again = Desk(job(first_step=11, steps=10, resume_from="step-10"), Journal(tmp_path / "journal"))
+    assert [each["state"] for each in again.status()["orders"]] == ["accepted", "accepted"]
+    found = [again.due(10, again.job), again.due(10, again.job)]
+    assert [(each.order, each.after_step) for each in found if each is not None] == [(1, 13), (2, None)]
+    again.close()
+
+
+def test_fifty_clients_at_once_are_heard(desk: Desk, tmp_path: Path):
+    with listening(tmp_path / "run", lambda: desk), ThreadPoolExecutor(50) as many:
+
+        def asks(_: int) -> Any:
+            with RunClient(tmp_path / "run") as client:
+                return client.ask({"ask": "status"})["step"]
+
+        assert list(many.map(asks, range(50))) == [0] * 50
+
+
 def test_under_another_plan_file_orders_of_before_are_void_and_known(tmp_path: Path):
     first = Desk(job(), Journal(tmp_path / "journal"))
     document = plan_to_document(job().problem, PLANS["two lanes a domain"][1])
@@ -402,6 +429,7 @@ def test_who_goes_on_has_the_batch_and_the_rate_that_were_ordered(tmp_path: Path
         (asked("micro-batch", size=3), "does not share out the 8 sequences"),
         (asked("micro-batch", size=0), "does not share out the 8 sequences"),
         (asked("shares", waves=[3, 5]), "for each of 1 pipelines"),
+        (asked("shares", waves=[2**31]), "must be a number of micro-batches from 1 to 100000"),
         (asked("compress", source="a", destination="c", kind="int8"), "unknown domain 'c'"),
         (asked("compress", source="a", destination="b", kind="zip"), "unknown compression 'zip'"),
         (asked("compress", source="a", destination="b", kind="int8"), "is not allowed by the plan's problem"),

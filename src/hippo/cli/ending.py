@@ -1,4 +1,5 @@
-"""A request to end (SIGTERM, SIGHUP) ends a command as Ctrl-C does: what it has started and written goes first."""
+"""A request to end (SIGTERM, SIGHUP) ends a command as Ctrl-C does: what it has started and written goes first, and
+nobody who asks again breaks that off."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def ended_cleanly() -> Iterator[None]:
 
     What the caller ignores (``nohup``) stays ignored. Only in the main thread.
     """
-    before = {number: signal.getsignal(number) for number in REQUESTS}
+    before = {number: signal.getsignal(number) for number in (*REQUESTS, signal.SIGINT)}
     for number, handler in before.items():
         if handler != signal.SIG_IGN:
             signal.signal(number, _end)
@@ -42,7 +43,9 @@ def ended_cleanly() -> Iterator[None]:
 
 def _end(number: int, _: FrameType | None) -> None:
     """The first request ends; those that follow must not break off the cleaning."""
-    for each in REQUESTS:
+    for each in (*REQUESTS, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     say(f"ended: {signal.strsignal(number)}")
     raise _Asked(number)

@@ -115,11 +115,10 @@ def _resumed(job: RunJob, checkpoints: Checkpoints, *, source: str) -> RunJob:
         refuse_older(checkpoints.folder)
         return job
     found = last(checkpoints.folder, job.problem.model, seed=options.seed)
-    if found.replicas not in (1, alone := replicas_alone(job.plan)):
+    if found.replicas > 1 == replicas_alone(job.plan):
         told = f"is of {found.replicas} replicas that train alone"
-        value = f"{alone} that train alone" if alone > 1 else "one set of weights"
-        remedy = "give a plan with as many, or another folder"
-        raise InputError(told, source=str(found.folder), key="replicas", value=value, remedy=remedy)
+        remedy = "give a plan of several that do, or another folder"
+        raise InputError(told, source=str(found.folder), key="replicas", value="one set of weights", remedy=remedy)
     resumed = replace(options, first_step=found.step + 1, resume_from=str(found.folder.resolve()))
     return replace(job, options=resumed)
 

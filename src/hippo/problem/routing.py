@@ -57,7 +57,9 @@ def routing_from_value(value: object, model: Model, *, source: str, key: str | N
             shown = f"{len(value)} numbers" if isinstance(value, list) else value
         return InputError(flaw, source=source, key=key, value=shown, remedy=remedy)
 
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    number = None
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST_TOKENS:
+        number = float(value)
     if value == "even" or number == 1.0:
         return Routing()
     networks = [layer.feed_forward for layer in model.layers if layer.feed_forward is not None]

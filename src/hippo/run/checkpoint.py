@@ -163,6 +163,14 @@ def lacks(names: Iterable[str], model: Model, replicas: int = 1) -> int | None:
     return next((layer for layer, replica in each if (f"layer-{layer}", replica) not in there), None)
 
 
+def replica_in(folder: Path, pipeline: int) -> int | None:
+    """Of replicas that train alone the one that a pipeline goes on from: its own, or a copy of the first where there
+    are fewer; None: the checkpoint is of one set of weights."""
+    if not is_of_several(folder):
+        return None
+    return pipeline if next(folder.glob(f"*.replica-{pipeline}.pt"), None) is not None else 0
+
+
 def is_of_several(folder: Path) -> bool:
     """Whether a checkpoint is of replicas that train alone."""
     return next(folder.glob("*.replica-0.pt"), None) is not None

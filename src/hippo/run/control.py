@@ -103,7 +103,8 @@ class Desk:
         first = self._first.options.first_step
         asked = {name: value for name, value in order.asked.items() if name != "after_step"}
         after = order.asked.get("after_step") if order.done_after is None else order.done_after
-        if isinstance(after, int) and after >= first:
+        due = max((each.change.after_step or 0 for each in self._queue), default=0)  # of those before, done or not
+        if isinstance(after, int) and after >= first and after > due:
             asked["after_step"] = after
         try:
             number = int(self._order({**asked, "key": order.key})[ACCEPTED])
@@ -565,6 +566,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
+    request_queue_size = 128  # who comes while as many wait hears nobody
 
     desk: Desk
 
@@ -629,7 +631,7 @@ class RunClient:
         try:
             token = beside.read_text(errors="replace")
             self._socket.settimeout(timeout_s)
-            self._socket.connect(str(path))
+            self._connect(until_s=time.monotonic() + timeout_s)
         except OSError as error:
             self._socket.close()
             remedy = "name the socket that 'hippo run --control' was given, while it runs"
@@ -642,6 +644,16 @@ class RunClient:
         except BaseException:  # it has just ended, or does not know the token
             self.close()
             raise
+
+    def _connect(self, *, until_s: float) -> None:
+        """A socket where too many wait says so at once, whatever its timeout."""
+        while True:
+            try:
+                return self._socket.connect(str(self.path))
+            except BlockingIOError:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.05)
 
     def __enter__(self) -> RunClient:
         return self

@@ -26,6 +26,7 @@ GIVE_UP = "give-up"  # the order that another one is given up: no change of a pl
 WAYS = ("two-level", "ring")
 DIRECT = "none"  # through no third domain
 BACKGROUND = "background"
+MOST_WAVES = 100_000  # micro-batches of a pipeline in a step
 MOVES = ("stop", BACKGROUND)
 """How layers move: while training stands still, or beside it."""
 FORMS: Mapping[type, str] = MappingProxyType(
@@ -139,8 +140,8 @@ def _micro_batch(job: RunJob, values: Mapping[str, Any]) -> Plan:
 def _shares(job: RunJob, values: Mapping[str, Any]) -> Plan:
     """The batch dealt otherwise to the replicas: micro-batches of each pipeline."""
     waves, plan = values["waves"], job.plan
-    if len(waves) != len(plan.pipelines) or not all(type(each) is int and each > 0 for each in waves):
-        told = f"must be a number of micro-batches above 0 for each of {len(plan.pipelines)} pipelines"
+    if len(waves) != len(plan.pipelines) or not all(type(each) is int and 0 < each <= MOST_WAVES for each in waves):
+        told = f"must be a number of micro-batches from 1 to {MOST_WAVES} for each of {len(plan.pipelines)} pipelines"
         now = " ".join(str(line.num_micro_batches) for line in plan.pipelines)
         remedy = f"give as many numbers as pipelines; now: {now}"
         raise InputError(told, source=SOURCE, key="waves", value=str(waves)[:60], remedy=remedy)

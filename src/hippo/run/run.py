@@ -40,6 +40,7 @@ from hippo.run.work import Worker
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
 MOST_TRIES = 8  # of a step, nobody having died, before the run ends: links may be too slow for the patience
 LOOK_EVERY_S = 0.05  # for orders, while a step runs
+STOPPED_S = 1.0  # by which a wait of the launcher is late where it was stopped itself
 GRACE_S = 3.0  # for processes to end by themselves
 ABORT_S = 10.0  # for processes to give a step up
 STILL_S = 5.0  # since a process has last said that it waits, for it to be still there
@@ -249,8 +250,7 @@ class Conductor:
             except LostError as error:
                 tries += error.stuck
                 if tries >= MOST_TRIES:
-                    told = f"step {number} was begun {tries} times: {error}. A message may take longer than --timeout"
-                    raise LostError(told, error.lost, stuck=True) from None
+                    raise _slow(f"step {number} was begun", tries, error) from None
                 self._go_on_without(error, number)
         found, lost = self.crew.finish(number, self.version)
         self._step_s = found.seconds
@@ -274,7 +274,10 @@ class Conductor:
             self._era += 1
             version = replace(version, number=self._numbered + 1, era=self._era)
             left = [each for each in now.members if each not in lost]
-            self._ask(version, version.everybody)
+            try:
+                self._ask(version, version.everybody)
+            except (InputError, OSError) as full:
+                raise RunError(f"{error}; the others cannot make ready: {full}") from None
             try:
                 self.crew.gather("prepared", version.everybody, number=version.number)
                 if self._moves(version):  # nobody else has what they need, but they may need it cut otherwise
@@ -347,8 +350,12 @@ class Conductor:
 
     def _settle(self, done: int) -> None:
         """Goes on without who was lost in the step that is done; those who are left agree, where they train alone."""
+        tries = 0  # in which nobody died
         while (lost := self._lost) is not None:
             self._lost = None
+            tries += lost.stuck
+            if tries >= MOST_TRIES:
+                raise _slow(f"what replicas agree on after step {done} was summed", tries, lost)
             self._go_on_without(lost, done + 1)
             try:
                 self.crew.agree(done, self.version)
@@ -437,7 +444,8 @@ class Conductor:
         """The run goes on as it is; who was to come leaves: a step later, when nobody waits for them any more."""
         now = self.version
         self.crew.say(now.everybody, forget=coming.version.number)
-        self._idle += [process for process in coming.version.everybody if process not in now.everybody]
+        came = [process for process in coming.version.everybody if process not in now.everybody]
+        self._idle += [process for process in came if process in self.crew.processes]
         self._coming = None
         self._era += 1
         self._changes.gave_up(coming.change, why)
@@ -448,8 +456,11 @@ class Conductor:
         moves = self._moves(version)
         streams, forecast = change.background and moves, self._forecast(version, change) if moves else None
         self._beside = 0
-        self._coming = _Coming(version, change, time.monotonic(), streams, forecast)
-        self._ask(version, self._coming.preparing(self.version), background=streams, warms=True)
+        coming = self._coming = _Coming(version, change, time.monotonic(), streams, forecast)
+        try:
+            self._ask(version, coming.preparing(self.version), background=streams, warms=True)
+        except (InputError, OSError) as error:  # a disk is full, or no process can be started
+            self._give_up(coming, f"processes cannot make ready: {error}")
 
     def _moves(self, new: Version) -> bool:
         """Whether layers have to go from one process to another."""
@@ -520,6 +531,11 @@ class Conductor:
         self.version = version
         self._stretches.append((version, found, []))
         self._changes.changed(found, version.job)
+
+
+def _slow(what: str, tries: int, error: LostError) -> LostError:
+    told = f"{what} {tries} times: {error}. A message may take longer than --timeout"
+    return LostError(told, error.lost, stuck=True)
 
 
 class Crew:
@@ -596,9 +612,13 @@ class Crew:
             left_s = max(0.0, moved_s + patience_s - time.monotonic())
             if meanwhile is not None:
                 meanwhile()
+            look_s = left_s if meanwhile is None else min(left_s, LOOK_EVERY_S)
+            looked_s = time.monotonic()
             try:
-                process, told = self._heard.get(timeout=left_s if meanwhile is None else min(left_s, LOOK_EVERY_S))
+                process, told = self._heard.get(timeout=look_s)
             except Empty:
+                if time.monotonic() > looked_s + look_s + STOPPED_S:  # it was this process that stood still
+                    moved_s = time.monotonic()
                 if time.monotonic() < moved_s + patience_s:
                     continue
                 raise self._stuck(key, whom, number, patience_s) from None
@@ -648,8 +668,9 @@ class Crew:
             raise RunError(f"{told}. To fix: a lower --learning-rate, or --precision fp32")
 
     def finish(self, number: int, version: Version) -> tuple[RunStep, LostError | None]:
-        """Lets all change their weights: the step is made. Who is lost meanwhile tells nothing of it; ``LostError``
-        where nobody is left. What replicas that train alone agree on is used if nobody is lost."""
+        """Lets all change their weights: the step is made. Who is lost meanwhile tells nothing of it (nobody, where a
+        link is dead over which replicas that train alone agree); ``LostError`` where nobody is left. What such replicas
+        agree on is used if nothing is lost."""
         self.say(version.members, update=number)
         lost: LostError | None = None
         while True:
@@ -658,10 +679,11 @@ class Crew:
                 heard = dict(zip(left, self.gather("done", left, number=number), strict=True))
                 break
             except LostError as error:
-                gone = error.lost | (frozenset() if lost is None else lost.lost)
-                if error.lost <= (frozenset() if lost is None else lost.lost) or gone >= {*version.members}:
+                known = frozenset[int]() if lost is None else lost.lost
+                if (lost is not None and error.lost <= known) or (gone := known | error.lost) >= {*version.members}:
                     raise
-                lost = LostError(str(error if lost is None else lost), gone)
+                lost = LostError(str(error if lost is None else lost), gone, stuck=error.stuck)
+                self.forget(error.lost)  # so that what becomes of the others is told of them
                 self.say([each for each in left if each not in gone], **{"break": number})  # sums with who is lost
         if lost is None and replicas_alone(version.job.plan) > 1:
             self.say(version.members, use=number)

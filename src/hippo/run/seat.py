@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from hippo.machine import resident_bytes
-from hippo.run.checkpoint import is_of_several
+from hippo.run.checkpoint import is_of_several, replica_in
 from hippo.run.dispatching import WorkerNoise, noise_for, problem_of, rank_of
 from hippo.run.executor.agree import (
     Agreeing,
@@ -228,7 +228,7 @@ class Seat:
         assert now.worker is not None, "who leaves runs nothing"
         job, work, worker = now.version.job, now.version.job.work, now.worker
         noise = noise_for(job, worker)
-        compute, gradients = _computing(now, noise)
+        compute, gradients = _computing(now, noise, self.beat)
         agreeing = Agreeing(inner_work(work, worker), worker, gradients, now.met.groups)
         ties = Ties(now.met.incoming, now.met.outgoing, self._inbox, now.met.team, agreeing, _asking(now, noise))
         habits = Habits(_free(work, worker, job.options.order), job.options.backward == "whole")
@@ -282,7 +282,7 @@ class Seat:
             begin_outer(part)
         if job.options.resume_from is not None:
             folder = Path(job.options.resume_from)
-            load(part, folder, worker.pipeline if is_of_several(folder) else None)
+            load(part, folder, replica_in(folder, worker.pipeline))
         return part
 
     def _held(self, new: Version, worker: Worker) -> tuple[Part, set[int]] | None:
@@ -310,7 +310,7 @@ def _outer(runner: Runner | TorchRunner | None) -> OuterSteps | None:
     return found if isinstance(found, OuterSteps) else None
 
 
-def _computing(now: PreparedSeat, noise: WorkerNoise) -> tuple[Compute, Gradients]:
+def _computing(now: PreparedSeat, noise: WorkerNoise, beat: Callable[[str], None]) -> tuple[Compute, Gradients]:
     """What the worker computes, and what of it is agreed at every step."""
     assert now.worker is not None
     job, worker, met = now.version.job, now.worker, now.met
@@ -321,13 +321,13 @@ def _computing(now: PreparedSeat, noise: WorkerNoise) -> tuple[Compute, Gradient
         each = job.problem.workload.gradient_bytes_per_parameter
         gradients = StandInGradients(inner, bytes_per_parameter=each, sync_s=mine.sync_s)
         if is_local(work):
-            return LocalStandIn(mine, chunks, noise, outer_stand_in(job, work, worker, met.groups)), gradients
+            return LocalStandIn(mine, chunks, noise, outer_stand_in(job, work, worker, met.groups, beat)), gradients
         return StandIn(mine, chunks, noise), gradients
     part = now.part
     assert part is not None
     if not is_local(work):
         return Layers(work, worker, part, job.problem.workload, noise), PartGradients(inner, worker, part, met.team)
-    outer = OuterLayers(work, worker, part, OuterTies(met.groups, met.team, late))
+    outer = OuterLayers(work, worker, part, OuterTies(met.groups, met.team, beat, late))
     if job.options.resume_from is not None and is_of_several(Path(job.options.resume_from)):
         outer.outer.restore(Path(job.options.resume_from))  # else all begin here
     layers = LocalLayers(work, worker, part, job.problem.workload, noise, outer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -161,14 +161,11 @@ class OuterSteps:
     was used by nobody, and those who are left make it anew among themselves, of what they had told.
     """
 
-    def __init__(self, work: Work, worker: Worker, agreement: Agreeing, *, late: int) -> None:
-        self.work, self.worker, self.agreement, self.every, self.late = (
-            work,
-            worker,
-            agreement,
-            work.plan.sync.every,
-            late,
-        )
+    def __init__(
+        self, work: Work, worker: Worker, agreement: Agreeing, beat: Callable[[str], None], *, late: int
+    ) -> None:
+        self.work, self.worker, self.agreement, self.beat = work, worker, agreement, beat
+        self.every, self.late = work.plan.sync.every, late
         self._under_way, self._is_here, self._posted = False, False, False
 
     def begin(self) -> None:
@@ -188,6 +185,7 @@ class OuterSteps:
         """A sum that is under way and to be used after this step, or ``now``, is waited for. ``BrokenError``: it is not
         made."""
         if self._under_way and not self._is_here and (now or step % self.every == self.late % self.every):
+            self.beat("waits for replicas to agree on parameters")
             self.agreement.finish()
             self._is_here = True
 
@@ -236,6 +234,7 @@ class OuterTies:
 
     groups: dict[str, Any]
     team: GroupTeam | None
+    beat: Callable[[str], None]  # hears what is waited for
     late: int
 
 
@@ -245,7 +244,7 @@ class OuterLayers(OuterSteps):
     def __init__(self, work: Work, worker: Worker, part: Part, ties: OuterTies) -> None:
         self.outer, self._carrier = Outer.new(part), _carrier(part)
         gradients = _Differences(work, worker, self._carrier, ties.team)
-        super().__init__(work, worker, Agreeing(work, worker, gradients, ties.groups), late=ties.late)
+        super().__init__(work, worker, Agreeing(work, worker, gradients, ties.groups), ties.beat, late=ties.late)
 
     def go_on_from(self, before: OuterSteps) -> None:
         """Replicas had told what they did."""
@@ -346,8 +345,10 @@ class LocalStandIn(StandIn):
         self.outer.give_up()
 
 
-def outer_stand_in(job: RunJob, work: Work, worker: Worker, groups: dict[str, Any]) -> OuterSteps:
+def outer_stand_in(
+    job: RunJob, work: Work, worker: Worker, groups: dict[str, Any], beat: Callable[[str], None]
+) -> OuterSteps:
     """The outer steps of a worker that only waits."""
     each = job.problem.workload.gradient_bytes_per_parameter
     gradients = StandInGradients(work, bytes_per_parameter=each, sync_s=0.0)
-    return OuterSteps(work, worker, Agreeing(work, worker, gradients, groups), late=job.options.outer_late)
+    return OuterSteps(work, worker, Agreeing(work, worker, gradients, groups), beat, late=job.options.outer_late)
