@@ -214,7 +214,7 @@ def test_a_move_is_forecast_when_it_is_ordered_and_refused_where_it_never_arrive
     move["plan"] = plan_to_document(slow, MOVED)
     assert "never arrives beside the training" in desk.answer({**move, "key": "1"})["refused"]
     assert desk.answer({**move, "key": "2", "after_step": 3})["move"]["steps"] == 2, "the rest is sent then"
-    assert desk.answer({**move, "key": "2", "way": "stop"})["move"]["steps"] == 2, "a key that came before"
+    assert desk.answer({**move, "key": "2", "after_step": 3})["move"]["steps"] == 2, "a key that came before"
     desk.close()
 
 

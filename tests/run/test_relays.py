@@ -126,7 +126,7 @@ def ran(
     """A run that was asked for orders before its first step; what became of them."""
     crews: list[Crew] = []
     desk = Desk(began, Journal(folder / "journal"))
-    assert [desk.answer(each) for each in orders] == [{"accepted": at + 1} for at in range(len(orders))]
+    assert [desk.answer(each)["accepted"] for each in orders] == [at + 1 for at in range(len(orders))]
 
     def watch(step: RunStep) -> None:
         desk.made(step)
