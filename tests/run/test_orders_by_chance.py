@@ -12,21 +12,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
-from hippo.plan.plan import Plan, Sync
+from hippo.plan.plan import Plan, Stage, Sync
 from hippo.run.change import Changed, PlanChange, without
+from hippo.run.control import Desk, RefusedError, RunClient, listening
 from hippo.run.job import RunJob, RunOptions
+from hippo.run.journal import Journal, read_journal
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
 from hippo.run.orders import change_of, order_of_document
 from hippo.run.run import Crew, RunStep, run
 
-from ..judges.local_sgd_replicas import local_losses
+from ..judges.local_sgd_replicas import Left, local_losses
 from .test_change import ALONE, LANES, STAGES, TWICE, UNLIKE, packed_losses
 from .test_run import _none_left  # noqa: F401
 from .worlds import GPT2, PLANS, pipelines, problem
@@ -211,3 +214,106 @@ def test_replicas_average_as_often_as_is_ordered() -> None:
     assert len(levers.ends) == 20
     expected = list(local_losses(job, settings_of(job), levers.held))
     assert found == pytest.approx(expected, rel=1e-9, abs=0.0)
+
+
+# --------------------------------------------------------------------------------------------------- a journal replayed
+KEPT_APART = replace(problem(GPT2, names="ab"), runtime="hippo", allow_local_sgd=True)
+
+
+def drawn(rng: random.Random, now: RunJob) -> dict[str, Any]:
+    """An order to replicas that train alone, or to the one that is left, which the plan of the moment may not allow."""
+    lines = now.plan.pipelines
+    if len(lines) == 1 or rng.random() < 0.15:
+        return {"order": "join", "domain": rng.choice("ab"), "like": rng.randrange(len(lines))}
+    kind = rng.choice(["every", "shares", "schedule", "size", "sums", "leave", "cut", "moved"])
+    if kind == "every":
+        return {"order": "every", "steps": rng.randint(1, 4)}
+    if kind == "leave":
+        return {"order": "leave", "domain": rng.choice("ab")}
+    if kind in ("cut", "moved"):  # layers go from one process to another, or a replica to other devices
+        at = rng.randrange(len(lines))
+        others = {device for line in lines for stage in line.stages for device in stage.devices}
+        free = {
+            place: [f"{place}/1/{each}" for each in range(8) if f"{place}/1/{each}" not in others] for place in "ab"
+        }
+        border, first, last = rng.randint(1, 5), rng.choice("ab"), rng.choice("ab")
+        stages = lines[at].stages
+        if kind == "cut" and len(stages) == 2:
+            ends = (0, border), (border, 6)
+            made = tuple(replace(stage, layers=span) for stage, span in zip(stages, ends, strict=True))
+        else:
+            made = (
+                Stage(first, (0, border), 1, 1, (free[first].pop(0),)),
+                Stage(last, (border, 6), 1, 1, (free[last].pop(0),)),
+            )
+            if {stage.dp for stage in stages} != {1}:
+                raise IndexError("lanes share the batch of theirs")
+        plan = replace(now.plan, pipelines=(*lines[:at], replace(lines[at], stages=made), *lines[at + 1 :]))
+        return {"order": "plan", "plan": plan_to_document(now.problem, plan), "way": "stop"}
+    if kind == "shares":
+        waves = [line.num_micro_batches for line in lines]
+        one, two = rng.sample(range(len(lines)), 2)
+        waves[one], waves[two] = waves[one] + 1, waves[two] - 1
+        return {"order": "shares", "waves": waves}
+    return asked({"schedule": "order"}.get(kind, kind), rng, now)
+
+
+def continued(before: Plan, after: Plan) -> dict[int, int]:
+    """Of which replica each is a copy, by the devices that it keeps: one that keeps none is one that has moved, where
+    one has gone from its devices, else a copy of whoever is in its domain, the first of several."""
+    devices = [
+        [{each for stage in line.stages for each in stage.devices} for line in plan.pipelines]
+        for plan in (before, after)
+    ]
+    same = [[len(new & old) for old in devices[0]] for new in devices[1]]
+    found = {number: row.index(max(row)) for number, row in enumerate(same) if max(row)}
+    homes = [
+        [[stage.domain for stage in line.stages for _ in range(*stage.layers)] for line in plan.pipelines]
+        for plan in (before, after)
+    ]
+    for number in range(len(after.pipelines)):
+        if number not in found:
+            gone = [old for old in range(len(before.pipelines)) if old not in found.values()]
+            far = [sum(a != b for a, b in zip(homes[1][number], home, strict=True)) for home in homes[0]]
+            found[number] = min(gone or range(len(far)), key=lambda old: (far[old], old))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_journal_of_orders_over_the_socket_is_replayed_in_one_process(seed: int, tmp_path: Path) -> None:
+    """Replicas that train alone, joined, moved, cut, shared out anew, told how often to agree: twenty orders of a
+    client, and the losses of one process that reads what the journal says and does it."""
+    plan = replace(TWICE, sync=Sync("local_sgd", 3))
+    first = RunJob(KEPT_APART, plan, RunOptions(steps=STEPS, precision="fp64", timeout_s=60.0))
+    desk, rng, control = Desk(first, Journal(tmp_path / "journal")), random.Random(seed), tmp_path / "run"
+    sent = list[int]()
+
+    def watch(step: RunStep) -> None:
+        desk.made(step)
+        if step.number % 9 or len(sent) == 20:
+            return
+        for attempt in range(200):
+            with RunClient(control) as client, suppress(RefusedError, IndexError, InputError):
+                order = {**drawn(rng, desk.asked), "key": f"{step.number}-{attempt}", "after_step": step.number + 3}
+                sent.append(client.ask(order)["accepted"])
+                return
+        raise AssertionError("nothing can be ordered")
+
+    with listening(control, lambda: desk):
+        found = run(first, watch=watch, changes=desk)
+    lines = read_journal(tmp_path / "journal")
+    orders = {line["order"]: line["asked"] for line in lines if line["kind"] == "order"}
+    now, changes, every = first, list[Left](), [plan.sync.every] * STEPS
+    for line in (each for each in lines if each["kind"] == "done"):
+        asked_of = {name: value for name, value in orders[line["order"]].items() if name != "after_step"}
+        then = change_of(order_of_document(asked_of), now, done=line["after_step"]).plan
+        waves = {number: each.num_micro_batches for number, each in enumerate(then.pipelines)}
+        changes.append(Left(line["after_step"] + 1, waves, copies=continued(now.plan, then), plan=then))
+        every[line["after_step"] :] = [then.sync.every] * (STEPS - line["after_step"])
+        now = replace(now, plan=then)
+    assert (len(sent), len(changes)) == (20, 20)
+    assert {each["order"] for each in orders.values()} >= {"join", "leave", "plan", "every", "shares"}
+    expected = list(local_losses(first, settings_of(first), every, left=changes))
+    assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9, abs=0.0)
+    assert [line["loss"] for line in lines if line["kind"] == "step"] == [step.loss for step in found.steps]

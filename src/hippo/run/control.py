@@ -91,6 +91,11 @@ class Desk:
         """As the run begins: where it goes on from a checkpoint, under the orders that had been carried out by then."""
         return self._first
 
+    @property
+    def asked(self) -> RunJob:
+        """As the run has been asked to go on."""
+        return self._asked
+
     def _again(self, order: StandingOrder) -> None:
         """An order of the run that this one goes on from, whose plan knows nothing of it. What was done before the
         checkpoint holds from the start, what was done after it is done after the same step."""
