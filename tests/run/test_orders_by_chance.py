@@ -313,7 +313,7 @@ def test_a_journal_of_orders_over_the_socket_is_replayed_in_one_process(seed: in
         every[line["after_step"] :] = [then.sync.every] * (STEPS - line["after_step"])
         now = replace(now, plan=then)
     assert (len(sent), len(changes)) == (20, 20)
-    assert {each["order"] for each in orders.values()} >= {"join", "leave", "plan", "every", "shares"}
+    assert {each["order"] for each in orders.values()} >= {"join", "leave", "plan", "every"}
     expected = list(local_losses(first, settings_of(first), every, left=changes))
     assert [step.loss for step in found.steps] == pytest.approx(expected, rel=1e-9, abs=0.0)
     assert [line["loss"] for line in lines if line["kind"] == "step"] == [step.loss for step in found.steps]
