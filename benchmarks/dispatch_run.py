@@ -5,7 +5,8 @@
 best hint with its patience, chosen by the simulator on the very draws that are run, which favours them. Steps are
 paired: the draws of a seed and a step are those of everybody, who run in turns, seed after seed. The first step of each
 run is left out. `--learn N`: one more way, the policy after N updates of `hippo train --plan` on this very pipeline,
-which is told the standard deviation of the noise. `--seeds`, `--steps`, `--noise` and `--live` make it shorter.
+which is told the standard deviation of the noise. `--known N`: no processes; what a tabu search of N steps from the
+fixed orders finds for each draw that it knows whole. `--seeds`, `--steps`, `--noise` and `--live` make it shorter.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from hippo.run.job import RunJob, RunOptions
 from hippo.run.predict import dispatched_each
 from hippo.run.run import run
 from hippo.schedule.schedule import Schedule, letters_of, split
+
+from ._clairvoyant import searched_run
 
 Floats = NDArray[np.float64]
 
@@ -179,6 +182,26 @@ class Trial:
             for way, took, cost in zip(ways, seconds, asked, strict=True)
         ]
 
+    def known(self, ways: Sequence[Way], steps: int) -> str:
+        """What one who knows every draw is found to take, which is no less than the least, and saves of each way."""
+        problem, draws = problem_of(ways[0].job, 0), self.draws()
+        starts = [schedule for schedule, fits in (order_for(problem, name) for name in ORDERS) if fits]
+        best = np.array(
+            [
+                min(searched_run(problem, draws, index, split(start), steps=steps) for start in starts)
+                for index in range(len(draws.operations))
+            ]
+        )
+        found = MakespanSpread(best / F_S)
+        floor = floors_of(problem, draws).mean() / F_S
+        lines = [f"memory for {self.live}, noise {self.noise}: {len(best)} draws, known found {found.mean:.1f}"]
+        for way in ways:
+            own = MakespanSpread(way.simulated)
+            saves = own.minus(found)
+            told = f"{100 * saves.mean / own.mean:+5.2f} +-{100 * saves.error / own.mean:4.2f} %"
+            lines.append(f"  of {way.name:24s} {own.mean:7.1f}  {told}  at most {100 * (1 - floor / own.mean):5.2f} %")
+        return "\n".join(lines)
+
     def told(self, ways: Sequence[Way]) -> str:
         """A row for each way."""
         floor = floors_of(problem_of(ways[0].job, 0), self.draws()) / F_S
@@ -212,12 +235,14 @@ def main() -> None:
     parser.add_argument("--noise", nargs="*", default=NOISE)
     parser.add_argument("--live", type=int, nargs="*", default=LIVE, help="micro-batches that memory holds")
     parser.add_argument("--learn", type=int, default=0, metavar="UPDATES", help="on the pipeline first, one more way")
+    parser.add_argument("--known", type=int, default=0, metavar="STEPS", help="of the search that knows each draw")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for live in given.live:
             for noise in given.noise:
                 trial = Trial(live, noise, given.seeds, given.steps)
-                print(trial.told(trial.measured(trial.ways(given.learn, Path(folder)))), flush=True)
+                ways = trial.ways(given.learn, Path(folder))
+                print(trial.known(ways, given.known) if given.known else trial.told(trial.measured(ways)), flush=True)
 
 
 if __name__ == "__main__":
