@@ -44,6 +44,7 @@ class LauncherLine:
         """``folder``: of the run, which goes with a launcher that was killed."""
         self.orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.broken_off: Callable[[], None] = lambda: None
+        self.heard_s: Callable[[], float] = lambda: 0.0  # when the last message of others came
         self.beside: Callable[[dict[str, Any]], None] = lambda order: None  # how a version is prepared
         self._folder = folder
         self._lock, self._beat_at_s, self._waiting = Lock(), 0.0, ""
@@ -69,10 +70,14 @@ class LauncherLine:
         os._exit(1)
 
     def _still_wait(self) -> None:
+        """Who waits says so, or that something has come since: all of a sum may take longer than a run waits where
+        nothing moves."""
+        said_s = 0.0
         while True:
             time.sleep(BEAT_EVERY_S)
             if waiting := self._waiting:
-                self.say(beat=waiting)
+                self.say(beat="" if self.heard_s() > said_s else waiting)
+            said_s = time.monotonic()
 
     def say(self, **told: Any) -> None:
         """One line to the launcher."""
@@ -121,7 +126,7 @@ def main() -> None:
         def beside(order: dict[str, Any]) -> None:
             Thread(target=answer, args=(partial(_prepare, seat, order, line),), daemon=True).start()
 
-        line.broken_off, line.beside, started_s = seat.break_off, beside, 0.0
+        line.broken_off, line.beside, line.heard_s, started_s = seat.break_off, beside, seat.heard_s, 0.0
         while "stop" not in (order := line.orders.get()):
             if "prepare" in order:
                 beside(order)

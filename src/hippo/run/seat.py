@@ -210,6 +210,10 @@ class Seat:
         """Messages since the step started, and the memory that the process holds now, bytes."""
         return {**self._meeting.log.take(started_s), "memory_bytes": resident_bytes()}
 
+    def heard_s(self) -> float:
+        """When the last message of this step came (``time.monotonic()``); 0: none has."""
+        return self._meeting.log.last_s
+
     @property
     def streaming(self) -> Streaming | None:
         """The move that goes on beside the training."""

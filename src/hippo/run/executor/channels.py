@@ -145,6 +145,14 @@ class MessageLog:
         """A message is there."""
         self._came.append((way, tag, time.monotonic()))
 
+    @property
+    def last_s(self) -> float:
+        """When the last message came (``time.monotonic()``); 0: none has since it was asked."""
+        try:
+            return self._came[-1][2]
+        except IndexError:
+            return 0.0
+
     @contextmanager
     def in_team(self, size: int) -> Iterator[None]:
         """So many bytes are summed, or told, in a tensor-parallel group meanwhile."""
