@@ -6,7 +6,7 @@ best hint with its patience, chosen by the simulator on the very draws that are 
 paired: the draws of a seed and a step are those of everybody, who run in turns, seed after seed. The first step of each
 run is left out. `--learn N`: one more way, the policy after N updates of `hippo train --plan` on this very pipeline,
 which is told the standard deviation of the noise. `--known N`: no processes; what a tabu search of N steps from the
-fixed orders finds for each draw that it knows whole. `--seeds`, `--steps`, `--noise` and `--live` make it shorter.
+fixed orders and the three quickest runs finds for each draw that it knows whole. `--seeds`, `--steps`, `--noise` and `--live` make it shorter.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.dispatch.network import shipped
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, play
 from hippo.dispatch.noise.fluctuation_grid import NEAR, TIMES
 from hippo.dispatch.noise.hindsight import floors_of
 from hippo.dispatch.noise.pipelines import Pipelines, problems_of
 from hippo.dispatch.noise.presets import fluctuation_of
+from hippo.dispatch.noise.timed_play import order_run, timed_hint, timed_learned
 from hippo.dispatch.noise.trial import ORDERS, order_for
 from hippo.dispatch.train.on_plan import train_on_plan
 from hippo.dispatch.train.settings import Settings
@@ -185,13 +187,16 @@ class Trial:
     def known(self, ways: Sequence[Way], steps: int) -> str:
         """What one who knows every draw is found to take, which is no less than the least, and saves of each way."""
         problem, draws = problem_of(ways[0].job, 0), self.draws()
-        starts = [schedule for schedule, fits in (order_for(problem, name) for name in ORDERS) if fits]
-        best = np.array(
-            [
-                min(searched_run(problem, draws, index, split(start), steps=steps) for start in starts)
-                for index in range(len(draws.operations))
-            ]
-        )
+        orders, level = [order_for(problem, name) for name in ORDERS], fluctuation_of(self.noise).deviation
+
+        def least(index: int) -> float:
+            runs = [timed_learned(problem, shipped(), draws, index, level=level)]
+            runs += [timed_hint(problem, hint, draws, index, patience=each) for hint, _ in orders for each in PATIENCES]
+            quick = sorted(runs, key=lambda each: each.makespan)[:3]
+            starts = [order_run(each, "run") for each in quick] + [split(order) for order, fits in orders if fits]
+            return min(searched_run(problem, draws, index, start, steps=steps) for start in starts)
+
+        best = np.array([least(index) for index in range(len(draws.operations))])
         found = MakespanSpread(best / F_S)
         floor = floors_of(problem, draws).mean() / F_S
         lines = [f"memory for {self.live}, noise {self.noise}: {len(best)} draws, known found {found.mean:.1f}"]
