@@ -5,8 +5,9 @@
 best hint with its patience, chosen by the simulator on the very draws that are run, which favours them. Steps are
 paired: the draws of a seed and a step are those of everybody, who run in turns, seed after seed. The first step of each
 run is left out. `--learn N`: one more way, the policy after N updates of `hippo train --plan` on this very pipeline,
-which is told the standard deviation of the noise. `--known N`: no processes; what a tabu search of N steps from the
-fixed orders and the three quickest runs finds for each draw that it knows whole. `--seeds`, `--steps`, `--noise` and `--live` make it shorter.
+which is told the standard deviation of the noise. `--known N`: no processes; what a tabu search of N steps, from the
+fixed orders and the three quickest runs, finds for each draw that it knows whole. `--seeds`, `--steps`, `--noise` and
+`--live` make it shorter.
 """
 
 from __future__ import annotations
