@@ -5,8 +5,8 @@ on for some steps under each. Printed for every order: steps until it holds, how
 (the worst run), what was lost in the step beside which processes made ready and in the first under the new plan, and
 the mean step after it beside what the simulator says. Lost is what is above steps of the same kind: local SGD's are
 compared with those that sum where they do, and its first round of H steps with later rounds. ``--jobs`` names some;
-``--runs`` of each, of which medians are told, with the least and most lost. bbr drains its pipe every 10 s, which makes
-single steps longer.
+``--runs`` of each, of which medians are told, with the least and most lost in both together. bbr drains its pipe every
+10 s, which makes single steps longer.
 
 ``--swing`` runs twelve other jobs over links that take a new rate within a third of theirs every three seconds: levers,
 moves, a replica that joins and one that leaves, an order each. Printed: steps before and after beside what the
@@ -343,7 +343,7 @@ def measured(asked: LeverJob, number: int, congestion: str) -> list[LeverFound]:
 
 TITLES = (
     "job | order | border | made ready s | stood still ms | of a step | step before s | "
-    "lost making ready | least, most | lost in the first | least, most | step after s | predicted s | off"
+    "lost making ready | lost in the first | lost in all | least, most | step after s | predicted s | off"
 )
 
 
@@ -364,8 +364,9 @@ def row(runs: Sequence[LeverFound]) -> str:
         f"{1e3 * still:.1f}",
         f"{max(one.stopped_s / mean(one.before_s[-TAIL:]) for one in runs):.2%}",
         f"{before:.3f}",
-        *_told([one.ready_lost for one in runs]),
-        *_told([one.first_lost for one in runs]),
+        f"{mid(lambda one: one.ready_lost):+.1%}",
+        f"{mid(lambda one: one.first_lost):+.1%}",
+        *_told([one.ready_lost + one.first_lost for one in runs]),
         f"{after:.3f}",
         f"{predicted:.3f}",
         f"{after / predicted - 1:+.1%}",
