@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from hippo.plan.plan import Plan
-from hippo.run.executor.local_sgd import Outer
 from hippo.run.job import RunJob
 from hippo.run.model.stage import At, Part, StageSettings, sequences
 from hippo.run.work import Work
@@ -30,6 +29,45 @@ class Left:
     plan: Plan | None = None
 
 
+@dataclass(eq=False)
+class Mine:
+    """A replica's outer optimizer (DiLoCo, algorithm 1), of its own here: where all began, the momentum, what was told.
+    It begins with the weights as they are, where nothing else is given."""
+
+    part: Part
+    start: dict[At, Tensor] = field(default_factory=dict)
+    velocity: dict[At, Tensor] = field(default_factory=dict)
+    told: dict[At, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.start:
+            self.start = {at: master.clone() for at, master in self.masters()}
+            self.velocity = {at: torch.zeros_like(master) for at, master in self.masters()}
+
+    def masters(self) -> Iterator[tuple[At, Tensor]]:
+        """Every weight, once."""
+        for layer, states in self.part.states.items():
+            for name, state in states.items():
+                yield (layer, name), state.master
+
+    def tell(self) -> None:
+        """What it has now."""
+        self.told = {at: master.clone() for at, master in self.masters()}
+
+    def differences(self) -> Iterator[tuple[At, Tensor]]:
+        """By how much it has moved, against the direction of learning."""
+        return ((at, self.start[at] - told) for at, told in self.told.items())
+
+    @torch.no_grad()
+    def step(self, mean: Mapping[At, Tensor], rate: float = 0.7, momentum: float = 0.9) -> None:
+        """SGD with Nesterov momentum; what was done since it told is kept."""
+        for at, master in self.masters():
+            self.velocity[at] = momentum * self.velocity[at] + mean[at]
+            since = master - self.told[at]
+            self.start[at] = self.start[at] - rate * (mean[at] + momentum * self.velocity[at])
+            master.copy_(self.start[at] + since)
+
+
 def local_losses(
     job: RunJob,
     settings: StageSettings,
@@ -45,22 +83,24 @@ def local_losses(
     work = Work(model, plan)
     here = {index: each.num_micro_batches for index, each in enumerate(plan.pipelines)}
     parts = {index: Part.new(model, [(0, model.num_layers)], settings) for index in here}
-    outers = {index: Outer.new(part) for index, part in parts.items()}
+    outers = {index: Mine(part) for index, part in parts.items()}
     late, told = int(job.options.outer_late), False
     for step in range(1, job.options.steps + 1):
         if step <= together:
             yield _as_one(list(parts.values()), step, job, settings)
-            outers = {index: Outer.new(part) for index, part in parts.items()}
+            outers = {index: Mine(part) for index, part in parts.items()}
             continue
         for change in left:
             if change.step == step and not change.updating:
                 if len(here) == 1 < len(change.waves):  # where there was one, all begin as it is
-                    outers = {index: Outer.new(replace(parts[index], beside={})) for index in here}
+                    outers = {index: Mine(parts[index]) for index in here}
                 was = {index: (parts[one], outers[one]) for index, one in change.copies.items()}
                 for index, (part, outer) in was.items():
-                    weights, states, beside = deepcopy((part.weights, part.states, outer.part.beside))
-                    parts[index] = replace(part, weights=weights, states=states, beside=beside)
-                    outers[index] = Outer.new(parts[index])
+                    weights, states, start, velocity = deepcopy(
+                        (part.weights, part.states, outer.start, outer.velocity)
+                    )
+                    parts[index] = replace(part, weights=weights, states=states)
+                    outers[index] = Mine(parts[index], start, velocity)
                 here, work = dict(change.waves), work if change.plan is None else Work(model, change.plan)
         spans = _spans(work, here)
         shares = {index: (stop - start) / workload.global_batch for index, (start, stop) in spans.items()}
@@ -114,7 +154,7 @@ def _train(part: Part, span: tuple[int, int], step: int, job: RunJob) -> float:
     return total
 
 
-def _mean(outers: list[Outer], shares: list[float]) -> dict[At, Tensor]:
+def _mean(outers: list[Mine], shares: list[float]) -> dict[At, Tensor]:
     """Of the differences, by share of the batch."""
     found: dict[At, Tensor] = {}
     for outer, share in zip(outers, shares, strict=True):

@@ -142,6 +142,17 @@ def _struck(
     return asked, run(asked, changes=Planned(*planned))
 
 
+TEAMS = Plan(pipelines((2, [("a", 0, 6, 2, 1)]), (1, [("b", 0, 6, 2, 1)]), (1, [("b", 0, 6, 1, 1)])), 2)
+
+
+@pytest.mark.parametrize("process", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_team_that_has_its_sums_waits_for_nobody(process: int, monkeypatch: pytest.MonkeyPatch):
+    """Of a tensor-parallel group one has all its sums, the other does not come to them: both go on."""
+    asked, found = _struck(TEAMS, process, signal.SIGKILL, monkeypatch)
+    expected = list(local_losses(asked, settings_of(asked), left=[Left(2, {1: 2, 2: 2}, updating=True)]))
+    assert [each.loss for each in found.steps] == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.slow
 def test_more_replicas_than_were_saved_begin_as_copies_of_the_first(tmp_path: Path):
     """So a run that has lost one goes on by its own command."""
@@ -174,6 +185,11 @@ CHANGES = {  # plans one after another, and of which replica before each of them
     "cut otherwise": ((PAIR, WIDE, PAIR), ((0, 1), (0, 1))),
     "lanes": ((PAIR, LANES, PAIR), ((0, 1), (0, 1))),
     "they change numbers": ((PAIR, Plan(PAIR.pipelines[::-1], 2)), ((1, 0),)),
+    "one leaves and its layers move": ((CUT, Plan(pipelines((4, IN_B)), 2)), ((1,),)),
+    "one leaves, then layers move": (
+        (CUT, Plan(pipelines((4, [("b", 0, 2, 1, 1), ("b", 2, 6, 1, 1)])), 2), Plan(pipelines((4, IN_B)), 2), PAIR),
+        ((1,), (0,), (0, 0)),
+    ),
     "one leaves for another": ((PAIR, Plan(pipelines((4, IN_B)), 2), PAIR), ((1,), (0, 0))),
 }
 QUICK_CHANGES = ("one joins and leaves", "cut otherwise")
@@ -201,6 +217,22 @@ def test_they_move_and_are_joined(name: str, steps: int):
     found = run(first, changes=Planned(*orders))
     assert [each.loss for each in found.steps] == pytest.approx(expected, rel=1e-9)
     assert [one.change.lost for one in found.stretches if one.change is not None] == ["" for _ in orders]
+
+
+@pytest.mark.slow
+def test_who_was_left_alone_is_joined_by_copies_as_it_goes_on(tmp_path: Path):
+    """Of two one is lost; saved as one set of weights, from which both begin by the run's own plan."""
+    plan = replace(PAIR, sync=Sync("local_sgd", 2))
+    options = RunOptions(steps=4, precision="fp64", timeout_s=20.0)
+    first = RunJob(replace(problem(GPT2), allow_local_sgd=True), plan, options)
+    one = replace(plan, pipelines=(dealt(plan.pipelines[0], 4),))
+    steps = run(first, saving=Saving(tmp_path, 4), changes=Planned(PlanChange(one, after_step=2))).steps
+    then = job_of(first.problem, plan, replace(options, steps=4), checkpoints=Checkpoints(tmp_path, resume=True))
+    steps += run(then).steps
+    changes = [Left(3, {0: 4}, copies={0: 0}, plan=one), Left(5, {0: 2, 1: 2}, copies={0: 0, 1: 0}, plan=plan)]
+    whole = replace(first, options=replace(options, steps=8))
+    expected = list(local_losses(whole, settings_of(whole), left=changes))
+    assert [each.loss for each in steps] == pytest.approx(expected, rel=1e-9)
 
 
 def _waves(plan: Plan) -> dict[int, int]:

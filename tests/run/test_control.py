@@ -17,11 +17,11 @@ import pytest
 from hippo.emulate.emulation import DomainPlace, Emulation
 from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
-from hippo.plan.plan import Plan, Sync
+from hippo.plan.plan import Pipeline, Plan, Sync
 from hippo.problem.problem import Problem
 from hippo.run import control
 from hippo.run import fits as room
-from hippo.run.change import Changed, PlanChange, Planned, under, without
+from hippo.run.change import Changed, PlanChange, Planned, joined, under, without
 from hippo.run.control import MOST_UNREAD, PROTOCOL, Desk, RunClient, listening
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal, read_journal
@@ -129,9 +129,6 @@ def test_what_comes_after_an_order_that_is_given_up_is_asked_without_it(tmp_path
     alone = plan_to_document(whole.problem, replace(LANES, pipelines=pipelines((4, [("a", 0, 6, 1, 2)]))))
     assert desk.answer(asked("plan", "b", plan=alone)) == {"accepted": 2, "follows": 1}
     assert desk.answer(asked("all-reduce", "c", way="ring")) == {"accepted": 3, "follows": 2}
-    assert desk.answer(asked("shares", "d", waves=[4])) == {
-        "refused": desk.answer(asked("shares", "d", waves=[4]))["refused"]
-    }
     assert desk.answer({"order": "give-up", "key": "e", "number": 2}) == {"accepted": 4}
     first = desk.due(4, whole)
     assert first is not None
@@ -181,6 +178,17 @@ def test_a_domain_leaves_and_joins(tmp_path: Path):
     ):
         assert told in desk.answer(order)["refused"]
     desk.close()
+
+
+def test_who_joins_lies_as_tightly_as_it_can():
+    """Groups of one and of eight, where one node has eight devices free and another seven."""
+    world = problem(GPT2)
+    used = replace(LANES.pipelines[0].stages[0], devices=("a/1/0",), dp=1)
+    wide = replace(used, domain="b", layers=(3, 6), tp=8, devices=tuple(f"b/0/{each}" for each in range(8)))
+    one = replace(used, domain="b", layers=(0, 3), devices=("b/1/0",))
+    lines = Pipeline((used,), 1), Pipeline((one, wide), 1)
+    found = joined(RunJob(world, replace(LANES, pipelines=lines), RunOptions()), world.cluster.domains[0], 1)
+    assert [stage.devices for stage in found.stages] == [("a/1/1",), tuple(f"a/0/{each}" for each in range(8))]
 
 
 def test_what_has_no_room_does_not_join_and_whose_layers_nobody_else_has_does_not_leave(tmp_path: Path):
@@ -271,7 +279,7 @@ def test_who_goes_on_from_a_checkpoint_carries_out_the_orders_that_stood(tmp_pat
             "it is not done though it is asked"
         )
         assert (again.job.plan.micro_batch, again.job.options.resume_from) == (1, "step-2")
-        assert again.answer(asked("micro-batch", "1", size=1)) == {"accepted": 1}, "it is known"
+        assert again.answer(asked("micro-batch", "1", size=1, after_step=1)) == {"accepted": 1}, "it is known"
         second = again.due(2, again.job)
         assert second is not None
         assert (second.plan.micro_batch, second.after_step) == (4, 4)
@@ -346,6 +354,48 @@ def test_who_goes_on_carries_out_in_turn_what_was_done_late_and_what_was_not(tmp
     assert [each["state"] for each in again.status()["orders"]] == ["accepted", "accepted"]
     found = [again.due(10, again.job), again.due(10, again.job)]
     assert [(each.order, each.after_step) for each in found if each is not None] == [(1, 13), (2, None)]
+    again.close()
+
+
+def test_a_key_is_known_to_who_goes_on_whatever_became_of_its_order(tmp_path: Path):
+    """Done before the checkpoint, done after it, not done: each answers as it did, and does nothing again."""
+    first = Desk(job(steps=20), Journal(tmp_path / "journal"))
+    orders = [
+        asked("schedule", "A", name="gpipe"),
+        asked("micro-batch", "B", size=1, after_step=12),
+        asked("schedule", "C", name="1f1b"),
+    ]
+    for number, order in enumerate(orders, start=1):
+        assert first.answer(dict(order))["accepted"] == number
+    now = job()
+    for number, after in ((1, 4), (2, 12)):
+        change = first.due(after, now)
+        assert change is not None
+        now = under(now, change.plan)
+        first.changed(Changed(number, after, {}, 0.0, 0.0, 0.0, 0, 0.0), now)
+    first.close()
+    for step in (3, 10, 15):
+        again = Desk(job(first_step=step + 1, steps=10, resume_from=f"step-{step}"), Journal(tmp_path / "journal"))
+        assert [again.answer(dict(order))["accepted"] for order in orders] == [1, 2, 3]
+        again.close()
+
+
+def test_what_was_ordered_to_who_was_left_is_void_where_those_lost_are_there_again(tmp_path: Path):
+    whole = job(LANES)
+    left = without(whole, [2, 3])
+    assert left is not None
+    first = Desk(whole, Journal(tmp_path / "journal"))
+    lost = Changed(0, 3, {}, 0.0, 0.0, 0.2, 0, 0.2, lost="rank 3 was ended by signal 9")
+    first.changed(lost, under(whole, left))
+    assert first.answer(asked("join", "A", domain="b")) == {"accepted": 1}
+    change = first.due(5, under(whole, left))
+    assert change is not None
+    first.changed(Changed(1, 5, {}, 0.0, 0.0, 0.0, 0, 0.0), under(whole, change.plan))
+    first.close()
+    again = Desk(job(LANES, first_step=7, resume_from="step-6"), Journal(tmp_path / "journal"))
+    assert again.job.plan == LANES
+    (told,) = again.status()["orders"]
+    assert (told["state"], told["why"]) == (control.GIVEN_UP, control.THERE_AGAIN)
     again.close()
 
 

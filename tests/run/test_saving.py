@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from hippo.errors import InputError
-from hippo.front_door.running import Checkpoints, job_of
+from hippo.front_door.running import Checkpoints, job_of, trained
 from hippo.plan.plan import Sync
 from hippo.run import checkpoint, saving
 from hippo.run.job import RunJob, RunOptions, check_saving
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import Part, StageSettings, settings_of
 from hippo.run.model.store import Snapshot, load
-from hippo.run.run import Crew, run
+from hippo.run.run import Crew, Here, run
 from hippo.run.saving import Saver, Saving
 from hippo.run.version import Version
 
@@ -55,8 +55,9 @@ def test_replicas_that_train_alone_go_on_from_their_checkpoint_as_if_they_had_ne
     resumed = replace(job.options, steps=3, first_step=5, resume_from=str(saved.folder))
     then = run(replace(job, options=resumed))
     assert [step.loss for step in (*first.steps, *then.steps)] == pytest.approx(whole, rel=1e-9)
+    given_up = job_of(given, plan, job.options, checkpoints=Checkpoints(tmp_path, resume=True))
     with pytest.raises(InputError, match=r"replicas: is of 2 replicas that train alone \(got 'one set of weights'\)"):
-        job_of(given, plan, job.options, checkpoints=Checkpoints(tmp_path, resume=True))
+        trained(given_up, place=Here(), checkpoints=Checkpoints(tmp_path, resume=True))
 
 
 def test_replicas_that_train_alone_begin_from_one_set_of_weights(tmp_path: Path):

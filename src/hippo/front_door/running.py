@@ -115,10 +115,6 @@ def _resumed(job: RunJob, checkpoints: Checkpoints, *, source: str) -> RunJob:
         refuse_older(checkpoints.folder)
         return job
     found = last(checkpoints.folder, job.problem.model, seed=options.seed)
-    if found.replicas > 1 == replicas_alone(job.plan):
-        told = f"is of {found.replicas} replicas that train alone"
-        remedy = "give a plan of several that do, or another folder"
-        raise InputError(told, source=str(found.folder), key="replicas", value="one set of weights", remedy=remedy)
     resumed = replace(options, first_step=found.step + 1, resume_from=str(found.folder.resolve()))
     return replace(job, options=resumed)
 
@@ -194,6 +190,8 @@ def trained(
     alone = nullcontext() if checkpoints is None else held(checkpoints.folder)
     with alone, nullcontext() if control is None else listening(control, partial(opened, job, control)) as desk:
         job = job if desk is None else desk.job
+        if checkpoints is not None and checkpoints.resume:
+            _check_replicas(job, checkpoints)
 
         def told(step: RunStep) -> None:
             if desk is not None:
@@ -247,15 +245,27 @@ def trained(
     }
 
 
+def _check_replicas(job: RunJob, checkpoints: Checkpoints) -> None:
+    """``InputError`` for fewer replicas than a checkpoint is of, whose work would be lost; more begin as copies."""
+    found, alone = last(checkpoints.folder, job.problem.model), replicas_alone(job.plan)
+    if found.replicas > alone:
+        told = f"is of {found.replicas} replicas that train alone"
+        value = f"{alone} that train alone" if alone > 1 else "one set of weights"
+        remedy = "give a plan of as many, or of more, or another folder"
+        raise InputError(told, source=str(found.folder), key="replicas", value=value, remedy=remedy)
+
+
 def _way_on(job: RunJob, checkpoints: Checkpoints | None) -> str:
     """What to do where a run ended that no replica could go on with."""
     if checkpoints is None:
         return "run it again; with --checkpoint FOLDER it could go on"
     try:
         step = last(checkpoints.folder, job.problem.model).step
-    except InputError:  # none is there yet
-        return f"run it again: no checkpoint was due, with --every {checkpoints.every}"
-    return f"run it again with --resume, which goes on from step {step}"
+    except InputError as error:
+        if any(checkpoints.folder.glob("step-*")):
+            return f"see to its checkpoints: {error}"
+        return f"run it again: no checkpoint was written yet, with --every {checkpoints.every}"
+    return f"run it again with --resume, which goes on after step {step}"
 
 
 def _decision_us(steps: Sequence[RunStep]) -> float | None:

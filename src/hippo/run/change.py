@@ -10,6 +10,7 @@ What fails in between leaves the plan before, or, where a process is lost, the r
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
@@ -85,8 +86,13 @@ class Planned:
         self._left = list(changes)
 
     def due(self, done: int, now: RunJob) -> PlanChange | None:
-        """The next one."""
-        return self._left.pop(0) if self._left else None
+        """The next one that can be made of what there is."""
+        while self._left:
+            change = self._left.pop(0)
+            with suppress(InputError):
+                check_change(now, change, source="--then")
+                return change
+        return None
 
     def again(self, what: PlanChange) -> None:
         """It comes first."""
@@ -111,7 +117,8 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
         raise InputError("is not within the run", source=source, value=change.after_step, remedy=remedy)
     old, new = Version.first(job), Version.first(job).following(under(job, change.plan), fresh=10**6)
     given = hands(old.job.work, new.job.work, job.problem.cluster, old.kept(new))
-    check_room(new.job, added_bytes(new.job, given, len({*new.everybody} - {*old.everybody})), source=source)
+    added = added_bytes(new.job, given, len({*new.everybody} - {*old.everybody}))
+    check_room(new.job, added, source=source, remedy="move fewer layers at a time, or let another leave first")
     were, are = replicas_alone(job.plan), replicas_alone(change.plan)
     if were > 1 and are == 1 and len(change.plan.pipelines) > 1:
         remedy = "let all but one leave first, then let others join it"
@@ -224,7 +231,8 @@ def joined(job: RunJob, domain: Domain, like: int) -> Pipeline:
         by_node.setdefault(each.rpartition("/")[0], []).append(each)
 
     def group(size: int) -> list[str]:
-        node = next((node for node in by_node.values() if len(node) >= size), None)
+        """In the fullest node that has room."""
+        node = min((node for node in by_node.values() if len(node) >= size), key=len, default=None)
         if node is None:
             wanted = sum(len(stage.devices) for stage in line.stages)
             told = f"has no room for {wanted} devices, tensor-parallel groups whole in a node"
@@ -233,10 +241,12 @@ def joined(job: RunJob, domain: Domain, like: int) -> Pipeline:
         taken, node[:size] = node[:size], []
         return taken
 
-    line, stages = job.plan.pipelines[like], list[Stage]()
-    for stage in line.stages:
-        devices = tuple(chain.from_iterable(group(len(stage.devices) // stage.dp) for _ in range(stage.dp)))
-        stages.append(replace(stage, domain=domain.name, devices=devices))
+    line = job.plan.pipelines[like]
+    sizes = [len(stage.devices) // stage.dp for stage in line.stages]
+    placed: dict[int, tuple[str, ...]] = {}
+    for at in sorted(range(len(sizes)), key=lambda at: -sizes[at]):  # the largest groups first
+        placed[at] = tuple(chain.from_iterable(group(sizes[at]) for _ in range(line.stages[at].dp)))
+    stages = (replace(stage, domain=domain.name, devices=placed[at]) for at, stage in enumerate(line.stages))
     return replace(line, stages=tuple(stages))
 
 

@@ -47,6 +47,8 @@ PROTOCOL = 1
 MOST_BYTES = 64_000_000  # of one line: a plan is some kB a stage
 ACCEPTED, DONE, GIVEN_UP = "accepted", "done", "given up"
 GONE = object()
+OF_WHO_IS_THERE = ("join", "leave", "shares")
+THERE_AGAIN = "it was ordered to who was left, and those who were lost are there again"
 MOST_UNREAD = 100
 """Steps that are kept for somebody who watches and does not read."""
 
@@ -117,7 +119,9 @@ class Desk:
             self._journal.write(kind="refused", key=order.key, why=str(error))
             kind, why = str(order.asked.get("order")), f"it is not carried out in this run: {error}"
             self._orders.append({"order": len(self._orders) + 1, "kind": kind, "state": GIVEN_UP, "why": why})
+            self._keys[order.key] = _Known(order.asked, {ACCEPTED: len(self._orders)})
             return
+        self._keys[order.key] = _Known(order.asked, {ACCEPTED: number})
         if order.done_after is not None and order.done_after < first:
             options = replace(self._asked.options, resume_from=self._first.options.resume_from)
             self._queue.clear()
@@ -322,7 +326,8 @@ class Desk:
             "predicted_stopped_s": what.predicted_stopped_s if emulated else None,
         }
         if what.lost:
-            self._journal.tell(kind="lost", why=what.lost, **told)
+            left = len(now.work.workers)
+            self._journal.tell(kind="lost", why=what.lost, processes=len(self._now.work.workers) - left, **told)
         else:
             self._journal.tell(kind="done", order=what.order, **told)
         with self._lock:
@@ -486,8 +491,10 @@ def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
         each["key"]: StandingOrder(**each) for line in lines[begun : begun + 1] for each in line.get("carries", ())
     }
     keys: dict[Any, str] = {}  # by number
+    fewer = False  # whether processes were lost, which are there again
     for line in lines[begun:]:
         kind, number = line.get("kind"), line.get("order")
+        fewer |= kind == "lost" and line.get("processes", 1) > 0
         if kind == "order":
             key = keys[number] = line["key"]
             found.setdefault(key, StandingOrder(key, line["asked"], None))
@@ -496,7 +503,9 @@ def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
                 if (unwanted := keys.get(line["asked"].get("number"))) and found[unwanted].done_after is None:
                     found[unwanted] = replace(found[unwanted], over=f"order {number} asked for it")
         elif kind == "done" and number in keys:
-            found[keys[number]] = replace(found[keys[number]], done_after=line.get("after_step"), over="")
+            one = replace(found[keys[number]], done_after=line.get("after_step"), over="")
+            void = fewer and one.asked.get("order") in OF_WHO_IS_THERE
+            found[keys[number]] = replace(one, over=THERE_AGAIN) if void else one
         elif kind == "given up" and number in keys:
             found[keys[number]] = replace(found[keys[number]], over=line.get("why") or "it was given up")
     return list(found.values())

@@ -15,7 +15,7 @@ from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.model import Model
 from hippo.problem.runtimes import not_run_here
 from hippo.run.handover import Hand
-from hippo.run.job import BATCH_RULES, RATE_RULES, RunJob, RunOptions
+from hippo.run.job import BATCH_RULES, RATE_RULES, RunJob, RunOptions, replicas_alone
 from hippo.run.work import Work
 from hippo.schedule.schedule import order_of
 
@@ -139,7 +139,10 @@ def _check_dispatch(job: RunJob, source: str) -> None:
 
 STATE_BYTES = {"fp32": 16, "fp64": 32, "bf16": 18}
 """Of a parameter: value, sum of gradients, both moments, and a master copy where the value is a half."""
+OUTER_BYTES = {"fp32": 16, "fp64": 32, "bf16": 16}
+"""More of replicas that train alone: where all began, the outer momentum, what was told, and its sum."""
 PROCESS_BYTES = 250e6  # Python with torch loaded
+STAND_IN = "run it with --stand-in, or a smaller model"
 
 
 def _needed_bytes(job: RunJob) -> float:
@@ -151,7 +154,12 @@ def _needed_bytes(job: RunJob) -> float:
         for start, stop in work.chunks(worker)
         for layer in range(start, stop)
     )
-    return held * STATE_BYTES[job.options.precision] + PROCESS_BYTES * len(work.workers)
+    return held * _state_bytes(job) + PROCESS_BYTES * len(work.workers)
+
+
+def _state_bytes(job: RunJob) -> int:
+    alone = replicas_alone(job.plan) > 1
+    return STATE_BYTES[job.options.precision] + (OUTER_BYTES[job.options.precision] if alone else 0)
 
 
 def added_bytes(job: RunJob, given: Sequence[Hand], processes: int) -> float:
@@ -159,10 +167,10 @@ def added_bytes(job: RunJob, given: Sequence[Hand], processes: int) -> float:
     work, layers = job.work, job.problem.model.layers
     widths = (work.widths(work.stage(work.workers[each.destination]))[0] for each in given)
     numbers = sum(layers[each.layer].parameters / tp for each, tp in zip(given, widths, strict=True))
-    return numbers * STATE_BYTES[job.options.precision] + PROCESS_BYTES * processes
+    return numbers * _state_bytes(job) + PROCESS_BYTES * processes
 
 
-def check_room(job: RunJob, needed: float, *, source: str) -> None:
+def check_room(job: RunJob, needed: float, *, source: str, remedy: str = STAND_IN) -> None:
     """``InputError`` where this machine, which all processes share, has less memory free than so many bytes: weights
     and states alone must fit. Of a GPU ``check_machine`` knows."""
     there = available_bytes()
@@ -170,7 +178,6 @@ def check_room(job: RunJob, needed: float, *, source: str) -> None:
         return
     if there is not None and needed > there:
         told = f"needs {needed / 1e9:.3g} GB on this machine, which has {there / 1e9:.3g} GB free"
-        remedy = "run it with --stand-in, or a smaller model"
         raise InputError(told, source=source, key="problem.model", value=job.problem.model.name, remedy=remedy)
 
 

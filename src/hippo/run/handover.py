@@ -81,8 +81,9 @@ def lineage(old: Work, new: Work, cluster: Cluster, kept: Mapping[int, int] = NO
     left = [one for one in range(len(old.plan.pipelines)) if one not in found]
     for line, source in enumerate(found):
         if source is None:
-            among = left or range(len(old.plan.pipelines))
-            source = found[line] = min(among, key=lambda one: (_apart_s(old, one, new, line, cluster), one))
+            far = {one: _apart_s(old, one, new, line, cluster) for one in range(len(old.plan.pipelines))}
+            among = [one for one in left if far[one] < inf] or far
+            source = found[line] = min(among, key=lambda one: (far[one], one))
             left = [one for one in left if one != source]
     return tuple(found)
 

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from hippo.run.seat import Seat
 
 BEAT_EVERY_S = 1.0
-OVER = frozenset(("agreed", "done", "summed", "broken", "aborted"))  # with which nothing is waited for any more
+OVER = frozenset(
+    ("agreed", "done", "summed", "handed", "broken", "aborted")
+)  # with which nothing is waited for any more
 IDLE = 19  # niceness of what may wait
 
 

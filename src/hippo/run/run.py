@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ from hippo.run.version import Version
 from hippo.run.work import Worker
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
+MOST_LOST = 3  # of a change under way as processes are lost, before it is given up: it may be the cause
 MOST_TRIES = 8  # of a step, nobody having died, before the run ends: links may be too slow for the patience
 LOOK_EVERY_S = 0.05  # for orders, while a step runs
 STOPPED_S = 1.0  # by which a wait of the launcher is late where it was stopped itself
@@ -230,6 +232,7 @@ class Conductor:
         self._era = self.version.era  # of whatever is prepared next: messages of what was given up may be under way
         self._step_s = inf  # of the last step
         self._beside = 0  # steps trained while layers stream
+        self._broken_by: Counter[int] = Counter()  # orders under way as a process was lost
         self._idle: list[int] = []  # who leaves once all have entered the version that runs, or forgotten what came
         self._ask(self.version, self.version.everybody)
         crew.gather("prepared", self.version.everybody, number=0)
@@ -324,7 +327,8 @@ class Conductor:
             return
         self.crew.forget({*coming.version.everybody} - {*now.everybody})
         self._coming = None
-        if {*lost} & {*now.everybody}:
+        self._broken_by[coming.change.order] += bool(coming.change.order)
+        if {*lost} & {*now.everybody} and self._broken_by[coming.change.order] < MOST_LOST:
             self._changes.again(coming.change)
         else:
             self._changes.gave_up(coming.change, str(error))
@@ -679,11 +683,13 @@ class Crew:
                 heard = dict(zip(left, self.gather("done", left, number=number), strict=True))
                 break
             except LostError as error:
-                known = frozenset[int]() if lost is None else lost.lost
-                if (lost is not None and error.lost <= known) or (gone := known | error.lost) >= {*version.members}:
+                fresh, known = error.lost, frozenset[int]() if lost is None else lost.lost
+                if lost is not None and fresh <= known:  # who has heard that it is given up, and does not end
+                    fresh = frozenset(each for each in left if not self._has("done", each, number))
+                if (gone := known | fresh) >= {*version.members}:
                     raise
-                lost = LostError(str(error if lost is None else lost), gone, stuck=error.stuck)
-                self.forget(error.lost)  # so that what becomes of the others is told of them
+                lost = LostError(str(error if lost is None else lost), gone, stuck=error.stuck and not gone)
+                self.forget(fresh)  # so that what becomes of the others is told of them
                 self.say([each for each in left if each not in gone], **{"break": number})  # sums with who is lost
         if lost is None and replicas_alone(version.job.plan) > 1:
             self.say(version.members, use=number)

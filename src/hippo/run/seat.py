@@ -146,7 +146,7 @@ class Seat:
         if old is not None and background:
             handing = Streaming(old, new, self.process, self.folder, (self.part, part))
         elif old is not None:
-            handing = Handing(old, new, self.process, meeting, (self.part, part))
+            handing = Handing(old, new, self.process, meeting, (self.part, part), self.beat)
         comes_apart = old is not None and is_local(new.job.work) and not is_local(old.job.work)
         prepared = PreparedSeat(new, worker, met, part, handing, runner, comes_apart)
         if runner is None and worker is not None:
@@ -203,7 +203,7 @@ class Seat:
             self._snapshot = None if self.part is None else Snapshot(self.part)
         else:
             replica = compute.outer.worker.pipeline
-            self._snapshot = Snapshot(self.part, replica, self.part.beside if replica == 0 else None)
+            self._snapshot = Snapshot(self.part, replica, self.part.outer if replica == 0 else None)
         return self._snapshot
 
     def telemetry(self, started_s: float) -> dict[str, Any]:
@@ -282,11 +282,13 @@ class Seat:
             else:
                 part.place(layer, part.fresh(layer))
         part.tie(None if here is None else here[0])
-        if is_local(work):
-            begin_outer(part)
         if job.options.resume_from is not None:
             folder = Path(job.options.resume_from)
             load(part, folder, replica_in(folder, worker.pipeline))
+        if is_local(work):
+            begin_outer(part)
+        else:
+            part.outer.clear()
         return part
 
     def _held(self, new: Version, worker: Worker) -> tuple[Part, set[int]] | None:

@@ -330,7 +330,12 @@ class Agreeing:
         self._sent.clear()
 
     def finish(self) -> None:
-        """Waits for every sum and puts it in place."""
+        """Waits for every sum and puts it in place, for all who share it."""
+        self.collect()
+        self.gradients.spread()
+
+    def collect(self) -> None:
+        """Waits for every sum that this rank takes part in, and puts it in place."""
         assert not self._waiting, "a layer was never done"
         for pieces, flat, sending in self._sent:
             sending.wait()
@@ -338,7 +343,6 @@ class Agreeing:
             for piece, share in zip(pieces, shares, strict=True):
                 piece.copy_(share.view_as(piece))
         self._sent.clear()
-        self.gradients.spread()
 
 
 class PartGradients:

@@ -8,7 +8,7 @@ message. Receives are posted when the processes meet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import lcm
 from typing import Any
@@ -99,12 +99,12 @@ class PieceViews:
 
     state: AdamState
     total: Tensor
-    beside: tuple[Tensor, ...] = ()  # of replicas that train alone: where all began, and the outer momentum
+    outer: tuple[Tensor, ...] = ()  # of replicas that train alone: where all began, and the outer momentum
 
     @property
     def tensors(self) -> list[Tensor]:
         """Those that travel, in order."""
-        return [self.state.master, self.state.first, self.state.second, *self.beside]
+        return [self.state.master, self.state.first, self.state.second, *self.outer]
 
 
 def views(part: Part, piece: Piece, size: int) -> PieceViews:
@@ -113,13 +113,13 @@ def views(part: Part, piece: Piece, size: int) -> PieceViews:
     if piece.name == MATRIX and piece.name not in part.states.get(layer, {}):
         layer = 0 if 0 in part.weights else part.model.num_layers - 1  # embedding and head share it
     weight, state = part.weights[layer][piece.name], part.states[layer][piece.name]
-    beside = [held[layer, piece.name] for held in part.beside.values()]
-    tensors = [state.master, state.first, state.second, weight.total, *beside]
+    outer = [held[layer, piece.name] for held in part.outer.values()]
+    tensors = [state.master, state.first, state.second, weight.total, *outer]
     if piece.dim is not None and piece.parts > 1:
         held = piece.parts // (size if weight.form.split is not None else 1)
         tensors = [one.chunk(held, dim=piece.dim)[piece.at % held] for one in tensors]
-    master, first, second, total, *beside = tensors
-    return PieceViews(AdamState(master, first, second), total, tuple(beside))
+    master, first, second, total, *outer = tensors
+    return PieceViews(AdamState(master, first, second), total, tuple(outer))
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,15 @@ class Handing:
     """
 
     def __init__(
-        self, old: Version, new: Version, process: int, meeting: Meeting, parts: tuple[Part | None, Part | None]
+        self,
+        old: Version,
+        new: Version,
+        process: int,
+        meeting: Meeting,
+        parts: tuple[Part | None, Part | None],
+        beat: Callable[[str], None] = lambda waits: None,
     ) -> None:
+        self._beat = beat
         exchange = self._exchange = LayerExchange.of(old, new, process)
         self._before, self._after = parts
         options = new.job.options
@@ -210,14 +217,18 @@ class Handing:
                 sent.append((group.send([flat], 1, tag), flat))
                 total += flat.nbytes
         for receiving, flat, pieces in self._posted:
+            self._beat("waits for layers")
             receiving.wait()
+            self._beat("")
             at = 0
             for tensor in self._exchange.room(self._after, pieces):
                 tensor.copy_(flat[at : at + tensor.numel()].view_as(tensor))
                 at += tensor.numel()
         self._posted.clear()
         for sending, _ in sent:
+            self._beat("waits for layers to go")
             sending.wait()
+            self._beat("")
         self._exchange.put_own(self._before, self._after)
         settle(self._computes_on)  # the process may end as soon as it has answered
         return total

@@ -76,7 +76,7 @@ class OuterRates:
 def begin_outer(part: Part) -> None:
     """All replicas begin at the weights that there are now, with no momentum; what has begun before stays."""
     for key, made in (("start", torch.clone), ("velocity", torch.zeros_like)):
-        held = part.beside.setdefault(key, {})
+        held = part.outer.setdefault(key, {})
         for layer, states in part.states.items():
             held |= {(layer, name): made(one.master) for name, one in states.items() if (layer, name) not in held}
 
@@ -99,12 +99,12 @@ class Outer:
     @property
     def start(self) -> dict[At, Tensor]:
         """Where all replicas began."""
-        return self.part.beside["start"]
+        return self.part.outer["start"]
 
     @property
     def velocity(self) -> dict[At, Tensor]:
         """The outer momentum."""
-        return self.part.beside["velocity"]
+        return self.part.outer["velocity"]
 
     @torch.no_grad()
     def anew(self) -> None:
@@ -115,7 +115,7 @@ class Outer:
 
     def restore(self, folder: Path) -> None:
         """As a checkpoint has it."""
-        for key, held in self.part.beside.items():
+        for key, held in self.part.outer.items():
             held.update(held_beside(self.part, folder, key))
 
     def masters(self) -> Iterator[tuple[At, Tensor]]:
@@ -186,12 +186,13 @@ class OuterSteps:
         made."""
         if self._under_way and not self._is_here and (now or step % self.every == self.late % self.every):
             self.beat("waits for replicas to agree on parameters")
-            self.agreement.finish()
+            self.agreement.collect()  # nobody waits for a tensor-parallel partner, which may be waiting for who is lost
             self._is_here = True
 
     def use(self) -> None:
         """All have the sum that was waited for: it is used."""
         if self._is_here:
+            self.agreement.gradients.spread()
             self.step()
             self.agreement.post()
             self._under_way = self._is_here = False

@@ -100,7 +100,7 @@ class Part:
     team: Team = NoTeam()
     weights: dict[int, dict[str, Weight]] = field(default_factory=dict)  # by layer
     states: dict[int, dict[str, AdamState]] = field(default_factory=dict)
-    beside: dict[str, dict[At, Tensor]] = field(default_factory=dict)  # what else there is of each weight, by its name
+    outer: dict[str, dict[At, Tensor]] = field(default_factory=dict)  # of replicas that train alone, by what it is
     _kept: dict[Pass, _Kept] = field(default_factory=dict)
 
     @classmethod
@@ -137,11 +137,11 @@ class Part:
         names = [name for name in other.weights[layer] if not (head and name == "matrix")]
         weights = {name: other.weights[layer][name] for name in names}
         self.place(layer, weights, {name: other.states[layer][name] for name in names})
-        self._keep_beside(other, {(layer, name): (layer, name) for name in names})
+        self._keep_outer(other, {(layer, name): (layer, name) for name in names})
 
-    def _keep_beside(self, other: Part, names: dict[At, At]) -> None:
-        for key, held in other.beside.items():
-            self.beside.setdefault(key, {}).update({at: held[its] for at, its in names.items() if its in held})
+    def _keep_outer(self, other: Part, names: dict[At, At]) -> None:
+        for key, held in other.outer.items():
+            self.outer.setdefault(key, {}).update({at: held[its] for at, its in names.items() if its in held})
 
     def tie(self, before: Part | None = None) -> None:
         """Gives a tied head its matrix: the embedding's own where both are here, else a copy that agrees with it, that
@@ -155,7 +155,7 @@ class Part:
         at = next((at for at in (0, last) if before is not None and at in before.weights), None)
         if before is not None and at is not None:
             found = before.weights[at]["matrix"], before.states[at]["matrix"]
-            self._keep_beside(before, {(last, "matrix"): (at, "matrix")})
+            self._keep_outer(before, {(last, "matrix"): (at, "matrix")})
         else:
             matrix = self.fresh(0)["matrix"]
             found = matrix, moments(matrix)
