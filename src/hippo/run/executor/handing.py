@@ -216,6 +216,7 @@ class Handing:
                 flat = flat.to(self._talks_on or flat.device)
                 sent.append((group.send([flat], 1, tag), flat))
                 total += flat.nbytes
+                self._beat("")
         for receiving, flat, pieces in self._posted:
             self._beat("waits for layers")
             receiving.wait()
