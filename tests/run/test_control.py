@@ -381,22 +381,68 @@ def test_a_key_is_known_to_who_goes_on_whatever_became_of_its_order(tmp_path: Pa
 
 
 def test_what_was_ordered_to_who_was_left_is_void_where_those_lost_are_there_again(tmp_path: Path):
-    whole = job(LANES)
+    """Done or not; what was asked before the loss holds, and what was asked of a plan since."""
+    whole = job(LANES, steps=20)
     left = without(whole, [2, 3])
     assert left is not None
+    plan = replace(LANES, pipelines=pipelines((4, [("a", 0, 6, 1, 2)])))
     first = Desk(whole, Journal(tmp_path / "journal"))
+    assert first.answer(asked("shares", "A", waves=[3, 1], after_step=19 - 1)) == {"accepted": 1}
     lost = Changed(0, 3, {}, 0.0, 0.0, 0.2, 0, 0.2, lost="rank 3 was ended by signal 9")
     first.changed(lost, under(whole, left))
-    assert first.answer(asked("join", "A", domain="b")) == {"accepted": 1}
-    change = first.due(5, under(whole, left))
-    assert change is not None
-    first.changed(Changed(1, 5, {}, 0.0, 0.0, 0.0, 0, 0.0), under(whole, change.plan))
+    assert first.answer({"order": "give-up", "key": "B", "number": 1}) == {"accepted": 2}
+    assert first.due(4, under(whole, left)) is None
+    now = under(whole, left)
+    told = []
+    for key, order in (
+        ("C", asked("join", "C", domain="b")),
+        ("D", asked("plan", "D", plan=plan_to_document(whole.problem, plan))),
+        ("E", asked("join", "E", domain="b")),
+    ):
+        number = first.answer(order)["accepted"]
+        change = first.due(5, now)
+        assert change is not None, key
+        now = under(now, change.plan)
+        first.changed(Changed(number, 5, {}, 0.0, 0.0, 0.0, 0, 0.0), now)
+        told.append(number)
     first.close()
-    again = Desk(job(LANES, first_step=7, resume_from="step-6"), Journal(tmp_path / "journal"))
-    assert again.job.plan == LANES
-    (told,) = again.status()["orders"]
-    assert (told["state"], told["why"]) == (control.GIVEN_UP, control.THERE_AGAIN)
+    again = Desk(job(LANES, steps=14, first_step=7, resume_from="step-6"), Journal(tmp_path / "journal"))
+    states = {each["order"]: (each["state"], each.get("why")) for each in again.status()["orders"]}
+    assert [states[number] for number in told] == [("given up", control.THERE_AGAIN), ("done", None), ("done", None)]
+    assert len(again.job.plan.pipelines) == 2
     again.close()
+
+
+def test_a_run_that_is_refused_after_all_voids_nothing(tmp_path: Path):
+    """It was of another plan file, under which orders of before do not hold."""
+    first = Desk(job(), Journal(tmp_path / "journal"))
+    assert first.answer(asked("micro-batch", "A", size=1)) == {"accepted": 1}
+    first.close()
+    wrong = Desk(job(LANES, first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
+    wrong.not_begun("is of 2 replicas that train alone")
+    wrong.close()
+    again = Desk(job(first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
+    assert [each["state"] for each in again.status()["orders"]] == ["accepted"]
+    again.close()
+
+
+def test_an_order_that_stands_is_done_in_turn_though_another_was_done_before_it(tmp_path: Path):
+    """The first is for step 50, which a short run does not reach; in that one another was done after step 10."""
+    first = Desk(job(steps=60), Journal(tmp_path / "journal"))
+    assert first.answer(asked("schedule", "A", name="gpipe", after_step=50)) == {"accepted": 1}
+    first.close()
+    short = Desk(job(steps=19, first_step=2, resume_from="step-1"), Journal(tmp_path / "journal"))
+    assert short.answer(asked("micro-batch", "B", size=1)) == {"accepted": 2}
+    change = short.due(10, short.job)
+    assert change is not None
+    short.changed(Changed(2, 10, {}, 0.0, 0.0, 0.0, 0, 0.0), under(short.job, change.plan))
+    short.close()
+    third = Desk(job(steps=45, first_step=16, resume_from="step-15"), Journal(tmp_path / "journal"))
+    assert (third.job.plan.micro_batch, third.job.plan.schedule.name) == (1, "1f1b")
+    left = third.due(15, third.job)
+    assert left is not None
+    assert (left.order, left.after_step, left.plan.schedule.name, left.plan.micro_batch) == (1, 50, "gpipe", 1)
+    third.close()
 
 
 def test_fifty_clients_at_once_are_heard(desk: Desk, tmp_path: Path):

@@ -19,7 +19,7 @@ from hippo.planners.base import Progress
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import runtime_of
 from hippo.run.change import PlanChange, Planned, check_change
-from hippo.run.checkpoint import held, last, refuse_older
+from hippo.run.checkpoint import RunCheckpoint, held, last, refuse_older
 from hippo.run.control import Desk, journal_of, listening
 from hippo.run.fits import check_job, check_machine, is_small
 from hippo.run.job import FOLLOW, MOST_STEPS, RunJob, RunOptions, check_range, check_saving, replicas_alone
@@ -179,10 +179,14 @@ def trained(
         if apart:
             source, value, why = "--reference", "local_sgd", "one process has no replicas that train alone"
         raise InputError(why, source=source, value=value, remedy="leave out one of them")
-    before: tuple[float, ...] = ()
+    before, found = tuple[float, ...](), None
     if checkpoints is not None and checkpoints.resume:
-        before = last(checkpoints.folder, job.problem.model).losses
+        found = last(checkpoints.folder, job.problem.model)
+        before = found.losses
+        if control is None:
+            _check_replicas(job, found)
     unsaved: list[dict[str, Any]] = []
+    not_made: list[str] = []
 
     def opened(asked: RunJob, socket: Path) -> Desk:
         return Desk(asked, Journal(journal_of(socket)), *planned)
@@ -190,8 +194,12 @@ def trained(
     alone = nullcontext() if checkpoints is None else held(checkpoints.folder)
     with alone, nullcontext() if control is None else listening(control, partial(opened, job, control)) as desk:
         job = job if desk is None else desk.job
-        if checkpoints is not None and checkpoints.resume:
-            _check_replicas(job, checkpoints)
+        if desk is not None and found is not None:
+            try:
+                _check_replicas(job, found)
+            except InputError as error:
+                desk.not_begun(str(error))
+                raise
 
         def told(step: RunStep) -> None:
             if desk is not None:
@@ -206,7 +214,8 @@ def trained(
 
         saving = None if checkpoints is None else Saving(checkpoints.folder, checkpoints.every, before, missed)
         try:
-            result = launch(job, place=place, watch=told, saving=saving, changes=desk or Planned(*planned))
+            changes = desk or Planned(*planned, tell=not_made.append)
+            result = launch(job, place=place, watch=told, saving=saving, changes=changes)
         except LostError as error:
             raise RunError(f"{error}. To fix: {_way_on(job, checkpoints)}") from None
     again = not job.options.stand_in and (
@@ -232,6 +241,7 @@ def trained(
         "emulated": emulated,
         "stand_in": job.options.stand_in,
         "unsaved": unsaved,
+        "not_made": not_made,
         "dispatch": job.options.dispatch,
         "noise": job.options.noise,
         "decision_us": _decision_us(result.steps),
@@ -245,13 +255,13 @@ def trained(
     }
 
 
-def _check_replicas(job: RunJob, checkpoints: Checkpoints) -> None:
+def _check_replicas(job: RunJob, found: RunCheckpoint) -> None:
     """``InputError`` for fewer replicas than a checkpoint is of, whose work would be lost; more begin as copies."""
-    found, alone = last(checkpoints.folder, job.problem.model), replicas_alone(job.plan)
+    alone = replicas_alone(job.plan)
     if found.replicas > alone:
         told = f"is of {found.replicas} replicas that train alone"
         value = f"{alone} that train alone" if alone > 1 else "one set of weights"
-        remedy = "give a plan of as many, or of more, or another folder"
+        remedy = "give a plan of as many, or of more; with --control orders of the run before hold, where it had them"
         raise InputError(told, source=str(found.folder), key="replicas", value=value, remedy=remedy)
 
 
@@ -262,9 +272,7 @@ def _way_on(job: RunJob, checkpoints: Checkpoints | None) -> str:
     try:
         step = last(checkpoints.folder, job.problem.model).step
     except InputError as error:
-        if any(checkpoints.folder.glob("step-*")):
-            return f"see to its checkpoints: {error}"
-        return f"run it again: no checkpoint was written yet, with --every {checkpoints.every}"
+        return f"run it again, from the start: {str(error).partition('. To fix:')[0]}"
     return f"run it again with --resume, which goes on after step {step}"
 
 

@@ -25,6 +25,7 @@ def run_view(document: Mapping[str, Any]) -> RenderableType:
         steps = ", ".join(str(each["step"]) for each in unsaved)
         told = f"Not saved: the checkpoint after step {steps} ({unsaved[-1]['why']}); what was saved before stays."
         parts.append(Text(told, style="bold"))
+    parts += [Text(f"The plan of --then was not taken: {why}", style="bold") for why in document.get("not_made", ())]
     parts += [Text(f"{each.at} {each.what}{'. ' if each.took else ''}{each.took}.") for each in happened(document)]
     if document["loss"]:
         parts += [Text(), *_curve(document)]

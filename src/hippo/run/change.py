@@ -9,8 +9,7 @@ What fails in between leaves the plan before, or, where a process is lost, the r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
@@ -82,15 +81,19 @@ class Changes(Protocol):
 class Planned:
     """Changes that are known when the run begins, one after another."""
 
-    def __init__(self, *changes: PlanChange) -> None:
-        self._left = list(changes)
+    def __init__(self, *changes: PlanChange, tell: Callable[[str], None] = lambda why: None) -> None:
+        """``tell`` hears why one is not made."""
+        self._left, self._tell = list(changes), tell
 
     def due(self, done: int, now: RunJob) -> PlanChange | None:
         """The next one that can be made of what there is."""
         while self._left:
             change = self._left.pop(0)
-            with suppress(InputError):
+            try:
                 check_change(now, change, source="--then")
+            except InputError as error:
+                self._tell(str(error))
+            else:
                 return change
         return None
 
@@ -106,7 +109,8 @@ class Planned:
         """Nobody has to be told."""
 
     def gave_up(self, what: PlanChange, told: str) -> None:
-        """Nobody has to be told."""
+        """Why."""
+        self._tell(told)
 
 
 def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
@@ -117,9 +121,10 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
         raise InputError("is not within the run", source=source, value=change.after_step, remedy=remedy)
     old, new = Version.first(job), Version.first(job).following(under(job, change.plan), fresh=10**6)
     given = hands(old.job.work, new.job.work, job.problem.cluster, old.kept(new))
-    added = added_bytes(new.job, given, len({*new.everybody} - {*old.everybody}))
-    check_room(new.job, added, source=source, remedy="move fewer layers at a time, or let another leave first")
     were, are = replicas_alone(job.plan), replicas_alone(change.plan)
+    fresh = len({*new.everybody} - {*old.everybody})
+    added = added_bytes(new.job, given, fresh, comes_apart=were == 1 < are)
+    check_room(new.job, added, source=source, remedy="move fewer layers at a time, or let another leave first")
     if were > 1 and are == 1 and len(change.plan.pipelines) > 1:
         remedy = "let all but one leave first, then let others join it"
         told = "replicas that train alone have come apart, and cannot agree on gradients every step"

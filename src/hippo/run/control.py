@@ -47,6 +47,7 @@ PROTOCOL = 1
 MOST_BYTES = 64_000_000  # of one line: a plan is some kB a stage
 ACCEPTED, DONE, GIVEN_UP = "accepted", "done", "given up"
 GONE = object()
+VOID = "not begun"
 OF_WHO_IS_THERE = ("join", "leave", "shares")
 THERE_AGAIN = "it was ordered to who was left, and those who were lost are there again"
 MOST_UNREAD = 100
@@ -108,6 +109,9 @@ class Desk:
             self._keys[order.key] = _Known(order.asked, {ACCEPTED: number})
             return
         first = self._first.options.first_step
+        held, waiting = order.done_after is not None and order.done_after < first, list[_Open]()
+        if held:  # from the start, before all that is still to be done
+            waiting, self._queue, self._asked = self._queue, [], self._first
         asked = {name: value for name, value in order.asked.items() if name != "after_step"}
         after = order.asked.get("after_step") if order.done_after is None else order.done_after
         due = max((each.change.after_step or 0 for each in self._queue), default=0)  # of those before, done or not
@@ -120,14 +124,16 @@ class Desk:
             kind, why = str(order.asked.get("order")), f"it is not carried out in this run: {error}"
             self._orders.append({"order": len(self._orders) + 1, "kind": kind, "state": GIVEN_UP, "why": why})
             self._keys[order.key] = _Known(order.asked, {ACCEPTED: len(self._orders)})
+            self._ask_anew(waiting, "what held before it")
             return
         self._keys[order.key] = _Known(order.asked, {ACCEPTED: number})
-        if order.done_after is not None and order.done_after < first:
+        if held:
             options = replace(self._asked.options, resume_from=self._first.options.resume_from)
             self._queue.clear()
             self._first = self._now = self._asked = self._ran = replace(self._asked, options=options)
             self._orders[number - 1] |= {"state": DONE, "after_step": order.done_after}
             self._journal.write(kind="done", order=number, after_step=order.done_after)
+            self._ask_anew(waiting, f"order {number} before it")
 
     # asked from other threads
     def answer(self, request: Any) -> dict[str, Any]:
@@ -344,15 +350,19 @@ class Desk:
         """An order could not be carried out; those that come after it are asked of what there is without it."""
         with self._lock:
             self._void(what.order, told)
-            queue, self._queue, self._asked, self._under_way = self._queue, [], self._now, None
-            for each in queue:
-                try:
-                    found = each.of(self._asked, self._done)
-                except HippoError as error:
-                    self._void(each.change.order, f"order {what.order} before it was given up: {error}")
-                    continue
-                self._queue.append(found)
-                self._asked = under(self._asked, found.change.plan)
+            waiting, self._queue, self._asked, self._under_way = self._queue, [], self._now, None
+            self._ask_anew(waiting, f"order {what.order} before it was given up")
+
+    def _ask_anew(self, waiting: Sequence[_Open], why: str) -> None:
+        """Orders that are still to be done, of what there is now."""
+        for each in waiting:
+            try:
+                found = each.of(self._asked, self._done)
+            except HippoError as error:
+                self._void(each.change.order, f"{why}: {error}")
+                continue
+            self._queue.append(found)
+            self._asked = under(self._asked, found.change.plan)
 
     def _void(self, order: int, why: str) -> None:
         self._journal.tell(kind="given up", order=order, why=why)
@@ -382,6 +392,10 @@ class Desk:
             self._late.append(step.seconds)
             for each in self._watchers:
                 _put(each, (step, self._now))
+
+    def not_begun(self, why: str) -> None:
+        """The run is refused after all: its journal is as if it had not begun."""
+        self._journal.tell(kind=VOID, why=why)
 
     def missed(self, step: int, why: str) -> None:
         """A checkpoint of a step could not be written."""
@@ -480,35 +494,47 @@ def _digest(job: RunJob) -> str:
 
 def begun_under(lines: Sequence[Mapping[str, Any]]) -> str | None:
     """The digest of the plan file that the last run in a journal was given; None: it does not say."""
-    return next((line.get("plan") for line in reversed(lines) if line.get("kind") == "begun"), None)
+    return next((line.get("plan") for line in reversed(_of_runs(lines)) if line.get("kind") == "begun"), None)
+
+
+def _of_runs(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Lines of a journal without those of runs that were refused after all."""
+    found: list[Mapping[str, Any]] = []
+    for line in lines:
+        if line.get("kind") == VOID:
+            del found[max((at for at, one in enumerate(found) if one.get("kind") == "begun"), default=len(found)) :]
+        else:
+            found.append(line)
+    return found
 
 
 def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
     """Those of the last run in a journal, in turn: what it carried on from runs before, as its first line says, and
     what it was told itself. An order that it could not take up again stands for the next run."""
+    lines = _of_runs(lines)
     begun = max((at for at, line in enumerate(lines) if line.get("kind") == "begun"), default=len(lines))
     found = {
         each["key"]: StandingOrder(**each) for line in lines[begun : begun + 1] for each in line.get("carries", ())
     }
     keys: dict[Any, str] = {}  # by number
-    fewer = False  # whether processes were lost, which are there again
+    fewer, of_left = False, set[str]()  # whether processes were lost, which are there again; what was asked of the rest
     for line in lines[begun:]:
         kind, number = line.get("kind"), line.get("order")
-        fewer |= kind == "lost" and line.get("processes", 1) > 0
+        fewer |= kind == "lost" and line.get("processes", 0) > 0
         if kind == "order":
             key = keys[number] = line["key"]
+            of_left |= {key} if fewer and line["asked"].get("order") in OF_WHO_IS_THERE else set()
             found.setdefault(key, StandingOrder(key, line["asked"], None))
             if line["asked"].get("order") == GIVE_UP:
                 found[key] = replace(found[key], over="was asked for before")
                 if (unwanted := keys.get(line["asked"].get("number"))) and found[unwanted].done_after is None:
                     found[unwanted] = replace(found[unwanted], over=f"order {number} asked for it")
         elif kind == "done" and number in keys:
-            one = replace(found[keys[number]], done_after=line.get("after_step"), over="")
-            void = fewer and one.asked.get("order") in OF_WHO_IS_THERE
-            found[keys[number]] = replace(one, over=THERE_AGAIN) if void else one
+            found[keys[number]] = replace(found[keys[number]], done_after=line.get("after_step"), over="")
+            fewer = fewer and found[keys[number]].asked.get("order") != "plan"  # which names who is there
         elif kind == "given up" and number in keys:
             found[keys[number]] = replace(found[keys[number]], over=line.get("why") or "it was given up")
-    return list(found.values())
+    return [replace(each, over=each.over or THERE_AGAIN) if each.key in of_left else each for each in found.values()]
 
 
 def journal_of(control: Path) -> Path:

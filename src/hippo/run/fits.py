@@ -16,7 +16,6 @@ from hippo.problem.model import Model
 from hippo.problem.runtimes import not_run_here
 from hippo.run.handover import Hand
 from hippo.run.job import BATCH_RULES, RATE_RULES, RunJob, RunOptions, replicas_alone
-from hippo.run.work import Work
 from hippo.schedule.schedule import order_of
 
 PRECISIONS = ("fp32", "fp64", "bf16")
@@ -147,14 +146,18 @@ STAND_IN = "run it with --stand-in, or a smaller model"
 
 def _needed_bytes(job: RunJob) -> float:
     """What weights and states of all processes take, and the processes themselves; activations come on top."""
-    work, layers = Work(job.problem.model, job.plan), job.problem.model.layers
-    held = sum(
+    return _held(job) * _state_bytes(job) + PROCESS_BYTES * len(job.work.workers)
+
+
+def _held(job: RunJob) -> float:
+    """Parameters of all processes."""
+    work, layers = job.work, job.problem.model.layers
+    return sum(
         layers[layer].parameters / work.widths(work.stage(worker))[0]
         for worker in work.workers
         for start, stop in work.chunks(worker)
         for layer in range(start, stop)
     )
-    return held * _state_bytes(job) + PROCESS_BYTES * len(work.workers)
 
 
 def _state_bytes(job: RunJob) -> int:
@@ -162,12 +165,14 @@ def _state_bytes(job: RunJob) -> int:
     return STATE_BYTES[job.options.precision] + (OUTER_BYTES[job.options.precision] if alone else 0)
 
 
-def added_bytes(job: RunJob, given: Sequence[Hand], processes: int) -> float:
-    """What a run takes more while it goes over to a job: room for layers that are handed over, and new processes."""
+def added_bytes(job: RunJob, given: Sequence[Hand], processes: int, *, comes_apart: bool = False) -> float:
+    """What a run takes more while it goes over to a job: room for layers that are handed over, and new processes;
+    ``comes_apart``: replicas train alone from then on, and have an outer optimizer each."""
     work, layers = job.work, job.problem.model.layers
     widths = (work.widths(work.stage(work.workers[each.destination]))[0] for each in given)
     numbers = sum(layers[each.layer].parameters / tp for each, tp in zip(given, widths, strict=True))
-    return numbers * _state_bytes(job) + PROCESS_BYTES * processes
+    apart = _held(job) * OUTER_BYTES[job.options.precision] if comes_apart else 0.0
+    return max(numbers * _state_bytes(job), apart) + PROCESS_BYTES * processes
 
 
 def check_room(job: RunJob, needed: float, *, source: str, remedy: str = STAND_IN) -> None:

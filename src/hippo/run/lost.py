@@ -12,8 +12,9 @@ class RunError(HippoError):
 
 
 class LostError(RunError):
-    """Processes are lost: they died, or are silent while others move; ``stuck``: none is known to have died."""
+    """Processes are lost: they died, or are silent while others move; ``stuck``: none is known to have died;
+    ``failed``: by a fault of the program, not by a signal."""
 
-    def __init__(self, told: str, lost: Collection[int], *, stuck: bool = False) -> None:
+    def __init__(self, told: str, lost: Collection[int], *, stuck: bool = False, failed: bool = False) -> None:
         super().__init__(told)
-        self.lost, self.stuck = frozenset(lost), stuck
+        self.lost, self.stuck, self.failed = frozenset(lost), stuck, failed

@@ -223,14 +223,17 @@ def _update(seat: Seat, step: int, started_s: float, line: LauncherLine) -> None
 
     runner = seat.runner
     assert runner is not None
-    with suppress(BrokenError):  # a sum of replicas that train alone: those who are left make it anew
+    whole = True  # whether what replicas that train alone sum is here; those who are left make it anew where it is not
+    try:
         seat.update(step, started_s)
+    except BrokenError:
+        whole = False
     if seat.streaming is not None:
         line.say(streams=seat.streaming.told())
     operations = [[one.kind, one.chunk, one.wave, one.start_s, one.end_s] for one in runner.done]
     asking = getattr(runner, "asking", None)
     asked = [] if asking is None else [asking.asked, asking.asked_s]
-    line.say(done=step, operations=operations, asked=asked, **seat.telemetry(started_s))
+    line.say(done=step, whole=whole, operations=operations, asked=asked, **seat.telemetry(started_s))
 
 
 def _saving(seat: Seat, number: int, folder: Path, line: LauncherLine) -> Callable[[], None]:

@@ -39,7 +39,7 @@ from hippo.run.version import Version
 from hippo.run.work import Worker
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
-MOST_LOST = 3  # of a change under way as processes are lost, before it is given up: it may be the cause
+MOST_LOST = 3  # times that processes fail, alive until then, while a change is under way, before it is given up
 MOST_TRIES = 8  # of a step, nobody having died, before the run ends: links may be too slow for the patience
 LOOK_EVERY_S = 0.05  # for orders, while a step runs
 STOPPED_S = 1.0  # by which a wait of the launcher is late where it was stopped itself
@@ -327,7 +327,7 @@ class Conductor:
             return
         self.crew.forget({*coming.version.everybody} - {*now.everybody})
         self._coming = None
-        self._broken_by[coming.change.order] += bool(coming.change.order)
+        self._broken_by[coming.change.order] += error.failed and coming.change.order > 0
         if {*lost} & {*now.everybody} and self._broken_by[coming.change.order] < MOST_LOST:
             self._changes.again(coming.change)
         else:
@@ -691,6 +691,8 @@ class Crew:
                 lost = LostError(str(error if lost is None else lost), gone, stuck=error.stuck and not gone)
                 self.forget(fresh)  # so that what becomes of the others is told of them
                 self.say([each for each in left if each not in gone], **{"break": number})  # sums with who is lost
+        if lost is None and not all(one["whole"] for one in heard.values()):  # a connection broke, and nobody died
+            lost = LostError("a connection broke while replicas agreed on parameters", (), stuck=True)
         if lost is None and replicas_alone(version.job.plan) > 1:
             self.say(version.members, use=number)
         told = [heard.get(each, NOTHING_TOLD) for each in version.members]
@@ -781,7 +783,7 @@ class Crew:
     def _died(self, number: int, told: Mapping[str, Any] | None) -> LostError:
         if told is not None:
             if (killed := self._killed()) is None:
-                return LostError(f"{self._worker(number)} failed: {told['failed']}", {number})
+                return LostError(f"{self._worker(number)} failed: {told['failed']}", {number}, failed=True)
             number = killed
         try:
             code = self.processes[number].wait(GRACE_S)

@@ -165,6 +165,7 @@ class MessageLog:
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         came = [self._came.popleft() for _ in range(len(self._came))]
         team = [self._team.popleft() for _ in range(len(self._team))]
+        team = [one for one in team if one[1] >= started_s]  # an outer step of before is of no step
         return {
             "sent": [[way, tag, size, at_s - started_s] for way, tag, size, at_s in sent],
             "came": [[way, tag, at_s - started_s] for way, tag, at_s in came],

@@ -206,8 +206,9 @@ class OuterSteps:
         """All replicas, which are alike, begin here."""
 
     def go_on_from(self, before: OuterSteps) -> None:
-        """Of another plan: what was told and not used is summed by those who are here."""
-        if before._under_way:
+        """Of another plan: what was told and not used is summed by those who are here; by nobody where weights lie in
+        other parts now, which all know."""
+        if before._under_way and before.work.parts == self.work.parts:
             self.begin()
             self._sum()
 
