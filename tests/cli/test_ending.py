@@ -49,3 +49,21 @@ def test_a_thread_that_has_begun_is_not_forgotten(monkeypatch, capsys):
         threading.Thread(target=done.set, daemon=True).start()
     may.set()
     assert done.wait(10)
+
+
+def test_who_asks_again_does_not_break_off_the_cleaning():
+    before, left = signal.getsignal(signal.SIGINT), []
+
+    def work():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+        finally:
+            for number in (signal.SIGINT, *REQUESTS, signal.SIGINT):
+                os.kill(os.getpid(), number)
+            left.append("clean")
+
+    with pytest.raises(KeyboardInterrupt), ended_cleanly():
+        work()
+    assert left == ["clean"]
+    assert signal.getsignal(signal.SIGINT) == before

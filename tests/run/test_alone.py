@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hippo.front_door.running import Checkpoints, job_of
 from hippo.plan.plan import Plan, ScheduleChoice, Sync
 from hippo.run import checkpoint
+from hippo.run import run as launcher
 from hippo.run.change import PlanChange, Planned, check_change, dealt
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.stage import settings_of
@@ -111,6 +113,21 @@ def test_who_is_silent_while_weights_are_summed_is_lost(monkeypatch: pytest.Monk
     (change,) = (each.change for each in found.stretches if each.change is not None)
     assert "waits for replicas to agree on parameters" in change.lost
     assert "rank 3 (pipeline 2, stage 0, b) said nothing" in change.lost
+
+
+@pytest.mark.parametrize("plan", [TWO, pytest.param(SPLIT, marks=pytest.mark.slow)], ids=["two", "teams"])
+def test_a_sum_that_a_broken_connection_took_from_one_is_used_by_nobody(plan: Plan, monkeypatch: pytest.MonkeyPatch):
+    """Nobody dies, and all sum anew over new connections."""
+    monkeypatch.setattr(launcher, "PROGRAM", "tests.run.broken_connection")
+    monkeypatch.setenv("BREAKS", "2")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    options = RunOptions(steps=5, precision="fp64", timeout_s=8.0)
+    asked = RunJob(replace(problem(GPT2), allow_local_sgd=True), replace(plan, sync=Sync("local_sgd", 2)), options)
+    found = run(asked)
+    assert [each.loss for each in found.steps] == pytest.approx(list(local_losses(asked, settings_of(asked))), rel=1e-9)
+    told = [each.change.lost for each in found.stretches if each.change is not None]
+    assert told == ["a connection broke while replicas agreed on parameters"]
+    assert len(found.workers) == len(asked.work.workers)
 
 
 @pytest.mark.slow

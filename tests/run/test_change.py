@@ -17,13 +17,14 @@ import torch
 from hippo.errors import InputError
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Compression, Plan, ScheduleChoice, Sync
-from hippo.run.change import cut_off, under, without
+from hippo.run.change import PlanChange, Planned, cut_off, under, without
 from hippo.run.executor.channels import Codec
 from hippo.run.handover import hands
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import Part, sequences, settings_of
 from hippo.run.orders import change_of, order_of_document
+from hippo.run.run import run
 from hippo.run.seat import Seat
 from hippo.run.version import Version
 
@@ -283,3 +284,21 @@ def test_the_loss_through_orders_by_chance_is_that_of_one_process(seed: int, ord
             jobs.append(under(jobs[-1], change_of(order_of_document(by_chance(rng)), jobs[-1], done=1).plan))
     expected = list(losses(jobs[0].problem, settings_of(jobs[0]), steps=2 * len(jobs), micro_batch=2))
     assert in_threads(jobs, tmp_path, 2) == pytest.approx(expected, rel=1e-9)
+
+
+def test_where_a_disk_is_full_an_order_is_given_up_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch):
+    """Nobody can be told of the next plan: training goes on under this one."""
+    write = Version.write
+
+    def full(version: Version, folder: Path) -> None:
+        if version.number:
+            raise InputError("cannot write: No space left on device", source=str(folder))
+        write(version, folder)
+
+    monkeypatch.setattr(Version, "write", full)
+    job, told = RunJob(problem(GPT2), STAGES, RunOptions(steps=3, precision="fp64", timeout_s=20.0)), list[str]()
+    found = run(job, changes=Planned(PlanChange(TWICE, 1), tell=told.append))
+    expected = list(losses(job.problem, settings_of(job), steps=3, micro_batch=2))
+    assert [step.loss for step in found.steps] == pytest.approx(expected)
+    assert "processes cannot make ready" in told[0]
+    assert [stretch.change for stretch in found.stretches] == [None]

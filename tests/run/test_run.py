@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from hippo.plan.plan import Compression, Plan, Relay, Sync
 from hippo.problem.load import load_model
 from hippo.problem.model import Experts, gpt_model
 from hippo.run import checkpoint, fits
+from hippo.run import run as launcher
 from hippo.run.control import Desk
 from hippo.run.fits import check_job, refuse_model
 from hippo.run.job import RunJob, RunOptions
@@ -454,3 +456,22 @@ def test_only_the_newest_checkpoints_stay(tmp_path: Path):
     for step in (1, 2, 3):
         checkpoint.commit(checkpoint.begin(tmp_path, step), model, step, [])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
+
+
+def test_a_launcher_that_was_stopped_looks_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It wakes up late, before those who read what processes say do: nobody is silent for that."""
+    crew = Crew(tmp_path, Here(), 5.0)
+    heard: Iterator[Any] = iter([None, (1, {"done": 7})])
+    clock = [100.0]
+
+    class Stopped:
+        def get(self, timeout: float) -> Any:
+            if (found := next(heard)) is None:
+                clock[0] += timeout + 60.0
+                raise Empty
+            return found
+
+    monkeypatch.setattr(launcher.time, "monotonic", lambda: clock[0])
+    crew._heard, crew.processes = Stopped(), {1: None}  # type: ignore[assignment, dict-item]
+    assert crew.gather("done", [1], number=7) == [{"done": 7}]
+    crew.processes = {}
