@@ -27,15 +27,15 @@ def rows(title: str, columns: int) -> list[list[str]]:
 
 def test_levers_cost_what_their_dearest_row_says() -> None:
     border: dict[str, list[float]] = {}
-    first: dict[str, list[float]] = {}
+    lost: dict[str, list[float]] = {}
     for row in rows("Levers", 14):
         word = row[1].split()[0]
         name = NAMES.get(word, word)
         border.setdefault(name, []).append(float(row[4]) / 1e3)
-        first.setdefault(name, []).extend(float(row[at].rstrip("%")) / 100 for at in (7, 9))
+        lost.setdefault(name, []).append(float(row[9].rstrip("%")) / 100)
     assert border.keys() == LIVE.levers.keys()
     for name, price in LIVE.levers.items():
-        assert (price.border_s, price.first_step) == pytest.approx((max(border[name]), max(first[name])))
+        assert (price.border_s, price.lost) == pytest.approx((max(border[name]), max(lost[name])))
 
 
 def test_a_stop_costs_what_the_worst_scenario_took_beyond_its_bytes() -> None:

@@ -2,7 +2,7 @@
 moves that simulators read.
 
 Measured prices are of hippo's executor, over emulated links (``hippo bench levers`` and ``hippo bench moves``, tables
-in ``results/runs.md``; of a lever its dearest row). Simulators play epochs of a minute and more: there 0.2 ms at a
+in ``results/runs.md``; of a lever its dearest row). Simulators play epochs of a minute and more: there a ms at a
 border and a hundredth of one step are nothing, so a lever that is live is free (``network.rules.move``); ``every`` and
 ``all-reduce`` are levers of no simulator.
 """
@@ -19,7 +19,7 @@ class LeverPrice:
     """Of a lever that is pulled while the run trains, once."""
 
     border_s: float  # for which training stands still
-    first_step: float  # by which the first step after it takes longer, and the one beside which it is made ready; share
+    lost: float  # by which the first step after it and the one beside which it is made ready take longer; of a step
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ LIVE = ChangePrices(
     0.4,  # by which stop and copy took longer than its bytes at the link's rate, the worst of nine scenarios
     MappingProxyType(
         {
-            "relay": LeverPrice(0.0001, 0.0),
-            "order": LeverPrice(0.0001, 0.001),
-            "micro-batch": LeverPrice(0.0001, 0.002),
-            "fp8": LeverPrice(0.0, 0.002),
-            "shares": LeverPrice(0.0001, 0.002),
-            "every": LeverPrice(0.0001, 0.005),
-            "all-reduce": LeverPrice(0.0002, 0.079),
+            "relay": LeverPrice(0.0006, 0.010),
+            "order": LeverPrice(0.0008, 0.003),
+            "micro-batch": LeverPrice(0.0007, 0.006),
+            "fp8": LeverPrice(0.0008, 0.005),
+            "shares": LeverPrice(0.0007, 0.005),
+            "every": LeverPrice(0.0012, 0.008),
+            "all-reduce": LeverPrice(0.0001, 0.055),
         }
     ),
 )
