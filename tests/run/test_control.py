@@ -23,6 +23,7 @@ from hippo.run import control
 from hippo.run import fits as room
 from hippo.run.change import Changed, PlanChange, Planned, joined, under, without
 from hippo.run.control import MOST_UNREAD, PROTOCOL, Desk, RunClient, listening
+from hippo.run.handover import Hand
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal, read_journal
 from hippo.run.model.reference import losses
@@ -219,6 +220,17 @@ def test_an_order_needs_room_for_what_it_adds_and_no_more(tmp_path: Path, monkey
         in desk.answer(asked("join", "b", domain="a"))["refused"]
     )
     desk.close()
+
+
+def test_who_comes_to_train_alone_needs_room_for_an_outer_optimizer():
+    """Four numbers more of each parameter that stays, and all of one that is handed over."""
+    whole = job(replace(LANES, sync=Sync("local_sgd", 2)))
+    parameters, wide = 4 * GPT2.parameters, 8  # two lanes in each of two domains, fp64
+    assert room.added_bytes(whole, (), 0) == 0.0
+    assert room.added_bytes(whole, (), 0, comes_apart=True) == 4 * wide * parameters
+    one = Hand(0, (0,), 2)
+    layer = GPT2.layers[0].parameters
+    assert room.added_bytes(whole, (one,), 0, comes_apart=True) == 4 * wide * parameters + 4 * wide * layer
 
 
 def test_an_order_keeps_to_the_memory_that_the_plan_kept_to(tmp_path: Path):

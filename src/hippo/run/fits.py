@@ -171,8 +171,8 @@ def added_bytes(job: RunJob, given: Sequence[Hand], processes: int, *, comes_apa
     work, layers = job.work, job.problem.model.layers
     widths = (work.widths(work.stage(work.workers[each.destination]))[0] for each in given)
     numbers = sum(layers[each.layer].parameters / tp for each, tp in zip(given, widths, strict=True))
-    apart = _held(job) * OUTER_BYTES[job.options.precision] if comes_apart else 0.0
-    return max(numbers * _state_bytes(job), apart) + PROCESS_BYTES * processes
+    kept = _held(job) - numbers if comes_apart else 0.0
+    return numbers * _state_bytes(job) + kept * OUTER_BYTES[job.options.precision] + PROCESS_BYTES * processes
 
 
 def check_room(job: RunJob, needed: float, *, source: str, remedy: str = STAND_IN) -> None:
