@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hippo.front_door.running import Checkpoints, job_of
+from hippo.front_door.running import Checkpoints, job_of, trained
+from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan, ScheduleChoice, Sync
+from hippo.problem.model import LayerKind
 from hippo.run import checkpoint
 from hippo.run import run as launcher
 from hippo.run.change import PlanChange, Planned, check_change, dealt
+from hippo.run.control import Desk, journal_of
 from hippo.run.job import RunJob, RunOptions
+from hippo.run.journal import Journal
 from hippo.run.model.stage import settings_of
-from hippo.run.run import Crew, Result, run
+from hippo.run.run import Crew, Here, Result, RunStep, run
 from hippo.run.saving import Saving
 
 from ..judges.local_sgd_replicas import Left, local_losses
-from .worlds import GPT2, pipelines, problem
+from .worlds import GPT2, TWINS, pipelines, problem
 
 THREE = Plan(
     pipelines((2, [("a", 0, 6, 1, 1)]), (1, [("b", 0, 3, 1, 1), ("b", 3, 6, 1, 1)]), (1, [("b", 0, 6, 1, 1)])), 2
@@ -115,18 +120,28 @@ def test_who_is_silent_while_weights_are_summed_is_lost(monkeypatch: pytest.Monk
     assert "rank 3 (pipeline 2, stage 0, b) said nothing" in change.lost
 
 
-@pytest.mark.parametrize("plan", [TWO, pytest.param(SPLIT, marks=pytest.mark.slow)], ids=["two", "teams"])
-def test_a_sum_that_a_broken_connection_took_from_one_is_used_by_nobody(plan: Plan, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("plan", "breaks", "times"),
+    [
+        (TWO, {"2": [0]}, 1),
+        pytest.param(SPLIT, {"2": [0]}, 1, marks=pytest.mark.slow),
+        pytest.param(TWINS, {"1": [0, 1], "0": [2]}, 3, marks=pytest.mark.slow),  # who had a sum of before lacks it
+    ],
+    ids=["two", "teams", "again and again"],
+)
+def test_a_sum_that_a_broken_connection_took_from_one_is_used_by_nobody(
+    plan: Plan, breaks: Mapping[str, list[int]], times: int, monkeypatch: pytest.MonkeyPatch
+):
     """Nobody dies, and all sum anew over new connections."""
     monkeypatch.setattr(launcher, "PROGRAM", "tests.run.broken_connection")
-    monkeypatch.setenv("BREAKS", "2")
+    monkeypatch.setenv("BREAKS", json.dumps(breaks))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    options = RunOptions(steps=5, precision="fp64", timeout_s=8.0)
+    options = RunOptions(steps=5, precision="fp64", timeout_s=8.0 if times == 1 else 4.0)
     asked = RunJob(replace(problem(GPT2), allow_local_sgd=True), replace(plan, sync=Sync("local_sgd", 2)), options)
     found = run(asked)
     assert [each.loss for each in found.steps] == pytest.approx(list(local_losses(asked, settings_of(asked))), rel=1e-9)
     told = [each.change.lost for each in found.stretches if each.change is not None]
-    assert len(told) == 1
+    assert len(told) == times
     assert "on parameters" in told[0]  # of several others who wait for its part may be silent first
     assert len(found.workers) == len(asked.work.workers)
 
@@ -255,3 +270,57 @@ def test_who_was_left_alone_is_joined_by_copies_as_it_goes_on(tmp_path: Path):
 
 def _waves(plan: Plan) -> dict[int, int]:
     return {number: line.num_micro_batches for number, line in enumerate(plan.pipelines)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leaves", [False, True])
+def test_an_order_done_at_the_step_of_a_checkpoint_is_done_again_as_it_was(leaves: bool, tmp_path: Path):
+    """The checkpoint is of the plan before: whoever joined is a copy of the same replica as without the crash."""
+    two = pipelines((2, [("a", 0, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)]))
+    three = pipelines((2, [("a", 0, 6, 1, 1)]), (1, [("b", 0, 6, 1, 1)]), (1, [("b", 0, 6, 1, 1)]))
+    one, then = (Plan(lines, 2, sync=Sync("local_sgd", 2)) for lines in ((three, two) if leaves else (two, three)))
+    world, options = replace(problem(GPT2), allow_local_sgd=True), RunOptions(steps=8, precision="fp64", timeout_s=30.0)
+    saves, socket = Checkpoints(tmp_path / "c", every=3), tmp_path / "run.sock"
+    desk = Desk(job_of(world, one, options, saves), Journal(journal_of(socket)))
+    order = {"order": "plan", "key": "a", "plan": plan_to_document(world, then), "after_step": 3}
+    assert desk.answer(order) == {"accepted": 1}
+    first: list[float] = []
+
+    def made(step: RunStep) -> None:
+        desk.made(step)
+        first.append(step.loss)
+        if step.number == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(desk.job, changes=desk, watch=made, saving=Saving(tmp_path / "c", 3))
+    desk.close()
+    assert checkpoint.last(tmp_path / "c", GPT2).step == 3
+    resumed = Checkpoints(tmp_path / "c", every=3, resume=True)
+    again = job_of(world, one, replace(options, steps=5), resumed)
+    found = trained(again, place=Here(), checkpoints=resumed, control=socket)
+    waves = {at: line.num_micro_batches for at, line in enumerate(then.pipelines)}
+    left = Left(4, waves, copies={0: 0, 1: 1} if leaves else {0: 0, 1: 1, 2: 1}, plan=then)
+    expected = list(local_losses(RunJob(world, one, options), settings_of(again), left=[left]))
+    assert first == pytest.approx(expected[:5], rel=1e-9)
+    assert found["loss"] == pytest.approx(expected[3:], rel=1e-9)
+
+
+@pytest.mark.slow
+def test_stand_ins_of_blocks_without_feed_forward_go_on_without_a_replica(monkeypatch: pytest.MonkeyPatch):
+    """Models as Nemotron-H, whose layers nobody can train here; one is lost as they are summed."""
+    layers = tuple(replace(one, feed_forward=None) if one.kind is LayerKind.BLOCK else one for one in GPT2.layers)
+    plan = replace(THREE, sync=Sync("local_sgd", 2))
+    world = replace(problem(replace(GPT2, layers=layers)), allow_local_sgd=True)
+    say = Crew.say
+
+    def killing(crew: Crew, whom: Iterable[int], **told: Any) -> None:
+        if told.get("update") == 2 and 3 in crew.processes:
+            crew.processes[3].kill()
+            crew.processes[3].wait()
+        say(crew, whom, **told)
+
+    monkeypatch.setattr(Crew, "say", killing)
+    found = run(RunJob(world, plan, RunOptions(steps=4, stand_in=True, timeout_s=8.0)))
+    assert len(found.steps) == 4
+    assert len(found.workers) == 3

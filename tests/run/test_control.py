@@ -16,6 +16,7 @@ import pytest
 
 from hippo.emulate.emulation import DomainPlace, Emulation
 from hippo.errors import InputError
+from hippo.front_door.running import checked_then
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Pipeline, Plan, Sync
 from hippo.problem.problem import Problem
@@ -455,6 +456,112 @@ def test_an_order_that_stands_is_done_in_turn_though_another_was_done_before_it(
     assert left is not None
     assert (left.order, left.after_step, left.plan.schedule.name, left.plan.micro_batch) == (1, 50, "gpipe", 1)
     third.close()
+
+
+def test_an_order_done_behind_one_that_stands_is_done_after_the_same_step(tmp_path: Path):
+    """And keeps its number."""
+    first = Desk(job(steps=60), Journal(tmp_path / "journal"))
+    assert first.answer(asked("schedule", "A", name="gpipe", after_step=50)) == {"accepted": 1}
+    first.close()
+    short = Desk(job(steps=19, first_step=2, resume_from="step-1"), Journal(tmp_path / "journal"))
+    assert short.answer(asked("micro-batch", "B", size=1)) == {"accepted": 2}
+    change = short.due(10, short.job)
+    assert change is not None
+    short.changed(Changed(2, 10, {}, 0.0, 0.0, 0.0, 0, 0.0), under(short.job, change.plan))
+    short.close()
+    third = Desk(job(steps=55, first_step=6, resume_from="step-5"), Journal(tmp_path / "journal"))
+    found = [third.due(5, third.job), third.due(10, third.job)]
+    assert [(each.order, each.after_step) for each in found if each is not None] == [(2, 10), (1, 50)]
+    third.close()
+
+
+def test_what_was_done_at_the_step_of_a_checkpoint_is_done_before_the_first_step(tmp_path: Path):
+    """The checkpoint is of the plan before it."""
+    first = Desk(job(LANES, steps=20), Journal(tmp_path / "journal"))
+    assert first.answer(asked("leave", "A", domain="b", after_step=6)) == {"accepted": 1}
+    change = first.due(5, first.job)
+    assert change is not None
+    first.changed(Changed(1, 6, {}, 0.0, 0.0, 0.0, 0, 0.0), under(first.job, change.plan))
+    first.close()
+    again = Desk(job(LANES, steps=14, first_step=7, resume_from="step-6"), Journal(tmp_path / "journal"))
+    assert len(again.job.plan.pipelines) == 2
+    change = again.due(6, again.job)
+    assert change is not None
+    assert (change.after_step, len(change.plan.pipelines)) == (6, 1)
+    again.close()
+    later = Desk(job(LANES, steps=13, first_step=8, resume_from="step-7"), Journal(tmp_path / "journal"))
+    assert len(later.job.plan.pipelines) == 1
+    later.close()
+
+
+def test_what_was_asked_behind_a_plan_since_a_loss_holds(tmp_path: Path):
+    """Though the plan, which names who is there, was done after it was asked; not where the plan was given up."""
+    whole = job(LANES, steps=20)
+    left = without(whole, [2, 3])
+    assert left is not None
+    plan = replace(LANES, pipelines=pipelines((4, [("a", 0, 3, 1, 2), ("a", 3, 6, 1, 2)])))
+    for gives_up, states in ((False, ["done", "done"]), (True, ["given up", "given up", "done"])):
+        journal, now = tmp_path / f"journal {gives_up}", under(whole, left)
+        first = Desk(whole, Journal(journal))
+        first.changed(Changed(0, 3, {}, 0.0, 0.0, 0.2, 0, 0.2, lost="rank 3 was ended by signal 9"), now)
+        assert first.answer(asked("plan", "P", plan=plan_to_document(whole.problem, plan))) == {"accepted": 1}
+        assert first.answer(asked("join", "J", domain="b")) == {"accepted": 2, "follows": 1}
+        if gives_up:
+            assert first.answer({"order": "give-up", "key": "G", "number": 1}) == {"accepted": 3}
+            assert first.due(5, now) is None
+        for number in (2,) if gives_up else (1, 2):
+            change = first.due(4 + number, now)
+            assert change is not None
+            now = under(now, change.plan)
+            first.changed(Changed(number, 4 + number, {}, 0.0, 0.0, 0.0, 0, 0.0), now)
+        first.close()
+        again = Desk(job(LANES, steps=12, first_step=9, resume_from="step-8"), Journal(journal))
+        assert [each["state"] for each in again.status()["orders"]] == states
+        assert len(again.job.plan.pipelines) == 2
+        again.close()
+
+
+def test_while_an_order_is_open_others_are_asked_of_who_is_left(tmp_path: Path):
+    whole = job(LANES, steps=60)
+    left = without(whole, [2, 3])
+    assert left is not None
+    desk = Desk(whole, Journal(tmp_path / "journal"))
+    assert desk.answer(asked("schedule", "A", name="gpipe", after_step=50)) == {"accepted": 1}
+    desk.changed(Changed(0, 3, {}, 0.0, 0.0, 0.2, 0, 0.2, lost="rank 3 was ended by signal 9"), under(whole, left))
+    assert "unknown domain" in desk.answer(asked("leave", "B", domain="b"))["refused"]
+    assert "for each of 1 pipelines" in desk.answer(asked("shares", "C", waves=[2, 2]))["refused"]
+    desk.close()
+
+
+def test_memory_for_an_order_is_what_those_before_it_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Three joins of 500 MB where 1.2 GB are free; and a plan beside the one that a run begins with."""
+    whole = job(LANES, steps=60, batch_rule="follow")
+    desk = Desk(whole, Journal(tmp_path / "journal"))
+    monkeypatch.setattr(room, "available_bytes", lambda: 1.2e9)
+    told = [desk.answer(asked("join", key, domain="a")) for key in "ABC"]
+    assert [each.get("accepted") for each in told] == [1, 2, None]
+    assert "needs 1.51 GB on this machine, which has 1.2 GB free" in told[2]["refused"]
+    desk.close()
+    monkeypatch.setattr(room, "available_bytes", lambda: room.needed_bytes(job(LANES)) + 1e6)
+    lines = tuple(
+        replace(
+            line,
+            stages=tuple(replace(one, devices=tuple(f"{one.domain}/1/{at}" for at in range(2))) for one in line.stages),
+        )
+        for line in LANES.pipelines
+    )
+    with pytest.raises(InputError, match="on this machine, which has"):
+        checked_then(job(LANES), job(LANES).problem, replace(LANES, pipelines=lines), 3, source="other.json")
+
+
+def test_a_start_under_another_plan_that_makes_no_step_voids_nothing(tmp_path: Path):
+    first = Desk(job(), Journal(tmp_path / "journal"))
+    assert first.answer(asked("micro-batch", "A", size=1)) == {"accepted": 1}
+    first.close()
+    Desk(job(LANES, first_step=3, resume_from="step-2"), Journal(tmp_path / "journal")).close()
+    again = Desk(job(first_step=3, resume_from="step-2"), Journal(tmp_path / "journal"))
+    assert [each["state"] for each in again.status()["orders"]] == ["accepted"]
+    again.close()
 
 
 def test_fifty_clients_at_once_are_heard(desk: Desk, tmp_path: Path):

@@ -19,11 +19,12 @@ import pytest
 from hippo.emulate.emulation import DomainPlace as Domicile
 from hippo.emulate.emulation import Emulation
 from hippo.errors import InputError
-from hippo.plan.plan import Compression, Plan, Relay, Sync
+from hippo.plan.plan import Compression, Plan, Relay, ScheduleChoice, Sync
 from hippo.problem.load import load_model
 from hippo.problem.model import Experts, gpt_model
 from hippo.run import checkpoint, fits
 from hippo.run import run as launcher
+from hippo.run.change import PlanChange, Planned
 from hippo.run.control import Desk
 from hippo.run.fits import check_job, refuse_model
 from hippo.run.job import RunJob, RunOptions
@@ -475,3 +476,22 @@ def test_a_launcher_that_was_stopped_looks_once_more(tmp_path: Path, monkeypatch
     crew._heard, crew.processes = Stopped(), {1: None}  # type: ignore[assignment, dict-item]
     assert crew.gather("done", [1], number=7) == [{"done": 7}]
     crew.processes = {}
+
+
+@pytest.mark.parametrize("tp", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_message_that_never_comes_costs_a_step_and_nobody(tp: int, monkeypatch: pytest.MonkeyPatch):
+    """All wait, those of a tensor-parallel group for its first rank; the step is made again over new connections. An
+    order that is made ready meanwhile is done when it is due."""
+    monkeypatch.setattr(launcher, "PROGRAM", "tests.run.broken_connection")
+    monkeypatch.setenv("LOSES", json.dumps({"1": 6}))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    plan = Plan(pipelines((4, [("a", 0, 3, 1, 1), ("b", 3, 6, tp, 1)])), 2)
+    asked = RunJob(problem(GPT2), plan, RunOptions(steps=5, precision="fp64", timeout_s=5.0))
+    changes = Planned(PlanChange(replace(plan, schedule=ScheduleChoice("gpipe")), 4, order=1))
+    found = run(asked, changes=changes)
+    expected = list(losses(asked.problem, settings_of(asked), steps=5, micro_batch=2))
+    assert [each.loss for each in found.steps] == pytest.approx(expected, rel=1e-9)
+    broken, ordered = (each.change for each in found.stretches if each.change is not None)
+    assert "waits for activations of wave" in broken.lost
+    assert (ordered.order, ordered.after_step) == (1, 4)
+    assert len(found.workers) == 1 + tp

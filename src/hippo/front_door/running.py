@@ -21,7 +21,7 @@ from hippo.problem.runtimes import runtime_of
 from hippo.run.change import PlanChange, Planned, check_change
 from hippo.run.checkpoint import RunCheckpoint, held, last, refuse_older
 from hippo.run.control import Desk, journal_of, listening
-from hippo.run.fits import check_job, check_machine, is_small
+from hippo.run.fits import check_job, check_machine, is_small, needed_bytes
 from hippo.run.job import FOLLOW, MOST_STEPS, RunJob, RunOptions, check_range, check_saving, replicas_alone
 from hippo.run.journal import Journal
 from hippo.run.learned_order import with_learned_order
@@ -153,7 +153,7 @@ def checked_then(job: RunJob, problem: Problem, plan: Plan, step: int, *, source
         raise InputError("is the plan that runs before it", source=source, value="--then", remedy=remedy)
     check_job(replace(job, plan=plan), source=source)
     then = PlanChange(plan, step)
-    check_change(job, then, source="--then")
+    check_change(job, then, source="--then", before=needed_bytes(job))
     return then
 
 
@@ -196,6 +196,7 @@ def trained(
         job = job if desk is None else desk.job
         if desk is not None and found is not None:
             try:
+                check_job(job, source="--resume")  # with the orders that hold
                 _check_replicas(job, found)
             except InputError as error:
                 desk.not_begun(str(error))

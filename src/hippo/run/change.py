@@ -113,8 +113,8 @@ class Planned:
         self._tell(told)
 
 
-def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
-    """``InputError`` for a change that cannot be made."""
+def check_change(job: RunJob, change: PlanChange, *, source: str, before: float = 0.0) -> None:
+    """``InputError`` for a change that cannot be made; ``before``: bytes of memory that the run takes by then."""
     first, last = job.options.first_step, job.options.first_step + job.options.steps - 1
     if change.after_step is not None and not first <= change.after_step < last:
         remedy = f"give a step from {first} to {last - 1}, or more --steps"
@@ -124,7 +124,7 @@ def check_change(job: RunJob, change: PlanChange, *, source: str) -> None:
     were, are = replicas_alone(job.plan), replicas_alone(change.plan)
     fresh = len({*new.everybody} - {*old.everybody})
     added = added_bytes(new.job, given, fresh, comes_apart=were == 1 < are)
-    check_room(new.job, added, source=source, remedy="move fewer layers at a time, or let another leave first")
+    check_room(new.job, before + added, source=source, remedy="move fewer layers at a time, or let another leave first")
     if were > 1 and are == 1 and len(change.plan.pipelines) > 1:
         remedy = "let all but one leave first, then let others join it"
         told = "replicas that train alone have come apart, and cannot agree on gradients every step"

@@ -33,6 +33,7 @@ from hippo.files import write_whole
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
 from hippo.run.change import Changed, PlanChange, check_change, under
+from hippo.run.fits import needed_bytes
 from hippo.run.job import RunJob
 from hippo.run.journal import Journal
 from hippo.run.move import LATE, MoveForecast, moved, stopping, streaming
@@ -48,6 +49,7 @@ MOST_BYTES = 64_000_000  # of one line: a plan is some kB a stage
 ACCEPTED, DONE, GIVEN_UP = "accepted", "done", "given up"
 GONE = object()
 VOID = "not begun"
+DID = {"step", "order", "done", "lost"}  # what shows in a journal that a run did something
 OF_WHO_IS_THERE = ("join", "leave", "shares")
 THERE_AGAIN = "it was ordered to who was left, and those who were lost are there again"
 MOST_UNREAD = 100
@@ -83,8 +85,9 @@ class Desk:
         journal.write(
             kind="begun", model=job.problem.model.name, first_step=job.options.first_step, plan=given, **carried
         )
-        for order in before:
-            self._again(order)
+        self._orders += [{"order": at, "kind": each.asked.get("order")} for at, each in enumerate(before, start=1)]
+        for number, order in sorted(enumerate(before, start=1), key=lambda item: item[1].turn):
+            self._again(order, number)
         for each in planned:
             self._queue.append(_Open(None, self._asked.plan, each))
             self._asked = under(self._asked, each.plan)
@@ -99,32 +102,29 @@ class Desk:
         """As the run has been asked to go on."""
         return self._asked
 
-    def _again(self, order: StandingOrder) -> None:
-        """An order of the run that this one goes on from, whose plan knows nothing of it. What was done before the
-        checkpoint holds from the start, what was done after it is done after the same step."""
+    def _again(self, order: StandingOrder, number: int) -> None:
+        """An order of the run that this one goes on from, whose plan knows nothing of it. What was done before the step
+        of the checkpoint holds from the start; what was done after it, or later, is done there again."""
         if order.over:
-            kind, number = str(order.asked.get("order")), len(self._orders) + 1
-            state = {"state": DONE} if kind == GIVE_UP else {"state": GIVEN_UP, "why": order.over}
-            self._orders.append({"order": number, "kind": kind, **state})
+            over = {"state": GIVEN_UP, "why": order.over}
+            self._orders[number - 1] |= {"state": DONE} if order.asked.get("order") == GIVE_UP else over
             self._keys[order.key] = _Known(order.asked, {ACCEPTED: number})
             return
         first = self._first.options.first_step
-        held, waiting = order.done_after is not None and order.done_after < first, list[_Open]()
-        if held:  # from the start, before all that is still to be done
-            waiting, self._queue, self._asked = self._queue, [], self._first
+        held = order.done_after is not None and order.done_after < first - 1  # a checkpoint is of the plan before
         asked = {name: value for name, value in order.asked.items() if name != "after_step"}
         after = order.asked.get("after_step") if order.done_after is None else order.done_after
         due = max((each.change.after_step or 0 for each in self._queue), default=0)  # of those before, done or not
+        at_once = order.done_after == first - 1
         if isinstance(after, int) and after >= first and after > due:
             asked["after_step"] = after
         try:
-            number = int(self._order({**asked, "key": order.key})[ACCEPTED])
+            self._order({**asked, "key": order.key}, again=number, at_once=at_once)
         except HippoError as error:
             self._journal.write(kind="refused", key=order.key, why=str(error))
-            kind, why = str(order.asked.get("order")), f"it is not carried out in this run: {error}"
-            self._orders.append({"order": len(self._orders) + 1, "kind": kind, "state": GIVEN_UP, "why": why})
-            self._keys[order.key] = _Known(order.asked, {ACCEPTED: len(self._orders)})
-            self._ask_anew(waiting, "what held before it")
+            why = f"it is not carried out in this run: {error}"
+            self._orders[number - 1] |= {"state": GIVEN_UP, "why": why}
+            self._keys[order.key] = _Known(order.asked, {ACCEPTED: number})
             return
         self._keys[order.key] = _Known(order.asked, {ACCEPTED: number})
         if held:
@@ -133,7 +133,6 @@ class Desk:
             self._first = self._now = self._asked = self._ran = replace(self._asked, options=options)
             self._orders[number - 1] |= {"state": DONE, "after_step": order.done_after}
             self._journal.write(kind="done", order=number, after_step=order.done_after)
-            self._ask_anew(waiting, f"order {number} before it")
 
     # asked from other threads
     def answer(self, request: Any) -> dict[str, Any]:
@@ -152,7 +151,8 @@ class Desk:
         except HippoError as error:
             return {"refused": str(error)}
 
-    def _order(self, request: Any) -> dict[str, Any]:
+    def _order(self, request: Any, *, again: int = 0, at_once: bool = False) -> dict[str, Any]:
+        """``again``: the number of an order of the run before; ``at_once``: it is done before the first step."""
         key = request.pop("key", None) if isinstance(request, dict) else None
         if not isinstance(key, str) or not key:
             remedy = "give a text of your own, another one for each order"
@@ -166,18 +166,24 @@ class Desk:
         with self._lock:
             if (known := self._keys.get(key)) is not None:  # it came twice at once
                 return known.answer(request)
-            number = len(self._orders) + 1
+            number = again or len(self._orders) + 1
             self._check_turn(order)
-            change = change_of(order, self._asked, done=self._done, number=number)
+            before = max(0.0, needed_bytes(self._asked) - needed_bytes(self._now))
+            change = change_of(order, self._asked, done=self._done, number=number, before=before)
+            if at_once:
+                change = replace(change, after_step=self._done, background=False)
             if (inside := emulation()) is not None:
                 Emulated(inside).check(change.plan, source="order")
             forecast = self._forecast(change)
-            before = [each.change.order for each in (self._under_way, *self._queue) if each is not None]
+            ahead = [each.change.order for each in (self._under_way, *self._queue) if each is not None]
             self._journal.write(kind="order", order=number, key=key, asked=request)
             self._queue.append(_Open(order, self._asked.plan, change))
             self._asked = under(self._asked, change.plan)
-            self._orders.append({"order": number, "kind": order.kind, "asked": change.asked, "state": ACCEPTED})
-            told = {ACCEPTED: number, **({"follows": before[-1]} if before else {})}
+            self._orders[number - 1 :] = [
+                {"order": number, "kind": order.kind, "asked": change.asked, "state": ACCEPTED},
+                *self._orders[number:],
+            ]
+            told = {ACCEPTED: number, **({"follows": ahead[-1]} if ahead else {})}
             self._keys[key] = _Known(request, told | ({} if forecast is None else {"move": _told(forecast)}))
             return self._keys[key].told
 
@@ -340,8 +346,11 @@ class Desk:
             self._now = now
             if not what.lost:
                 self._under_way = None
-            if self._under_way is None and not self._queue:
+            if self._under_way is None and (what.lost or not self._queue):
                 self._asked = now  # what comes next is asked of those who are left
+                for each in self._queue:  # what cannot be done without the others is given up when it is due
+                    with suppress(HippoError):
+                        self._asked = under(self._asked, each.of(self._asked, self._done).change.plan)
             if what.order:
                 self._orders[what.order - 1] |= {"state": DONE, **told}
                 self._answer_unwanted(what.order, {"state": GIVEN_UP, "why": f"order {what.order} was done before"})
@@ -485,6 +494,11 @@ class StandingOrder:
     done_after: int | None  # the last step before it held; None: it was not done
     over: str = ""  # why it will not be done; of one that gives another up: it has been asked for
 
+    @property
+    def turn(self) -> float:
+        """When it is asked for again: as it was done, before all that is still to be done."""
+        return inf if self.done_after is None else self.done_after
+
 
 def _digest(job: RunJob) -> str:
     """Of a plan, whatever its problem."""
@@ -498,14 +512,14 @@ def begun_under(lines: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _of_runs(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Lines of a journal without those of runs that were refused after all."""
-    found: list[Mapping[str, Any]] = []
+    """Lines of a journal without those of runs that were refused after all, or ended before they did anything."""
+    runs: list[list[Mapping[str, Any]]] = [[]]
     for line in lines:
-        if line.get("kind") == VOID:
-            del found[max((at for at, one in enumerate(found) if one.get("kind") == "begun"), default=len(found)) :]
-        else:
-            found.append(line)
-    return found
+        if line.get("kind") == "begun":
+            runs.append([])
+        runs[-1].append(line)
+    void = [{VOID} & kinds or not DID & kinds for kinds in ({line.get("kind") for line in run} for run in runs)]
+    return [line for run, is_void in zip(runs, void, strict=True) for line in run if not is_void]
 
 
 def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
@@ -517,13 +531,18 @@ def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
         each["key"]: StandingOrder(**each) for line in lines[begun : begun + 1] for each in line.get("carries", ())
     }
     keys: dict[Any, str] = {}  # by number
-    fewer, of_left = False, set[str]()  # whether processes were lost, which are there again; what was asked of the rest
+    fewer = False  # whether processes were lost, which are there again
+    of_left: dict[str, list[str]] = {}  # what was asked of the rest, and of which plans, which name who is there
+    plans: list[str] = []
     for line in lines[begun:]:
         kind, number = line.get("kind"), line.get("order")
-        fewer |= kind == "lost" and line.get("processes", 0) > 0
+        if kind == "lost" and line.get("processes", 0) > 0:
+            fewer, plans = True, []
         if kind == "order":
             key = keys[number] = line["key"]
-            of_left |= {key} if fewer and line["asked"].get("order") in OF_WHO_IS_THERE else set()
+            if fewer and line["asked"].get("order") in OF_WHO_IS_THERE:
+                of_left[key] = plans
+            plans = [*plans, *([key] if line["asked"].get("order") == "plan" else [])]
             found.setdefault(key, StandingOrder(key, line["asked"], None))
             if line["asked"].get("order") == GIVE_UP:
                 found[key] = replace(found[key], over="was asked for before")
@@ -534,7 +553,10 @@ def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
             fewer = fewer and found[keys[number]].asked.get("order") != "plan"  # which names who is there
         elif kind == "given up" and number in keys:
             found[keys[number]] = replace(found[keys[number]], over=line.get("why") or "it was given up")
-    return [replace(each, over=each.over or THERE_AGAIN) if each.key in of_left else each for each in found.values()]
+    for key, named in of_left.items():
+        if all(found[plan].over for plan in named):
+            found[key] = replace(found[key], over=found[key].over or THERE_AGAIN)
+    return list(found.values())
 
 
 def journal_of(control: Path) -> Path:

@@ -67,7 +67,7 @@ def check_job(job: RunJob, *, source: str, held: bool = False) -> None:
         told = f"needs {processes} processes on this machine; at most {MOST_PROCESSES} are started"
         raise InputError(told, source=source, key="pipelines", remedy=remedy)
     if not held:
-        check_room(job, _needed_bytes(job), source=source)
+        check_room(job, needed_bytes(job), source=source)
 
 
 def check_machine(job: RunJob) -> None:
@@ -81,7 +81,7 @@ def check_machine(job: RunJob) -> None:
         told = f"needs a GPU per process: {wanted}" if device == "cuda" else "needs a GPU"
         remedy = "run it with --device cpu, or --device shared where one GPU can hold them all"
         raise InputError(f"{told}, and this machine has {there}", source="--device", value=device, remedy=remedy)
-    if device == "shared" and (needed := _needed_bytes(job)) > (room := _gpu_bytes()):
+    if device == "shared" and (needed := needed_bytes(job)) > (room := _gpu_bytes()):
         told = f"needs {needed / 1e9:.3g} GB on one GPU, which has {room / 1e9:.3g} GB"
         remedy = "run it with --device cpu, or a smaller model"
         raise InputError(told, source="--device", value=device, remedy=remedy)
@@ -144,7 +144,7 @@ PROCESS_BYTES = 250e6  # Python with torch loaded
 STAND_IN = "run it with --stand-in, or a smaller model"
 
 
-def _needed_bytes(job: RunJob) -> float:
+def needed_bytes(job: RunJob) -> float:
     """What weights and states of all processes take, and the processes themselves; activations come on top."""
     return _held(job) * _state_bytes(job) + PROCESS_BYTES * len(job.work.workers)
 

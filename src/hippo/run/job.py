@@ -140,7 +140,7 @@ def replicas_alone(plan: Plan) -> int:
 
 def check_saving(job: RunJob, *, source: str) -> None:
     """``InputError`` where a checkpoint would lose something: a sum that goes round between replicas."""
-    if replicas_alone(job.plan) > 1 and job.options.outer_late > 0:
+    if job.options.outer_late > 0:  # of one replica, too: others may be told to join it
         remedy = "leave out one of them"
         told = "an outer sum may be under way when a checkpoint is due, and would be lost"
         raise InputError(told, source="--outer-late", value=job.options.outer_late, remedy=remedy)

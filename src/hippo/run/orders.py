@@ -69,8 +69,9 @@ def order_of_document(document: Any) -> RunOrder:
     return RunOrder(kind, values, after)
 
 
-def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0) -> PlanChange:
-    """What an order makes of a job whose last step so far is ``done``.
+def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0, before: float = 0.0) -> PlanChange:
+    """What an order makes of a job whose last step so far is ``done``; ``before``: bytes of memory that orders before
+    will take.
 
     Raises
     ------
@@ -94,7 +95,7 @@ def change_of(order: RunOrder, job: RunJob, *, done: int, number: int = 0) -> Pl
         raise InputError(str(violation), source=SOURCE, remedy=violation.remedy)
     check_job(changed, source=SOURCE, held=True)
     change = PlanChange(plan, order.after_step, number, order.values.get("way") == BACKGROUND, asked=_asked(order))
-    check_change(job, change, source=SOURCE)
+    check_change(job, change, source=SOURCE, before=before)
     held_to = job.options.device != "cpu" or fits(job.problem, job.plan)
     if held_to and not fits(changed.problem, plan):
         remedy = "order smaller micro-batches, or fewer in flight, first"

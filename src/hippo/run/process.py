@@ -90,9 +90,9 @@ class LauncherLine:
             self._out.flush()
 
     def beat(self, waits: str) -> None:
-        """A sign of life, at most one a second; what the worker waits for, which is then said every second."""
+        """A sign of life, at most one a second; what the worker waits for is said every second while it does."""
         self._waiting = waits
-        if waits or time.monotonic() - self._beat_at_s >= BEAT_EVERY_S:
+        if time.monotonic() - self._beat_at_s >= BEAT_EVERY_S:
             self._beat_at_s = time.monotonic()
             self.say(beat=waits)
 

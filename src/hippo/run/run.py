@@ -39,7 +39,7 @@ from hippo.run.version import Version
 from hippo.run.work import Worker
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
-MOST_LOST = 3  # times that processes fail, alive until then, while a change is under way, before it is given up
+MOST_LOST = 3  # times that processes fail or all wait, while a change is under way, before it is given up
 MOST_TRIES = 8  # of a step, nobody having died, before the run ends: links may be too slow for the patience
 LOOK_EVERY_S = 0.05  # for orders, while a step runs
 STOPPED_S = 1.0  # by which a wait of the launcher is late where it was stopped itself
@@ -261,14 +261,14 @@ class Conductor:
         self._lost = lost  # all who are left have changed their weights: the step is told of before they go on
         return found
 
-    def _go_on_without(self, error: LostError, number: int) -> None:
+    def _go_on_without(self, error: LostError, number: int, *, over: bool = False) -> None:
         """The replicas that are left, under a plan of their own, without those that are lost meanwhile, too; ``error``
         where there is none. Where they cannot meet, messages go directly, and then one side goes on alone."""
         began_s, now, lost, direct = time.monotonic(), self.version, set(error.lost), False
         self._plan_without(now, lost, error)
         self.crew.forget(lost)
         lost |= self.crew.abort(number, [each for each in now.everybody if each not in lost])
-        self._give_up_coming(lost, error)
+        self._give_up_coming(lost, error, over=over)
         while True:
             self._leave(lost)
             plan = self._plan_without(now, lost, error)
@@ -319,16 +319,17 @@ class Conductor:
             raise error
         return plan
 
-    def _give_up_coming(self, lost: Collection[int], error: LostError) -> None:
+    def _give_up_coming(self, lost: Collection[int], error: LostError, *, over: bool) -> None:
         """Those who are lost, and whoever was to come: what was under way is asked for again where it was one of those
-        who are there that was lost."""
+        who are there that was lost, or a step, and nobody; ``over``: it was being gone over to."""
         now = self.version
         if (coming := self._coming) is None:
             return
         self.crew.forget({*coming.version.everybody} - {*now.everybody})
         self._coming = None
-        self._broken_by[coming.change.order] += error.failed and coming.change.order > 0
-        if {*lost} & {*now.everybody} and self._broken_by[coming.change.order] < MOST_LOST:
+        self._broken_by[coming.change.order] += (error.failed or not lost) and coming.change.order > 0
+        theirs = bool({*lost} & {*now.everybody}) or not (lost or over)
+        if theirs and self._broken_by[coming.change.order] < MOST_LOST:
             self._changes.again(coming.change)
         else:
             self._changes.gave_up(coming.change, str(error))
@@ -381,7 +382,7 @@ class Conductor:
         try:
             self._pass(done)
         except LostError as error:
-            self._go_on_without(error, done + 1)
+            self._go_on_without(error, done + 1, over=True)
 
     def _pass(self, done: int) -> None:
         ended_s = time.monotonic()
@@ -710,6 +711,7 @@ class Crew:
         if replicas_alone(version.job.plan) > 1:
             self._waits.clear()
             self._broken.clear()
+            self._told.pop("summed", None)  # of a sum that was given up
             self.say(version.members, outer=number, version=version.number, now=now)
             self.gather("summed", version.members, number=number)
             self.say(version.members, use=number)

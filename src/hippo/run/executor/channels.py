@@ -463,7 +463,15 @@ class GroupTeam:
 
     def tell(self, tensor: Tensor) -> None:
         """Replaces the tensor by the leader's."""
+        with self._log.in_team(tensor.nbytes):
+            self._broadcast(tensor).wait()
+
+    def release(self, numbers: Sequence[int]) -> None:
+        """The leader's last numbers, for whoever waits for them; it does not wait until they have come."""
+        told = torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        self._released = told, self._broadcast(told)  # it must stay while it goes
+
+    def _broadcast(self, tensor: Tensor) -> Any:
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = 0, 0
-        with self._log.in_team(tensor.nbytes):
-            self._group.broadcast([tensor], options).wait()
+        return self._group.broadcast([tensor], options)

@@ -208,9 +208,13 @@ class OuterSteps:
     def go_on_from(self, before: OuterSteps) -> None:
         """Of another plan: what was told and not used is summed by those who are here; by nobody where weights are cut
         another way now, which all know."""
-        if before._under_way and _cut_alike(before.work, self.work):
+        if before._under_way and self.is_cut_as(before.work):
             self.begin()
             self._sum()
+
+    def is_cut_as(self, before: Work) -> bool:
+        """Whether what was told is of weights as they are cut now."""
+        return True
 
     def _sum(self) -> None:
         self.ready()
@@ -228,12 +232,6 @@ class OuterSteps:
 
     def step(self) -> None:
         """The outer step."""
-
-
-def _cut_alike(before: Work, now: Work) -> bool:
-    """Whether the same weights are split and whole, as the finest split of a plan decides (few key-value heads)."""
-    layers = range(now.model.num_layers)
-    return all(forms(now.model, layer, before.parts) == forms(now.model, layer, now.parts) for layer in layers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +258,11 @@ class OuterLayers(OuterSteps):
         its = before.outer.told
         self.outer.told.update({at: its[at] for at in self.outer.start if at in its})
         super().go_on_from(before)
+
+    def is_cut_as(self, before: Work) -> bool:
+        """Whether the same weights are split and whole, as the finest split of a plan decides (few key-value heads)."""
+        model, (were, are) = self.work.model, (before.parts, self.work.parts)
+        return all(forms(model, layer, were) == forms(model, layer, are) for layer in range(model.num_layers))
 
     def all_begin(self) -> None:
         """All replicas, which are alike, begin here."""

@@ -17,7 +17,7 @@ import torch
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.run.executor.asking import LOOK_S, Asking
-from hippo.run.executor.channels import Channel, GroupTeam, Inbox, Key
+from hippo.run.executor.channels import BrokenError, Channel, GroupTeam, Inbox, Key
 from hippo.run.executor.compute import Compute
 from hippo.run.work import Operation, Transfer, Work, Worker
 
@@ -311,11 +311,20 @@ class Runner:
     def _next(self, order: Order, start_s: float) -> Operation:
         """The operation to begin; waits for messages, and followers for their leader."""
         if self.team is not None and not self.worker.leads:
+            self.beat("waits for the first rank of its tensor-parallel group")
             kind, chunk, wave = self.team.tell_numbers((0, 0, 0))
+            self.beat("")
+            if kind < 0:
+                raise BrokenError("the step was given up")
             return kind, chunk, wave
-        with self.inbox.news:
-            while (operation := self._chosen(order, start_s)) is None:
-                pass
+        try:
+            with self.inbox.news:
+                while (operation := self._chosen(order, start_s)) is None:
+                    pass
+        except BrokenError:
+            if self.team is not None:
+                self.team.release((-1, 0, 0))
+            raise
         if self.team is not None:
             self.team.tell_numbers(operation)
         return operation
