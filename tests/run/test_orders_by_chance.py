@@ -34,7 +34,7 @@ from .test_change import ALONE, LANES, STAGES, TWICE, UNLIKE, packed_losses
 from .test_run import _none_left  # noqa: F401
 from .worlds import GPT2, PLANS, pipelines, problem
 
-STEPS, BETWEEN = 200, 6
+STEPS, BETWEEN = 200, 5
 GIVEN = replace(problem(GPT2, names="abc"), runtime="hippo")
 """Plans lie in two domains; through the third messages may go."""
 CUT = Plan(pipelines((4, [("a", 0, 5, 1, 1), ("b", 5, 6, 1, 1)])), 2)
@@ -77,10 +77,15 @@ class Dealt:
     def __init__(self, deck: Sequence[str], seed: int) -> None:
         self.deck, self.met = list(deck), Counter[str]()
         self._rng, self._next_at, self._kind = random.Random(seed), BETWEEN, ""
+        self._asked_at = 0
 
     def due(self, done: int, now: RunJob) -> PlanChange | None:
-        """The next order, some steps after the one before, at a border or while a step runs."""
-        if done < self._next_at or not self.deck or self._rng.random() < 0.5:
+        """The next order, some steps after the one before, at a border or while a step runs; drawn once a step, however
+        often it is asked for."""
+        if done < self._next_at or done == self._asked_at or not self.deck:
+            return None
+        self._asked_at = done
+        if self._rng.random() < 0.5:
             return None
         self._rng.shuffle(self.deck)
         for kind in (*[each for each in self.deck if each != LOST], "join", "leave", "move by stopping"):
