@@ -186,7 +186,8 @@ def search_interleaved(field: Field) -> None:
     """Plays shapes with chunks, the likeliest first, as long as they may win and some of them do."""
     tried = field.tried
     for kind, ideal in _worth(field):
-        if not len(shapes_of(field, kind, ideal, tried.value)[1]):
+        likely = shapes_of(field, kind, ideal, tried.value)[1]
+        if likely.min(initial=inf) >= REACH * tried.value:
             continue
         failures = 0
         for bound, each in _likeliest_first(field, kind, field.real_ways(kind, ideal)):

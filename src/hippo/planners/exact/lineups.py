@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.planners.exact.ways import MOST_DOMAINS, DomainRoutes, DomainWay, ideal_ways, ring_pace
+from hippo.planners.exact.ways import MOST_DOMAINS, DomainRoutes, DomainWay, ideal_ways, ring_paces
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -174,8 +174,8 @@ def told_apart(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...]
     index = np.ix_(among, among)
     sets = list(combinations(range(size), g))
     around, pair = np.ascontiguousarray(rings.seconds_per_byte[index]), routes.pair_pace[index]
-    ring = np.array([2 * (g - 1) / g * ring_pace(around, members) for members in sets])
     members, orders = np.array(sets), np.array(list(permutations(range(g))))
+    ring = 2 * (g - 1) / g * ring_paces(around, members)
     border = np.full((len(sets), len(sets)), np.inf)
     for order in orders:
         border = np.minimum(border, pair[members[:, None, :], members[None, :, order]].max(axis=2))

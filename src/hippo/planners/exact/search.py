@@ -32,7 +32,7 @@ from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
 from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, LayoutRows, remember
 from hippo.planners.exact.uniform import best_first, bubbled, candidate, first_guess, least_bound, play, shapes
-from hippo.planners.exact.ways import DomainWay, slowest_border
+from hippo.planners.exact.ways import DomainWay, slowest_borders
 from hippo.planners.recipe import overlapping, recompute_choices
 from hippo.problem.problem import Problem
 from hippo.score.judge import judge
@@ -356,6 +356,7 @@ def _least_of_unlike(field: Field) -> float:
     pace, least = field.routes(None).seconds_per_byte, np.inf
     either, whole = np.minimum(pace, pace.T), field.tables.gradient_bytes * field.tables.blocks_share * field.awaited
     whole *= field.least_summed
+    slowest = slowest_borders(either)
     for groups in range(2, len(seconds) + 1):
         at_once = 0.0  # of all gradients, what the rings can carry in a second
         for n in range(1, len(seconds) // groups + 1):
@@ -363,7 +364,7 @@ def _least_of_unlike(field: Field) -> float:
             if field.tables.gathering:
                 least = min(least, max(compute, _least_gathered(field, list(rows.values()), groups, n)))
                 continue
-            ring = 2 * (groups - 1) / groups * slowest_border(either, groups, n) * whole
+            ring = 2 * (groups - 1) / groups * slowest[groups, n] * whole
             at_once += 1.0 / ring if ring > 0 else np.inf
             if 0 < at_once < np.inf:
                 least = min(least, 1.0 / (at_once * -np.expm1(-1.0 / (at_once * compute))))
