@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from hippo.problem.cluster import Cluster
 
-
 A = TypeVar("A", bound=np.generic)
 
 
