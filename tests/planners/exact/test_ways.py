@@ -178,10 +178,10 @@ def test_a_slow_pair_goes_through_a_third_domain() -> None:
     assert routes.latency_s[0, 1] == pytest.approx(0.005)
     assert routes.least_latency_s[0, 1] == pytest.approx(0.001)
     assert routes.via[0, 2] == -1
-    relay, back = routes.relays([(0, 1), (1, 0), (0, 2)], 5e-9)
+    relay, back = routes.relays(np.array([(0, 1), (1, 0), (0, 2)]), 5e-9)
     assert (relay.source, relay.destination, relay.via) == ("a", "b", "c")
     assert (back.source, back.destination) == ("b", "a")
-    assert routes.relays([(0, 1)], 1e-7) == ()
+    assert routes.relays(np.array([(0, 1)]), 1e-7) == ()
 
 
 def test_slow_links_are_barred() -> None:

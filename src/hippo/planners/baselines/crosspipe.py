@@ -22,6 +22,7 @@ from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, mixed_bottleneck_cuts
+from hippo.planners.effort import ORDER_S, ORDERED_S
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import memory_estimate
 from hippo.planners.orders import ordered
@@ -30,10 +31,13 @@ from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomp
 from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
+from hippo.schedule.generators.cross_domain import RULES
+from hippo.score.judge import Judged
 from hippo.simulate.costs import cost_model
 from hippo.simulate.routes import border_share
 
 TRIED = 16  # plans that the judge plays
+NEAR = 0.5  # of the best plan's worth, by which a plan may be worse for an order to make it the best
 PATHS = 3  # chains of domains of each length that are searched, by the bandwidth of their slowest link
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
@@ -57,15 +61,19 @@ class CrossPipe:
         search = CrossPipeSearch(cost_model(problem), shortlist.reject_memory)
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
-        try_ordered(shortlist, None if shortlist.best is None else shortlist.best.plan)
+        try_ordered(shortlist, shortlist.best)
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 
 
-def try_ordered(shortlist: ShortList, plan: Plan | None) -> None:
-    """Tries a plan with orders of its own, where there is one and the runtime plays any."""
-    if plan is not None and shortlist.problem.rules.schedules is None:
-        own = ordered(shortlist.problem, plan)
+def try_ordered(shortlist: ShortList, found: Judged | None) -> None:
+    """Tries a plan with orders of its own, where there is one near the best, the runtime plays any and work is left."""
+    if found is None or shortlist.best is None or shortlist.problem.rules.schedules is not None:
+        return
+    best = shortlist.value(shortlist.best.score)
+    if shortlist.value(found.score) <= best + NEAR * abs(best) and not shortlist.effort.over():
+        own = ordered(shortlist.problem, found.plan)
+        shortlist.effort.spend(ORDER_S + (ORDERED_S * own.operations * len(RULES) if own is not None else 0.0))
         shortlist.try_all([] if own is None else [own])
 
 

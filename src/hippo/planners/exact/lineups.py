@@ -54,6 +54,7 @@ class Mixes:
     stride: Ints  # (C,) what a domain of each adds to the number of a mix
     held: Ints  # (C, M)
     size: Ints  # (M,) domains
+    _steps: dict[bytes, Steps] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kinds: Sequence[int], among: Sequence[int]) -> Mixes:
@@ -78,6 +79,11 @@ class Mixes:
 
     def steps(self, ends: Flags) -> Steps:
         """Those that lead to one of these mixes, (M,)."""
+        if (asked := ends.tobytes()) not in self._steps:
+            self._steps[asked] = self._steps_to(ends)
+        return self._steps[asked]
+
+    def _steps_to(self, ends: Flags) -> Steps:
         leads, rows = ends.copy(), []
         for place in range(int(self.size[ends].max(initial=0)) - 1, -1, -1):
             for at, stride in enumerate(self.stride.tolist()):

@@ -39,6 +39,7 @@ from hippo.score.judge import judge
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
+WAYS_PATIENCE = 12  # ways to join in a row whose plans bring nothing better
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
 CHUNKED = "stages of several chunks that all lie alike"
@@ -251,12 +252,19 @@ def search_ways(field: Field, *, others: bool = True) -> None:
         real = field.real_ways(kind, way)
         guess = first_guess(field, kind, real) if real else None
         if guess is not None:
-            play(field, guess[1], guess[2], guess[0])
+            if order < told or guess[0] < tried.value:
+                play(field, guess[1], guess[2], guess[0])
             found.append((guess, kind, real))
     if found:
         play_ordered(field, operations=1)  # early: what cannot beat it need not be played
-    for _, kind, real in found:
+    failures = 0
+    for _, kind, real in sorted(found, key=lambda each: each[0][0]):
+        before = tried.value
         _exhaust(field, kind, real)
+        failures = 0 if tried.value < before else failures + 1
+        if failures >= WAYS_PATIENCE:
+            tried.gave_up = True
+            break
     for (_, shape, cuts), kind, real in found[: FIRST_WAYS if others else 0]:
         joined = joining(candidate(field, shape, cuts.tolist(), ()))
         if joined in runners_up(tried):

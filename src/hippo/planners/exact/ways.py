@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, permutations
+from itertools import combinations
 from math import comb
 
 import numpy as np
@@ -36,6 +36,7 @@ class DomainRoutes:
     direct_seconds_per_byte: Floats  # (K, K)
     direct_latency_s: Floats  # (K, K)
     least_latency_s: Floats  # (K, K) of any route
+    _relays: dict[int, Relay] = field(default_factory=dict, repr=False)
     _under: dict[float, tuple[Floats, Floats, NDArray[np.bool_]]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -90,13 +91,15 @@ class DomainRoutes:
         there = np.where(np.isfinite(pace), wave_bytes * pace, np.inf) + latency
         return there + there.T
 
-    def relays(self, pairs: list[tuple[int, int]], ceiling: float) -> tuple[Relay, ...]:
-        """Relays of those directed pairs that need them (see ``relayed``)."""
-        names = [domain.name for domain in self.cluster.domains]
-        asked = np.array(pairs, np.int64).reshape(-1, 2)
-        relayed = self.under(ceiling)[2][asked[:, 0], asked[:, 1]]
-        chosen = dict.fromkeys(map(tuple, asked[relayed].tolist()))
-        return tuple(Relay(names[i], names[j], names[self.via[i, j]]) for i, j in chosen)
+    def relays(self, pairs: Ints, ceiling: float) -> tuple[Relay, ...]:
+        """Relays of those directed pairs, (n, 2), that need them (see ``relayed``)."""
+        if not self._relays:
+            names = [domain.name for domain in self.cluster.domains]
+            for i, j in np.argwhere(self.via >= 0).tolist():
+                self._relays[len(names) * i + j] = Relay(names[i], names[j], names[self.via[i, j]])
+        i, j = pairs[self.under(ceiling)[2][pairs[:, 0], pairs[:, 1]]].T
+        asked, first = np.unique(len(self.via) * i + j, return_index=True)
+        return tuple(self._relays[each] for each in asked[np.argsort(first)].tolist())
 
 
 def border_pairs(path: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -414,8 +417,9 @@ def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool
         tails.append(_sum_of(pace, latency, tuple(dict.fromkeys(each for pair in ends for each in pair))))
     borders, relays = [pair for path in groups for pair in border_pairs(path)], tuple[Relay, ...]()
     if relayed.any():
-        around = [pair for members in rings.tolist() for pair in permutations(members, 2)]
-        relays = routes.relays([*borders, *((b, a) for a, b in ends), *ends, *around], ceiling)
+        around = rings[:, np.argwhere(~np.eye(g, dtype=bool))].reshape(-1, 2)
+        pairs = [*borders, *((b, a) for a, b in ends), *ends]
+        relays = routes.relays(np.concatenate([np.array(pairs, np.int64).reshape(-1, 2), around]), ceiling)
     return DomainWay(
         groups=g,
         span=n,
