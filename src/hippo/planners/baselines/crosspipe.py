@@ -22,7 +22,6 @@ from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, mixed_bottleneck_cuts
-from hippo.planners.effort import ORDER_S, ORDERED_S
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import memory_estimate
 from hippo.planners.orders import ordered
@@ -31,7 +30,6 @@ from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomp
 from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
-from hippo.schedule.generators.cross_domain import RULES
 from hippo.score.judge import Judged
 from hippo.simulate.costs import cost_model
 from hippo.simulate.routes import border_share
@@ -73,7 +71,6 @@ def try_ordered(shortlist: ShortList, found: Judged | None) -> None:
     best = shortlist.value(shortlist.best.score)
     if shortlist.value(found.score) <= best + NEAR * abs(best) and not shortlist.effort.over():
         own = ordered(shortlist.problem, found.plan)
-        shortlist.effort.spend(ORDER_S + (ORDERED_S * own.operations * len(RULES) if own is not None else 0.0))
         shortlist.try_all([] if own is None else [own])
 
 
