@@ -142,8 +142,9 @@ def _devices(problem: Problem, plan: Plan) -> Iterator[Violation]:
         if len(stage.devices) != wanted:
             product = f"tp {stage.tp} x cp {plan.context_parallel} x dp {stage.dp} = {wanted}"
             yield Violation("devices", f"{where}.devices", f"{len(stage.devices)} devices, but {product}")
-        domain = cluster.domain(stage.domain)
-        for device in stage.devices:
+        domain, mine = cluster.domain(stage.domain), dict.fromkeys(stage.devices, where)
+        sound = _are_devices(stage.devices, domain.name, domain.nodes, domain.gpus_per_node)
+        for device in () if sound and used.keys().isdisjoint(mine) else stage.devices:
             if not _is_device(device, domain.name, domain.nodes, domain.gpus_per_node):
                 size = f"{domain.nodes} nodes of {domain.gpus_per_node} GPUs"
                 message = f"'{device}' is no device of domain '{domain.name}' ({size})"
@@ -151,9 +152,15 @@ def _devices(problem: Problem, plan: Plan) -> Iterator[Violation]:
             elif device in used:
                 yield Violation("devices", f"{where}.devices", f"'{device}' is also used by {used[device]}")
             used[device] = where
+        used |= mine
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=4096)
+def _are_devices(devices: tuple[str, ...], domain: str, nodes: int, gpus_per_node: int) -> bool:
+    """Whether each is a device of the domain, and another one."""
+    return len(set(devices)) == len(devices) and all(_is_device(each, domain, nodes, gpus_per_node) for each in devices)
+
+
 def _is_device(device: str, domain: str, nodes: int, gpus_per_node: int) -> bool:
     name, _, rest = device.partition("/")
     node, _, gpu = rest.partition("/")
@@ -323,15 +330,16 @@ def _relays(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def _links(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Neighbouring stages and agreeing replicas are joined, directly or by a relay, and fast enough."""
-    reach = _reach(problem, plan)
+    own = problem.cluster.link_index.keys()
+    relayed = {(each.source, each.destination): each.via for each in plan.relays}
     for p, pipeline in enumerate(plan.pipelines):
         way = [stage.domain for stage in pipeline.stages]
         way += way[:1] if plan.interleave > 1 else []
         for one, other in pairwise(way):
             for pair in ((one, other), (other, one)) if one != other else ():
-                yield from _hop(problem, reach, pair, where=f"pipelines[{p}].stages")
+                yield from _hop(problem, relayed, pair, where=f"pipelines[{p}].stages")
     for domains in _agreeing(problem, plan):
-        if not _has_ring(domains, frozenset(reach)):
+        if not _has_ring([[(a, b) in own or (a, b) in relayed for b in domains] for a in domains]):
             message = f"{', '.join(domains)} share weights but cannot agree: no ring of links or relays joins them"
             yield Violation("sync links", "pipelines", message)
 
@@ -339,24 +347,17 @@ def _links(problem: Problem, plan: Plan) -> Iterator[Violation]:
 Pair = tuple[str, str]
 
 
-def _reach(problem: Problem, plan: Plan) -> Mapping[Pair, tuple[Pair, ...]]:
-    """Links that each pair of domains uses: its own, or the two of its relay."""
-    own: dict[Pair, tuple[Pair, ...]] = {pair: (pair,) for pair in problem.cluster.link_index}
-    for relay in plan.relays:
-        own[relay.source, relay.destination] = ((relay.source, relay.via), (relay.via, relay.destination))
-    return own
-
-
-def _hop(problem: Problem, reach: Mapping[Pair, tuple[Pair, ...]], pair: Pair, *, where: str) -> Iterator[Violation]:
-    """The pair is joined, by links no slower than the objective's floor."""
-    if pair not in reach:
+def _hop(problem: Problem, relayed: Mapping[Pair, str], pair: Pair, *, where: str) -> Iterator[Violation]:
+    """The pair is joined by its own link or the two of its relay, no slower than the objective's floor."""
+    via = relayed.get(pair)
+    if via is None and pair not in problem.cluster.link_index:
         message = f"the stages send from '{pair[0]}' to '{pair[1]}', but neither a link nor a relay joins them"
         yield Violation("links", where, message)
         return
     floor = problem.objective.bandwidth_floor_bytes_per_s
     if floor is None:
         return
-    for source, destination in reach[pair]:
+    for source, destination in (pair,) if via is None else ((pair[0], via), (via, pair[1])):
         link = problem.cluster.link(source, destination)
         if link is not None and link.rate_bytes_per_s(problem.cluster.domain(source).nodes) < floor:
             message = f"the link from '{source}' to '{destination}' is slower than the bandwidth floor"
@@ -373,17 +374,16 @@ def _agreeing(problem: Problem, plan: Plan) -> Sequence[tuple[str, ...]]:
     if len(plan.pipelines) > 1 and plan.sharding == "full" and plan.sync.method == "allreduce":
         sets.append(set(plan.domains))  # everyone gathers from everyone
     elif len(plan.pipelines) > 1:
-        held = {(stage.layers, stage.domain) for pipeline in plan.pipelines for stage in pipeline.stages}
-        for layer in sorted({start for (start, _), _ in held}):
-            sets.append({domain for (start, stop), domain in held if start <= layer < stop})
+        homes = [[each.domain for each in line.stages for _ in range(each.num_layers)] for line in plan.pipelines]
+        sets += map(set, dict.fromkeys(zip(*homes, strict=True)))
     return tuple(dict.fromkeys(tuple(sorted(domains)) for domains in sets if len(domains) > 1))
 
 
-def _has_ring(domains: Sequence[str], pairs: frozenset[Pair]) -> bool:
-    """Whether a directed ring visits all domains (subsets by bits; beyond 12 domains only a way in and out of each)."""
-    n = len(domains)
-    joined = [[(a, b) in pairs for b in domains] for a in domains]
-    if n > 12:
+def _has_ring(joined: Sequence[Sequence[bool]]) -> bool:
+    """Whether a directed ring visits all of n domains, of which the first of a pair reaches the second where
+    ``joined`` (subsets by bits; beyond 12 domains only a way in and out of each)."""
+    n = len(joined)
+    if n > 12 or sum(map(sum, joined)) >= n * (n - 1):
         return all(any(row) for row in joined) and all(any(column) for column in zip(*joined, strict=True))
     ends = {(1, 0)}  # (visited, last): paths from the first domain
     for _ in range(n - 1):

@@ -19,7 +19,7 @@ SLACK, CLOCK_SLACK = 4.0, 20.0
 """Times its limit in CPU seconds, and by the clock, after which a search ends though its work is not done: who else
 works on the machine hardly changes the former."""
 
-PREPARE_S, PAIR_S = 0.15, 3e-3
+PREPARE_S, PAIR_S = 0.15, 3e-4
 """Of the tables of a search; and of each pair of its domains."""
 CHECK_S = 3e-4
 """Of a plan that is checked alone."""

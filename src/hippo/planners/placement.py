@@ -15,8 +15,9 @@ same layers and work through the same number of waves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 
 from hippo.errors import InfeasibleError
@@ -51,41 +52,35 @@ def place(cluster: Cluster, sketches: Sequence[PipelineSketch], *, cp: int = 1) 
 
     Raises ``InfeasibleError`` when a domain has too few GPUs for its groups.
     """
-    keyed = [(p, s, stage) for p, sketch in enumerate(sketches) for s, stage in enumerate(sketch.stages)]
-    devices: dict[tuple[int, int], tuple[str, ...]] = {}
-    for name in dict.fromkeys(stage.domain for _, _, stage in keyed):
-        own = [(p, s, stage) for p, s, stage in keyed if stage.domain == name]
-        devices.update(_fill_domain(cluster.domain(name), own, cp))
+    groups: dict[str, list[tuple[int, int]]] = {}
+    for sketch in sketches:
+        for stage in sketch.stages:
+            groups.setdefault(stage.domain, []).append((stage.tp, stage.dp * cp))
+    devices = {name: iter(_fill_domain(cluster.domain(name), tuple(own))) for name, own in groups.items()}
     return tuple(
         Pipeline(
-            tuple(_stage(stage, devices[p, s]) for s, stage in enumerate(sketch.stages)),
+            tuple(Stage(own.domain, own.layers, own.tp, own.dp, next(devices[own.domain])) for own in sketch.stages),
             sketch.num_micro_batches,
             sketch.warm_up,
             sketch.order,
         )
-        for p, sketch in enumerate(sketches)
+        for sketch in sketches
     )
 
 
-def _stage(sketch: StageSketch, devices: tuple[str, ...]) -> Stage:
-    return Stage(sketch.domain, sketch.layers, sketch.tp, sketch.dp, devices)
-
-
-def _fill_domain(
-    domain: Domain, stages: Sequence[tuple[int, int, StageSketch]], cp: int
-) -> Mapping[tuple[int, int], tuple[str, ...]]:
-    """Devices of each (pipeline, stage) of one domain; the widest groups choose first."""
+@lru_cache(maxsize=256)
+def _fill_domain(domain: Domain, stages: tuple[tuple[int, int], ...]) -> tuple[tuple[str, ...], ...]:
+    """Devices of each stage of one domain, given as the width and the number of its groups; the widest choose first."""
     used = [0] * domain.nodes
     first_free: dict[int, int] = {}  # tp -> first node that may still have room for such a group
-    placed: dict[tuple[int, int], tuple[str, ...]] = {}
-    for p, s, stage in sorted(stages, key=lambda item: (-item[2].tp, item[0], item[1])):
+    placed: list[tuple[str, ...]] = [()] * len(stages)
+    for at, (tp, count) in sorted(enumerate(stages), key=lambda item: -item[1][0]):
         names: list[str] = []
-        for _ in range(stage.dp * cp):
-            node = _first_node(domain, used, stage.tp, first_free.get(stage.tp, 0))
-            first_free[stage.tp] = node
-            names += _take(domain, used, node, stage.tp)
-        placed[p, s] = tuple(names)
-    return placed
+        for _ in range(count):
+            first_free[tp] = _first_node(domain, used, tp, first_free.get(tp, 0))
+            names += _take(domain, used, first_free[tp], tp)
+        placed[at] = tuple(names)
+    return tuple(placed)
 
 
 def _first_node(domain: Domain, used: list[int], tp: int, start: int) -> int:

@@ -38,20 +38,21 @@ class ShortList:
         """An empty one, for work that begins now."""
         return cls(problem, Effort.of(stop))
 
-    def try_all(self, plans: Iterable[Plan], *, most: int | None = None) -> Plan | None:
+    def try_all(self, plans: Iterable[Plan], *, most: int | None = None) -> Judged | None:
         """Tries plans until ``most`` of them were scored or the work is done, though never before one was scored; the
         one that was scored last."""
         scored, last = 0, None
         for plan in plans:
             if self.best is not None and self.effort.over():
                 break
-            if self.consider(plan) is not None:
-                scored, last = scored + 1, plan
+            found = self.consider(plan)
+            if found is not None:
+                scored, last = scored + 1, found
             if most is not None and scored >= most:
                 break
         return last
 
-    def consider(self, plan: Plan) -> Score | None:
+    def consider(self, plan: Plan) -> Judged | None:
         """Scores the plan and keeps it when it is the best; None: it breaks a rule or does not fit."""
         self.effort.spend(CHECK_S)
         violations = check(self.problem, plan)
@@ -71,7 +72,7 @@ class ShortList:
         self._first = self._first or found.score
         if self.best is None or self.value(found.score) < self.value(self.best.score):
             self.best = found
-        return found.score
+        return found
 
     def reject_memory(self, missing_bytes: float) -> None:
         """Notes a candidate that does not fit by so many bytes per GPU."""

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.problem.cluster import Cluster
 
+A = TypeVar("A", bound=np.generic)
 
+
+def _once(made: Callable[[Cluster], NDArray[A]]) -> Callable[[Cluster], NDArray[A]]:
+    """Worked out once for a cluster, which holds it (read-only) beside its indexes."""
+
+    @wraps(made)
+    def of(cluster: Cluster) -> NDArray[A]:
+        held = vars(cluster)
+        if made.__name__ not in held:
+            held[made.__name__] = made(cluster)
+            held[made.__name__].flags.writeable = False
+        found: NDArray[A] = held[made.__name__]
+        return found
+
+    return of
+
+
+@_once
 def base_bandwidth(cluster: Cluster) -> NDArray[np.float64]:
     """Bytes/s of payload of every link, (E,); one with a cap per node only carries what all nodes of its source send
     together."""
@@ -22,11 +43,13 @@ def base_bandwidth(cluster: Cluster) -> NDArray[np.float64]:
     return np.array(rates, dtype=np.float64)
 
 
+@_once
 def base_latency(cluster: Cluster) -> NDArray[np.float64]:
     """One-way seconds of every link, (E,), with what the runtime adds to each message."""
     return np.array([link.delay_s for link in cluster.links], dtype=np.float64)
 
 
+@_once
 def per_node_only(cluster: Cluster) -> NDArray[np.bool_]:
     """Links that have a cap per node and no bandwidth of their own, (E,)."""
     return np.array([link.bandwidth_bytes_per_s is None for link in cluster.links], dtype=np.bool_)

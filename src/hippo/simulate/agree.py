@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from types import MappingProxyType
 
@@ -105,7 +106,7 @@ class Agreement:
     pairs: tuple[tuple[int, ...], ...]
     every: int = 1
 
-    @property
+    @cached_property
     def flat(self) -> bool:
         """Whether every lane is a member of one ring; else every domain is, and its lanes send shares of it."""
         return bool(self.pairs) and self.replicas.plan.sync.all_reduce == "ring"
@@ -127,12 +128,18 @@ class Agreement:
         if len(domains) < len(self.ranks) and not self.flat:  # the hops of a flat ring inside a domain are its own
             local_s = max(_local_seconds(replicas, self.ranks, domain, num_bytes) for domain in domains)
         hops = self._hops(members, caps) / self.every
-        lanes = (
-            sum(cp * each.dp for rank in self.ranks if (each := replicas.stages[rank]).domain == at) for at in domains
-        )
+        lanes = (cp * sum(stage.dp for stage in own) for own in self._stages.values())
         loads, ways_out = tuple(load.values()), tuple(caps.values())
         flows = 1 if self.flat else max(lanes)
         return SyncGroup(self.ranks, tuple(load), loads, hops, local_s, self.pairs, ways_out, flows)
+
+    @cached_property
+    def _stages(self) -> dict[str, list[Stage]]:
+        """Of every domain those that sum."""
+        found: dict[str, list[Stage]] = {}
+        for stage in map(self.replicas.stages.__getitem__, self.ranks):
+            found.setdefault(stage.domain, []).append(stage)
+        return found
 
     def ways_out(self) -> list[tuple[str, int]]:
         """Nodes that send, each with the link that it sends into."""
@@ -140,15 +147,15 @@ class Agreement:
 
     def _senders(self, link: int) -> frozenset[str]:
         """Nodes that send into a link: those of all members of its domain; on a flat ring, of the last of its lanes."""
-        source = self.replicas.routes.cluster.links[link].source
-        members = [stage for rank in self.ranks if (stage := self.replicas.stages[rank]).domain == source]
+        members = self._stages.get(self.replicas.routes.cluster.links[link].source, [])
         if self.flat and members:
             return nodes(members[-1].devices[-members[-1].tp :])
         return frozenset().union(*(nodes(stage.devices) for stage in members))
 
+    @cached_property
     def _rings(self) -> int:
         """Rings side by side: one for each tensor-parallel rank, on two levels of every lane."""
-        stages = [self.replicas.stages[rank] for rank in self.ranks]
+        stages = [stage for own in self._stages.values() for stage in own]
         return min(stage.tp if self.flat else len(stage.devices) for stage in stages)
 
     def _cap(self, link: int, users: Mapping[tuple[str, int], int]) -> float:
@@ -156,7 +163,7 @@ class Agreement:
         same time, or as many as the runtime keeps in flight. A domain that relays sends from all its nodes."""
         routes, flight = self.replicas.routes, self.replicas.cost.problem.rules.sum_flight_bytes
         edge = routes.cluster.links[link]
-        in_flight = self._rings() * flight / (2 * edge.delay_s) if edge.delay_s > 0 else np.inf
+        in_flight = self._rings * flight / (2 * edge.delay_s) if edge.delay_s > 0 else np.inf
         if edge.per_node_bytes_per_s is None:
             return in_flight
         senders = self._senders(link)
@@ -170,7 +177,7 @@ class Agreement:
         A turn is what the runtime sends before it goes on; its pieces (1 / n of it) make 2 (n - 1) hops.
         """
         routes, most = self.replicas.routes, self.replicas.cost.problem.rules.sum_turn_bytes
-        turns = max(1, ceil(self.num_bytes / self._rings() / (members * most)))
+        turns = max(1, ceil(self.num_bytes / self._rings / (members * most)))
         piece, sends = self.num_bytes / turns / members, turns * 2 * (members - 1)
         bandwidth, delay = base_bandwidth(routes.cluster), base_latency(routes.cluster)
         carried = [max(piece / min(bandwidth[link], caps[link]) for link in pair) for pair in self.pairs]
@@ -187,11 +194,14 @@ class Agreement:
     ) -> tuple[list[float], list[float]]:
         """The same of every hop of a flat ring, those between lanes of one domain, too."""
         replicas, found = self.replicas, list[tuple[float, float]]()
-        cost, rings = replicas.cost, self._rings()
+        cost, rings = replicas.cost, self._rings
         for pair, away in zip(self.pairs, zip(carried, delayed, strict=True), strict=True):
             domain = replicas.routes.cluster.links[pair[0]].source
-            stages = [stage for rank in self.ranks if (stage := replicas.stages[rank]).domain == domain]
-            lanes = [lane for stage in stages for lane in lane_nodes(stage.devices, len(stage.devices) // stage.tp)]
+            lanes = [
+                lane
+                for stage in self._stages[domain]
+                for lane in lane_nodes(stage.devices, len(stage.devices) // stage.tp)
+            ]
             near, far = (
                 (cost.p2p_seconds(domain, size, same_node=same) - cost.p2p_seconds(domain, 0.0, same_node=same), same)
                 for size, same in ((piece / rings, True), (piece / len(lanes[0]), False))

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.cost.collectives import Fabric
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost, StageMemory
 from hippo.errors import InputError
@@ -56,11 +57,17 @@ class Costs:
         """Whether nodes have a cap of their own on some link."""
         return any(link.per_node_bytes_per_s is not None for link in self.model.problem.cluster.links)
 
+    @cached_property
+    def alike(self) -> dict[str, str]:
+        """Of every domain the first with the same fabric: stages cost the same in both."""
+        first: dict[Fabric, str] = {}
+        return {name: first.setdefault(fabric, name) for name, fabric in self.model.fabrics.items()}
+
     def stages(self, plan: Plan, pipeline: Pipeline) -> list[StageCost]:
         """Costs of the stages of a pipeline; raises as ``layout`` does."""
         found = []
         for stage, lay, known in _asked(plan, pipeline, self._stages):
-            key = (stage.domain, *stage.layers)
+            key = (self.alike[stage.domain], *stage.layers)
             cost = known.get(key)
             if cost is None:
                 cost = known[key] = self.model.stage(*key, lay)
@@ -71,7 +78,7 @@ class Costs:
         """Memory of the stages of a pipeline with nothing in flight; raises as ``layout`` does."""
         found = []
         for stage, lay, known in _asked(plan, pipeline, self._memories):
-            key = (stage.domain, *stage.layers)
+            key = (self.alike[stage.domain], *stage.layers)
             memory = known.get(key)
             if memory is None:
                 memory = known[key] = self.model.memory(*key, lay, live=0.0)
@@ -231,8 +238,9 @@ def shared_nodes(stages: Sequence[Stage]) -> NDArray[np.int64]:
     found = list(range(len(stages)))
     for rank, stage in enumerate(stages):
         met = {number_of[node] for node in nodes(stage.devices) if node in number_of}
-        if met:
-            found = [min(met) if number in met or at == rank else number for at, number in enumerate(found)]
-            number_of = {node: min(met) if number in met else number for node, number in number_of.items()}
+        found[rank] = min(met, default=rank)
+        if len(met) > 1:
+            found = [found[rank] if number in met else number for number in found]
+            number_of = {node: found[rank] if number in met else number for node, number in number_of.items()}
         number_of |= dict.fromkeys(nodes(stage.devices), found[rank])
     return np.array(found)

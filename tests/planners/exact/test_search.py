@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from tests.planners.tiny import both, domain, model, problem
@@ -78,6 +79,18 @@ def test_a_slow_link_is_not_crossed_and_a_fast_one_is() -> None:
     assert len(far.plan.domains) == 1
     assert far.gap is not None
     assert far.gap <= PRECISION  # the bounds know what the link costs
+
+
+def test_more_than_thirty_two_domains_are_used_and_bounded() -> None:
+    names = [f"d{at}" for at in range(36)]
+    links = [link for one, two in combinations(names, 2) for link in both(one, two, FAST, 1e-5)]
+    asked = problem(tuple(map(domain, names)), tuple(links), of=model(2), batch=36 * 64, runtime="ideal")
+    answer = Exact().propose(asked, Stop(20.0))
+    assert answer.plan is not None
+    assert answer.score is not None
+    assert answer.lower_bound_s is not None
+    assert len(answer.plan.domains) == 36
+    assert 0.9 * answer.score.step_time_s < answer.lower_bound_s <= answer.score.step_time_s
 
 
 def test_too_little_memory_is_an_answer_with_causes() -> None:

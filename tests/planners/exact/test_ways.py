@@ -17,7 +17,7 @@ from hippo.planners.exact.ways import (
     paths,
     real_way,
     ring_pace,
-    slowest_border,
+    slowest_borders,
     slowest_pair,
 )
 from hippo.problem.cluster import Cluster
@@ -53,14 +53,42 @@ def test_the_slowest_border_of_all_choices(seed: int, length: int, count: int) -
         for level in levels
         if disjoint([each for each in combinations(range(6), length) if connected(pace, each, level)], count)
     )
-    found = slowest_border(pace, length, count)
+    found = slowest_borders(pace)[length, count]
     assert found <= wanted * (1 + 1e-9)  # a star of four holds no two pairs, but counts as two
     assert count > 1 or found == pytest.approx(wanted)
 
 
+def grown(cost: np.ndarray) -> list[tuple[int, ...] | None]:
+    """From every start the cheaper end takes the nearest domain; the cheapest path of each length."""
+    best: dict[int, tuple[float, tuple[int, ...]]] = {}
+    for start in range(len(cost)):
+        path, total = (start,), 0.0
+        while True:
+            if len(path) not in best or total < best[len(path)][0]:
+                best[len(path)] = total, path
+            outside = set(range(len(cost))) - set(path)
+            step, domain, at_end = min(
+                [(cost[path[-1], each], each, True) for each in outside]
+                + [(cost[each, path[0]], each, False) for each in outside],
+                default=(np.inf, -1, True),
+            )
+            if step == np.inf:
+                break
+            path, total = ((*path, domain) if at_end else (domain, *path)), total + step
+    return [best[length][1] if length in best else None for length in range(1, len(cost) + 1)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_paths_over_many_domains_are_grown_at_their_cheaper_end(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cost = rng.integers(1, 9, (17, 17)).astype(float) if seed % 2 else rng.uniform(1.0, 9.0, (17, 17))
+    cost[rng.random((17, 17)) < 0.1 * (seed % 10)] = np.inf  # beside none to nine of ten pairs that are not joined
+    assert paths(np.zeros((17, 17)), cost, 1.0) == grown(cost)
+
+
 def test_too_few_domains_and_single_ones() -> None:
-    assert slowest_border(np.ones((3, 3)), 1, 3) == 0.0
-    assert slowest_border(np.ones((3, 3)), 2, 2) == np.inf
+    assert slowest_borders(np.ones((3, 3)))[1, 3] == 0.0
+    assert slowest_borders(np.ones((3, 3)))[2, 2] == np.inf
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -178,10 +206,10 @@ def test_a_slow_pair_goes_through_a_third_domain() -> None:
     assert routes.latency_s[0, 1] == pytest.approx(0.005)
     assert routes.least_latency_s[0, 1] == pytest.approx(0.001)
     assert routes.via[0, 2] == -1
-    relay, back = routes.relays([(0, 1), (1, 0), (0, 2)], 5e-9)
+    relay, back = routes.relays(np.array([(0, 1), (1, 0), (0, 2)]), 5e-9)
     assert (relay.source, relay.destination, relay.via) == ("a", "b", "c")
     assert (back.source, back.destination) == ("b", "a")
-    assert routes.relays([(0, 1)], 1e-7) == ()
+    assert routes.relays(np.array([(0, 1)]), 1e-7) == ()
 
 
 def test_slow_links_are_barred() -> None:

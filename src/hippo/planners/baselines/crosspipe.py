@@ -30,10 +30,12 @@ from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomp
 from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
+from hippo.score.judge import Judged
 from hippo.simulate.costs import cost_model
 from hippo.simulate.routes import border_share
 
 TRIED = 16  # plans that the judge plays
+NEAR = 0.5  # of the best plan's worth, by which a plan may be worse for an order to make it the best
 PATHS = 3  # chains of domains of each length that are searched, by the bandwidth of their slowest link
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
@@ -57,15 +59,18 @@ class CrossPipe:
         search = CrossPipeSearch(cost_model(problem), shortlist.reject_memory)
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
-        try_ordered(shortlist, None if shortlist.best is None else shortlist.best.plan)
+        try_ordered(shortlist, shortlist.best)
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 
 
-def try_ordered(shortlist: ShortList, plan: Plan | None) -> None:
-    """Tries a plan with orders of its own, where there is one and the runtime plays any."""
-    if plan is not None and shortlist.problem.rules.schedules is None:
-        own = ordered(shortlist.problem, plan)
+def try_ordered(shortlist: ShortList, found: Judged | None) -> None:
+    """Tries a plan with orders of its own, where there is one near the best, the runtime plays any and work is left."""
+    if found is None or shortlist.best is None or shortlist.problem.rules.schedules is not None:
+        return
+    best = shortlist.value(shortlist.best.score)
+    if shortlist.value(found.score) <= best + NEAR * abs(best) and not shortlist.effort.over():
+        own = ordered(shortlist.problem, found.plan)
         shortlist.try_all([] if own is None else [own])
 
 

@@ -201,7 +201,7 @@ class Tried:
         to order, or has no room. Another way may have led to the same candidate: made once."""
         if (candidate, rules) not in self._ordered:
             found = orders(self.problem, candidate.plan(self.problem), rules=rules)
-            by = len(RULES) if rules is None else rules
+            by = 0 if found is None else len(RULES) if rules is None else rules  # what is too long is not begun
             self.effort.spend(ORDER_S + ORDERED_S * candidate.operations * by)
             own = None if found is None else candidate.with_orders(found)
             self._ordered[candidate, rules] = own

@@ -275,41 +275,43 @@ class ChainSearch:
     def seeds(self) -> Iterator[Chain]:
         """Chains with the best estimates of those that lie alike in all domains, or everywhere as it is quickest; each
         family and width once."""
-        kinds = self.field.tables.kinds
-        bounded: list[tuple[float, int, tuple[int, ...], tuple[DomainLayout, ...]]] = []
-        for path in self._paths():
-            for bound, pick in self._picks(tuple(kinds[domain] for domain in path)):
-                bounded.append((bound, len(bounded), path, pick))
-        best: dict[object, Paced] = {}
-        for bound, _, path, pick in sorted(bounded, key=lambda item: item[:2])[:MOST_SEEDS]:
+        paths, (picks, per_wave, speeds) = self._paths(), self._picks
+        kinds, best = np.array(self.field.tables.kinds), dict[object, Paced]()
+        bounds = np.array([per_wave / speeds[kinds[list(path)]].sum(axis=0) for path in paths])
+        for at in np.argsort(bounds, axis=None, kind="stable")[:MOST_SEEDS].tolist():
+            path, pick = paths[at // len(picks)], picks[at % len(picks)]
             ranked = sorted(each.step_s for each in best.values())
             limit = min(REACH * self.field.tried.value, ranked[BEGUN - 1] if len(ranked) >= BEGUN else inf)
-            if bound >= limit or self.field.tried.must_stop:
+            if not bounds.flat[at] < limit or self.field.tried.must_stop:
                 break
-            key, paced = (_family(pick[0]), pick[0].tp), self.paced(Chain(path, pick))
+            chain = Chain(path, tuple(pick[kind] for kind in kinds[list(path)].tolist()))
+            key, paced = (chain.family, chain.layouts[0].tp), self.paced(chain)
             if paced is not None and (key not in best or paced.step_s < best[key].step_s):
                 best[key] = paced
         for paced in sorted(best.values(), key=lambda each: each.step_s)[:BEGUN]:
             yield paced.chain
 
-    def _picks(self, kinds: tuple[int, ...]) -> list[tuple[float, tuple[DomainLayout, ...]]]:
-        """How domains of these kinds may lie in a chain that begins the search, each with the seconds of a step whose
-        stages are always busy."""
+    @cached_property
+    def _picks(self) -> tuple[list[dict[int, DomainLayout]], Floats, Floats]:
+        """How a domain of each kind may lie in a chain that begins the search, P ways; waves of a step, (P,); and those
+        that a domain works through in a second if its stages are always busy, (kinds, P), nan: it cannot lie so."""
 
-        def make() -> list[tuple[float, tuple[DomainLayout, ...]]]:
-            batch, found = self.field.problem.workload.global_batch, []
+        def make() -> tuple[list[dict[int, DomainLayout]], Floats, Floats]:
+            found: list[dict[int, DomainLayout]] = []
             for family in dict.fromkeys(family for layouts in self._layouts for family in layouts):
-                own = [self._layouts[kind].get(family, {}) for kind in kinds]
-                common = [width for width in own[0] if all(width in layouts for layouts in own)]
-                picks = [tuple(layouts[width] for layouts in own) for width in common]
-                if all(own) and not self.field.rules.uniform_tp_dp:
-                    picks.append(tuple(min(layouts.values(), key=self._seconds) for layouts in own))
-                for pick in picks:
-                    speed = sum(1.0 / self._seconds(layout) for layout in pick)
-                    found.append((batch / family[0] / speed, pick))
-            return found
+                own = {kind: each[family] for kind, each in enumerate(self._layouts) if family in each}
+                for width in dict.fromkeys(width for layouts in own.values() for width in layouts):
+                    found.append({kind: layouts[width] for kind, layouts in own.items() if width in layouts})
+                if not self.field.rules.uniform_tp_dp:
+                    found.append({kind: min(each.values(), key=self._seconds) for kind, each in own.items()})
+            waves = [next(iter(pick.values())).wave for pick in found]
+            speeds = np.full((len(self._layouts), len(found)), np.nan)
+            for at, pick in enumerate(found):
+                for kind, layout in pick.items():
+                    speeds[kind, at] = 1.0 / self._seconds(layout)
+            return found, self.field.problem.workload.global_batch / np.array(waves, np.float64), speeds
 
-        return self.field.tables.shared(("picks", kinds), make)
+        return self.field.tables.shared("picks", make)
 
     def _seconds(self, layout: DomainLayout) -> float:
         """Seconds of a wave of the whole model on a domain alone, its stages always busy."""

@@ -36,6 +36,7 @@ Ints = NDArray[np.int64]
 
 MOST_CHUNKS = 8  # of a rank
 PRECISION, SLACK = 1e-4, 1e-9  # of a bound, of a block
+WAYS_PATIENCE = 12  # ways to join in a row on which chunks bring nothing
 REACH = 1.25  # times the best, beyond which a shape is not likely to win
 
 
@@ -185,16 +186,19 @@ CHUNKS = np.arange(2, MOST_CHUNKS + 1)
 def search_interleaved(field: Field) -> None:
     """Plays shapes with chunks, the likeliest first, as long as they may win and some of them do."""
     tried = field.tried
-    for kind, ideal in _worth(field):
-        if not len(shapes_of(field, kind, ideal, tried.value)[1]):
-            continue
-        failures = 0
+    ways = [(shapes_of(field, *way, tried.value)[1].min(initial=inf), at, *way) for at, way in enumerate(_worth(field))]
+    failed = 0
+    for likely, _, kind, ideal in sorted(ways, key=lambda way: way[:2]):
+        if likely >= REACH * tried.value or failed >= WAYS_PATIENCE:
+            break
+        start, failures = tried.value, 0
         for bound, each in _likeliest_first(field, kind, field.real_ways(kind, ideal)):
             if failures >= field.patience() or tried.must_stop:
                 break
             if bound < tried.value:
                 before = tried.value
                 failures = 0 if tried.play(each) < before else failures + 1
+        failed = 0 if tried.value < start else failed + 1
 
 
 def least_interleaved(field: Field) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.planners.exact.ways import MOST_DOMAINS, DomainRoutes, DomainWay, ideal_ways, ring_pace
+from hippo.planners.exact.ways import MOST_DOMAINS, DomainRoutes, DomainWay, ideal_ways, ring_paces
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,6 +54,7 @@ class Mixes:
     stride: Ints  # (C,) what a domain of each adds to the number of a mix
     held: Ints  # (C, M)
     size: Ints  # (M,) domains
+    _steps: dict[bytes, Steps] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kinds: Sequence[int], among: Sequence[int]) -> Mixes:
@@ -78,6 +79,11 @@ class Mixes:
 
     def steps(self, ends: Flags) -> Steps:
         """Those that lead to one of these mixes, (M,)."""
+        if (asked := ends.tobytes()) not in self._steps:
+            self._steps[asked] = self._steps_to(ends)
+        return self._steps[asked]
+
+    def _steps_to(self, ends: Flags) -> Steps:
         leads, rows = ends.copy(), []
         for place in range(int(self.size[ends].max(initial=0)) - 1, -1, -1):
             for at, stride in enumerate(self.stride.tolist()):
@@ -174,8 +180,8 @@ def told_apart(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...]
     index = np.ix_(among, among)
     sets = list(combinations(range(size), g))
     around, pair = np.ascontiguousarray(rings.seconds_per_byte[index]), routes.pair_pace[index]
-    ring = np.array([2 * (g - 1) / g * ring_pace(around, members) for members in sets])
     members, orders = np.array(sets), np.array(list(permutations(range(g))))
+    ring = 2 * (g - 1) / g * ring_paces(around, members)
     border = np.full((len(sets), len(sets)), np.inf)
     for order in orders:
         border = np.minimum(border, pair[members[:, None, :], members[None, :, order]].max(axis=2))

@@ -32,13 +32,14 @@ from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
 from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, LayoutRows, remember
 from hippo.planners.exact.uniform import best_first, bubbled, candidate, first_guess, least_bound, play, shapes
-from hippo.planners.exact.ways import DomainWay, slowest_border
+from hippo.planners.exact.ways import DomainWay, slowest_borders
 from hippo.planners.recipe import overlapping, recompute_choices
 from hippo.problem.problem import Problem
 from hippo.score.judge import judge
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
+WAYS_PATIENCE = 12  # ways to join in a row whose plans bring nothing better
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
 CHUNKED = "stages of several chunks that all lie alike"
@@ -251,12 +252,19 @@ def search_ways(field: Field, *, others: bool = True) -> None:
         real = field.real_ways(kind, way)
         guess = first_guess(field, kind, real) if real else None
         if guess is not None:
-            play(field, guess[1], guess[2], guess[0])
+            if order < told or guess[0] < tried.value:
+                play(field, guess[1], guess[2], guess[0])
             found.append((guess, kind, real))
     if found:
         play_ordered(field, operations=1)  # early: what cannot beat it need not be played
-    for _, kind, real in found:
+    failures = 0
+    for _, kind, real in sorted(found, key=lambda each: each[0][0]):
+        before = tried.value
         _exhaust(field, kind, real)
+        failures = 0 if tried.value < before else failures + 1
+        if failures >= WAYS_PATIENCE:
+            tried.gave_up = True
+            break
     for (_, shape, cuts), kind, real in found[: FIRST_WAYS if others else 0]:
         joined = joining(candidate(field, shape, cuts.tolist(), ()))
         if joined in runners_up(tried):
@@ -356,6 +364,7 @@ def _least_of_unlike(field: Field) -> float:
     pace, least = field.routes(None).seconds_per_byte, np.inf
     either, whole = np.minimum(pace, pace.T), field.tables.gradient_bytes * field.tables.blocks_share * field.awaited
     whole *= field.least_summed
+    slowest = slowest_borders(either)
     for groups in range(2, len(seconds) + 1):
         at_once = 0.0  # of all gradients, what the rings can carry in a second
         for n in range(1, len(seconds) // groups + 1):
@@ -363,7 +372,7 @@ def _least_of_unlike(field: Field) -> float:
             if field.tables.gathering:
                 least = min(least, max(compute, _least_gathered(field, list(rows.values()), groups, n)))
                 continue
-            ring = 2 * (groups - 1) / groups * slowest_border(either, groups, n) * whole
+            ring = 2 * (groups - 1) / groups * slowest[groups, n] * whole
             at_once += 1.0 / ring if ring > 0 else np.inf
             if 0 < at_once < np.inf:
                 least = min(least, 1.0 / (at_once * -np.expm1(-1.0 / (at_once * compute))))

@@ -38,7 +38,7 @@ PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best 
 # cheap: small batches, and local SGD, whose replicas hardly wait for links
 ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more than a play
 SMALL_BATCH = 64
-MOST_DOMAINS = 32  # of a kind that are looked at; beyond, the work of all GPUs alone is a bound
+MOST_DOMAINS = 64  # of a kind that are looked at; beyond, the work of all GPUs alone is a bound
 
 
 NOBODY, SINGLE, EVERY = "nobody", "single pipelines", "replicas, too"

@@ -20,7 +20,8 @@ from hippo.score.judge import Judged, judge
 EQUAL = 0.005
 """Step times this close are equal: the cheaper plan is the better one."""
 SHARE = 0.2  # of the limit, beside that of the search
-PATIENCE = 8  # shapes of one way to join in a row that are not about as quick
+PATIENCE = 8  # shapes of one way to join in a row that are not about as quick,
+WAYS_PATIENCE = 12  # and ways that bring nothing cheaper
 
 
 def cheapest(problem: Problem, stop: Stop) -> Judged | None:
@@ -41,11 +42,11 @@ def _cheapest_of(field: Field, effort: Effort, limit: float, known: Judged | Non
     """Of one search; where another's is known, only cheaper ones are played."""
     tried = field.tried
     tried.effort, tried.share = effort, 1.0
-    best = _cheapest(tried, limit)
+    best, failed = _cheapest(tried, limit), 0
     for bound, kind, way in promising(field):
-        if bound >= limit or tried.over:
+        if bound >= limit or failed >= WAYS_PATIENCE or tried.over:
             break
-        failures = 0
+        start, failures = best, 0
         usd = min(each.score.usd_per_step for each in (best, known or best))
         near = Near(limit / tried.value, usd)
         for least, shape, cuts in best_first(field, kind, field.real_ways(kind, way), near=near):
@@ -54,6 +55,7 @@ def _cheapest_of(field: Field, effort: Effort, limit: float, known: Judged | Non
             if shape.usd(field).of(least) < min(usd, best.score.usd_per_step):
                 about = play(field, shape, cuts, least) <= limit
                 best, failures = (_cheapest(tried, limit), 0) if about else (best, failures + 1)
+        failed = 0 if best is not start else failed + 1
     return best
 
 

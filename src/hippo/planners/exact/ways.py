@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, permutations
+from itertools import combinations
 from math import comb
 
 import numpy as np
@@ -36,6 +36,7 @@ class DomainRoutes:
     direct_seconds_per_byte: Floats  # (K, K)
     direct_latency_s: Floats  # (K, K)
     least_latency_s: Floats  # (K, K) of any route
+    _relays: dict[int, Relay] = field(default_factory=dict, repr=False)
     _under: dict[float, tuple[Floats, Floats, NDArray[np.bool_]]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -90,12 +91,15 @@ class DomainRoutes:
         there = np.where(np.isfinite(pace), wave_bytes * pace, np.inf) + latency
         return there + there.T
 
-    def relays(self, pairs: list[tuple[int, int]], ceiling: float) -> tuple[Relay, ...]:
-        """Relays of those directed pairs that need them (see ``relayed``)."""
-        names = [domain.name for domain in self.cluster.domains]
-        relayed = self.under(ceiling)[2]
-        chosen = dict.fromkeys((i, j) for i, j in pairs if relayed[i, j])
-        return tuple(Relay(names[i], names[j], names[self.via[i, j]]) for i, j in chosen)
+    def relays(self, pairs: Ints, ceiling: float) -> tuple[Relay, ...]:
+        """Relays of those directed pairs, (n, 2), that need them (see ``relayed``)."""
+        if not self._relays:
+            names = [domain.name for domain in self.cluster.domains]
+            for i, j in np.argwhere(self.via >= 0).tolist():
+                self._relays[len(names) * i + j] = Relay(names[i], names[j], names[self.via[i, j]])
+        i, j = pairs[self.under(ceiling)[2][pairs[:, 0], pairs[:, 1]]].T
+        asked, first = np.unique(len(self.via) * i + j, return_index=True)
+        return tuple(self._relays[each] for each in asked[np.argsort(first)].tolist())
 
 
 def border_pairs(path: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -209,21 +213,43 @@ def _trace(previous: NDArray[np.int8], mask: int, end: int) -> tuple[int, ...]:
 
 def _grown_path(cost: Floats) -> list[tuple[int, ...] | None]:
     """Paths by insertion at the cheaper end, from every start; the best of each length."""
+    totals, found = _grow_paths(np.ascontiguousarray(cost))
+    rows = zip(totals.tolist(), found.tolist(), strict=True)
+    return [tuple(path[:length]) if total < np.inf else None for length, (total, path) in enumerate(rows, start=1)]
+
+
+@kernel
+def _grow_paths(cost):  # type: ignore[no-untyped-def]
+    """(K,) least total cost of a path that was grown to every length (inf: none), and its domains (K, K) in order."""
     size = len(cost)
-    best: list[tuple[float, tuple[int, ...]] | None] = [None] * size
+    totals, found = np.full(size, np.inf), np.zeros((size, size), np.int64)
+    row = np.empty(2 * size, np.int64)  # the path lies in it from ``first`` to ``last``, free at both ends
     for start in range(size):
-        path, total = [start], 0.0
+        first = last = size
+        row[first], total = start, 0.0
+        left = np.ones(size, np.bool_)
+        left[start] = False
         for length in range(size):
-            known = best[length]
-            if known is None or total < known[0]:
-                best[length] = (total, tuple(path))
-            outside = [i for i in range(size) if i not in path]
-            grown = [(cost[path[-1], i], i, True) for i in outside] + [(cost[i, path[0]], i, False) for i in outside]
-            if not grown or not np.isfinite(min(grown)[0]):
+            if total < totals[length]:
+                totals[length] = total
+                found[length, : length + 1] = row[first : last + 1]
+            step, domain, at_end = np.inf, -1, False
+            for other in range(size):  # of equals the first domain, and at the beginning
+                if left[other]:
+                    if cost[other, row[first]] < step:
+                        step, domain, at_end = cost[other, row[first]], other, False
+                    if cost[row[last], other] < step:
+                        step, domain, at_end = cost[row[last], other], other, True
+            if domain < 0:
                 break
-            step, domain, at_end = min(grown)
-            path, total = ([*path, domain] if at_end else [domain, *path]), total + step
-    return [None if item is None else item[1] for item in best]
+            left[domain], total = False, total + step
+            if at_end:
+                last += 1
+                row[last] = domain
+            else:
+                first -= 1
+                row[first] = domain
+    return totals, found
 
 
 Groups = tuple[tuple[int, ...], ...]
@@ -290,14 +316,15 @@ def ideal_ways(
     down, down_pace = (least_sums(np.minimum(matrix, matrix.T)) for matrix in (delay, directed))
     hop = float(routes.least_latency_s[index][away].min()) if size > 1 else 0.0
     alike = _alike(around[away])
+    borders, slowest_either, slowest_both = map(slowest_borders, (pair, either, both))
     found = []
     for n in range(1, size + 1):
         exchanged = tied and n > 1
         for g in range(1, min(groups or size, size // n) + 1):
             share = 2 * (g - 1) / g
-            border, rounds = slowest_border(pair, n, g), 2 * (g - 1) if alike else min(1, g - 1)
+            border, rounds = float(borders[n, g]), 2 * (g - 1) if alike else min(1, g - 1)
             # Of so many disjoint rings the slowest is no quicker.
-            least = [share * slowest_border(both if g == 2 else either, g, ring + 1) for ring in range(n)]
+            least = (share * (slowest_both if g == 2 else slowest_either)[g, 1 : n + 1]).tolist()
             if np.isfinite([trip[n], border, least[-1]]).all():
                 way = DomainWay(
                     groups=g,
@@ -319,13 +346,18 @@ def ideal_ways(
     return found
 
 
-def slowest_border(pace: Floats, length: int, count: int) -> float:
-    """Least possible slowest pair of ``count`` disjoint connected sets of ``length`` domains each (0 for length 1)."""
-    if length == 1:
-        return 0.0
+def slowest_borders(pace: Floats) -> Floats:
+    """(K + 1, K + 1) at [length, count]: least possible slowest pair of so many disjoint connected sets of so many
+    domains each (0 for length 1; inf: there are not so many domains)."""
+    size = len(pace)
     values, sizes = mergers(pace)
-    enough = np.flatnonzero((sizes // length).sum(axis=1) >= count)
-    return float(values[enough[0]]) if len(enough) else np.inf
+    found = np.full((size + 1, size + 1), np.inf)
+    found[:2], found[:, 0] = 0.0, 0.0
+    for length in range(2, size + 1):  # sets become more as components join
+        most = (sizes // length).sum(axis=1)
+        enough = np.searchsorted(most, np.arange(1, size + 1))
+        found[length, 1:] = np.append(values, np.inf)[enough]
+    return found
 
 
 def mergers(pace: Floats) -> tuple[Floats, Ints]:
@@ -377,16 +409,17 @@ def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool
     if not np.isfinite([trip, slow]).all():
         return None
     down, quick = (_from_zero(each[one, two].min(axis=0)) for each in (latency, pace))
-    rings = [tuple(members) for members in path.T.tolist()] if g > 1 else []
-    ring = np.array([ring_pace(pace, members) for members in rings]) if g > 1 else np.zeros(n)
+    rings = path.T if g > 1 else path.T[:0]
+    ring = ring_paces(pace, rings) if g > 1 else np.zeros(n)
     ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
     tails = [_sum_of(pace, latency, pair) for pair in ends]
     if len(ends) > 1:  # the holders of all groups may sum their matrix at once
         tails.append(_sum_of(pace, latency, tuple(dict.fromkeys(each for pair in ends for each in pair))))
-    borders = [pair for path in groups for pair in border_pairs(path)]
-    pairs = (
-        borders + [(b, a) for a, b in ends] + ends + [pair for members in rings for pair in permutations(members, 2)]
-    )
+    borders, relays = [pair for path in groups for pair in border_pairs(path)], tuple[Relay, ...]()
+    if relayed.any():
+        around = rings[:, np.argwhere(~np.eye(g, dtype=bool))].reshape(-1, 2)
+        pairs = [*borders, *((b, a) for a, b in ends), *ends]
+        relays = routes.relays(np.concatenate([np.array(pairs, np.int64).reshape(-1, 2), around]), ceiling)
     return DomainWay(
         groups=g,
         span=n,
@@ -398,11 +431,11 @@ def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool
         down_pace=np.cumsum(quick),
         slowest=_busiest(routes, borders, relayed),
         sync_pace=2 * (g - 1) / g * ring,
-        sync_s=min((_sum_of(pace, latency, members)[1] for members in rings), default=0.0),
+        sync_s=float(_late(pace, latency, rings).min()) if g > 1 else 0.0,
         tail_pace=min((each for each, _ in tails), default=0.0),
         tail_s=min((each for _, each in tails), default=0.0),
         domains=groups,
-        relays=routes.relays(pairs, ceiling),
+        relays=relays,
     )
 
 
@@ -413,6 +446,8 @@ def _from_zero(borders: Floats) -> Floats:
 
 def _busiest(routes: DomainRoutes, pairs: list[tuple[int, int]], relayed: NDArray[np.bool_]) -> float:
     """Seconds per byte of a border on the link that carries most: relayed borders load two links."""
+    if pairs and not relayed.any():
+        return float(routes.direct_seconds_per_byte[tuple(zip(*pairs, strict=True))].max())
     load: dict[tuple[int, int], float] = {}
     for a, b in pairs:
         middle = int(routes.via[a, b])
@@ -423,7 +458,25 @@ def _busiest(routes: DomainRoutes, pairs: list[tuple[int, int]], relayed: NDArra
 
 def ring_pace(pace: Floats, members: tuple[int, ...]) -> float:
     """Seconds per byte of the slowest pair of the best directed ring; of many members by nearest neighbours."""
-    return float(_slowest_of_ring(pace[np.ix_(members, members)]))
+    return float(ring_paces(pace, np.array([members]))[0])
+
+
+def ring_paces(pace: Floats, rings: Ints) -> Floats:
+    """The same of R rings of as many members each, (R, G)."""
+    found: Floats = _slowest_of_rings(pace, np.ascontiguousarray(rings))
+    return found
+
+
+@kernel
+def _slowest_of_rings(pace, rings):  # type: ignore[no-untyped-def]
+    count, size = rings.shape
+    slowest, own = np.empty(count), np.empty((size, size))
+    for ring in range(count):
+        for i in range(size):
+            for j in range(size):
+                own[i, j] = pace[rings[ring, i], rings[ring, j]]
+        slowest[ring] = _slowest_of_ring(own)
+    return slowest
 
 
 @kernel
@@ -465,7 +518,7 @@ def _nearest_ring(pace):  # type: ignore[no-untyped-def]
 
 @kernel
 def _slowest_of_ring(pace):  # type: ignore[no-untyped-def]
-    """``ring_pace`` through all (n, n); of many either way round."""
+    """Least slowest pair of a directed ring through all (n, n); of many either way round."""
     if len(pace) <= MOST_ORDERED:
         return _best_ring(pace)
     return min(_nearest_ring(pace), _nearest_ring(np.ascontiguousarray(pace.T)))
@@ -478,10 +531,19 @@ def _alike(pace: Floats) -> bool:
 
 def _sum_of(pace: Floats, latency: Floats, members: tuple[int, ...]) -> tuple[float, float]:
     """Least seconds per byte and least latencies of a sum over a ring of all members, each once."""
-    n, among = len(members), np.ix_(members, members)
-    away = ~np.eye(n, dtype=bool)
-    hops = 2 * (n - 1) if _alike(pace[among][away]) else 1
-    return 2 * (n - 1) / n * ring_pace(pace, members), hops * float(latency[among][away].min())
+    n, rings = len(members), np.array([members])
+    return 2 * (n - 1) / n * float(ring_paces(pace, rings)[0]), float(_late(pace, latency, rings)[0])
+
+
+def _late(pace: Floats, latency: Floats, rings: Ints) -> Floats:
+    """(R,) least latencies of sums over rings (R, G): of all hops where the pairs of a ring are equally quick, else of
+    one."""
+    size = rings.shape[1]
+    one, two = np.nonzero(~np.eye(size, dtype=bool))
+    among = rings[:, one], rings[:, two]
+    quick, slow = pace[among].min(axis=1), pace[among].max(axis=1)
+    late: Floats = np.where(quick >= slow * (1 - 1e-9), 2 * (size - 1), 1) * latency[among].min(axis=1)
+    return late
 
 
 def real_ways(
@@ -531,7 +593,7 @@ def least_ring_pace(pace: Floats, size: int) -> float:
     sets are too many to look at: any ring joins a connected set."""
     if size <= MOST_ORDERED and comb(len(pace), size) <= MOST_SETS:
         return min(ring_pace(pace, members) for members in combinations(range(len(pace)), size))
-    return slowest_border(np.minimum(pace, pace.T), size, 1)
+    return float(slowest_borders(np.minimum(pace, pace.T))[size, 1])
 
 
 def ring_ceilings(routes: DomainRoutes, members: tuple[int, ...]) -> list[float]:
