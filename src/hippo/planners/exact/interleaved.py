@@ -18,7 +18,7 @@ from hippo.compiling import kernel
 from hippo.cost.money import rent_usd_per_s
 from hippo.planners.effort import SHAPE_S
 from hippo.planners.exact.candidates import Candidate
-from hippo.planners.exact.space import Field
+from hippo.planners.exact.space import WAYS_PATIENCE, Field
 from hippo.planners.exact.uniform import (
     PlanShape,
     Range,
@@ -36,7 +36,6 @@ Ints = NDArray[np.int64]
 
 MOST_CHUNKS = 8  # of a rank
 PRECISION, SLACK = 1e-4, 1e-9  # of a bound, of a block
-WAYS_PATIENCE = 12  # ways to join in a row on which chunks bring nothing
 REACH = 1.25  # times the best, beyond which a shape is not likely to win
 
 
@@ -189,7 +188,10 @@ def search_interleaved(field: Field) -> None:
     ways = [(shapes_of(field, *way, tried.value)[1].min(initial=inf), at, *way) for at, way in enumerate(_worth(field))]
     failed = 0
     for likely, _, kind, ideal in sorted(ways, key=lambda way: way[:2]):
-        if likely >= REACH * tried.value or failed >= WAYS_PATIENCE:
+        if likely >= REACH * tried.value:
+            break
+        if failed >= WAYS_PATIENCE:
+            tried.gave_up = True
             break
         start, failures = tried.value, 0
         for bound, each in _likeliest_first(field, kind, field.real_ways(kind, ideal)):

@@ -30,7 +30,7 @@ from hippo.planners.exact.layouts import shards_weights_across
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
-from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, LayoutRows, remember
+from hippo.planners.exact.space import EVERY, MOST_DOMAINS, WAYS_PATIENCE, Field, LayoutRows, remember
 from hippo.planners.exact.uniform import best_first, bubbled, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import DomainWay, slowest_borders
 from hippo.planners.recipe import overlapping, recompute_choices
@@ -39,7 +39,6 @@ from hippo.score.judge import judge
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
-WAYS_PATIENCE = 12  # ways to join in a row whose plans bring nothing better
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
 CHUNKED = "stages of several chunks that all lie alike"

@@ -38,6 +38,7 @@ PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best 
 # cheap: small batches, and local SGD, whose replicas hardly wait for links
 ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more than a play
 SMALL_BATCH = 64
+WAYS_PATIENCE = 12  # ways to join in a row that bring nothing better, after which the rest is left
 MOST_DOMAINS = 64  # of a kind that are looked at; beyond, the work of all GPUs alone is a bound
 
 

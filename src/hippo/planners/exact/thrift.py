@@ -12,7 +12,7 @@ from hippo.planners.base import Stop
 from hippo.planners.effort import JUDGE_S, Effort, play_s
 from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.search import promising
-from hippo.planners.exact.space import Field, searched
+from hippo.planners.exact.space import WAYS_PATIENCE, Field, searched
 from hippo.planners.exact.uniform import Near, best_first, play
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, judge
@@ -20,8 +20,7 @@ from hippo.score.judge import Judged, judge
 EQUAL = 0.005
 """Step times this close are equal: the cheaper plan is the better one."""
 SHARE = 0.2  # of the limit, beside that of the search
-PATIENCE = 8  # shapes of one way to join in a row that are not about as quick,
-WAYS_PATIENCE = 12  # and ways that bring nothing cheaper
+PATIENCE = 8  # shapes of one way to join in a row that are not about as quick
 
 
 def cheapest(problem: Problem, stop: Stop) -> Judged | None:
