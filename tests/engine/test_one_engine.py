@@ -30,6 +30,7 @@ NO_PLAYS = {
     "planners/exact/interleaved.py:dealt_on": "most blocks that ranks can be dealt within a limit, a bound",
     "planners/exact/replicas.py:_seats": "the quickest share of a domain",
     "planners/exact/replicas.py:deal": "counts of micro-batches",
+    "planners/exact/ways.py:_grow_paths": "costs of paths between domains, no times",
     "report/world_charts.py:device_map": "heights of rows on a page",
     "planners/run_ahead.py:least_warm_up": "counts of micro-batches in flight",
     "run/executor/asking.py:_take": "when a link that is played is free again, by what was announced",

@@ -86,7 +86,7 @@ def test_a_slow_pair_is_relayed_unless_that_loads_a_link_of_another_border() -> 
 
 def test_links_below_the_floor_and_outages_join_nothing() -> None:
     problem = problem_of()
-    rates = base_bandwidth(problem.cluster)
+    rates = base_bandwidth(problem.cluster).copy()
     known = layout_table(problem)
     rates[0] = 0.0
     found = links_under(known, rates, base_latency(problem.cluster))
@@ -199,7 +199,7 @@ def layers_in(plan: Plan, domain: str) -> int:
 # ---------------------------------------------------------------------------------------------------------------- masks
 def test_a_domain_without_links_is_never_joined() -> None:
     problem = problem_of("regimes", 2)
-    rates = base_bandwidth(problem.cluster)
+    rates = base_bandwidth(problem.cluster).copy()
     lost = problem.cluster.domains[0].name
     for at, link in enumerate(problem.cluster.links):
         if lost in (link.source, link.destination):
