@@ -35,7 +35,6 @@ from hippo.simulate.costs import cost_model
 from hippo.simulate.routes import border_share
 
 TRIED = 16  # plans that the judge plays
-NEAR = 0.5  # of the best plan's worth, by which a plan may be worse for an order to make it the best
 PATHS = 3  # chains of domains of each length that are searched, by the bandwidth of their slowest link
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
@@ -65,11 +64,8 @@ class CrossPipe:
 
 
 def try_ordered(shortlist: ShortList, found: Judged | None) -> None:
-    """Tries a plan with orders of its own, where there is one near the best, the runtime plays any and work is left."""
-    if found is None or shortlist.best is None or shortlist.problem.rules.schedules is not None:
-        return
-    best = shortlist.value(shortlist.best.score)
-    if shortlist.value(found.score) <= best + NEAR * abs(best) and not shortlist.effort.over():
+    """Tries a plan with orders of its own, where there is one, the runtime plays any and work is left."""
+    if found is not None and shortlist.problem.rules.schedules is None and not shortlist.effort.over():
         own = ordered(shortlist.problem, found.plan)
         shortlist.try_all([] if own is None else [own])
 
