@@ -84,6 +84,9 @@ class Borders(NamedTuple):
     before: Floats  # (n,) round trips of the borders before each domain
     after: Floats  # (n,) behind each domain
     down: Floats  # (n,) one way
+    sends: Floats  # (n, O) seconds that a wave from there to another domain occupies links, at least
+    back: Floats  # (n, O) more that it takes to the domain before than the above say, as fewer nodes send
+    on: Floats  # (n, O) to the next one
 
 
 class DomainPart(NamedTuple):
@@ -625,7 +628,8 @@ def forwards(options, rests, borders, steps, limits, choice):  # type: ignore[no
     """(M, N + 1) least heads of any stage of a domain that comes after each mix, whether all layers can be placed, and
     how many stages were tried; fills ``choice``."""
     tables, groups, stages, hops = options.tables, options.groups, options.stages, options.hops
-    before, after, down = borders.before, borders.after, borders.down
+    before, after, down, sends = borders.before, borders.after, borders.down, borders.sends
+    back, on = borders.back, borders.on
     n = tables.shape[2] - 1
     state, seen = np.full(rests.shape, np.inf), np.full(rests.shape, np.inf)
     starts, tried = np.zeros(n + 1, np.int64), 0
@@ -637,7 +641,7 @@ def forwards(options, rests, borders, steps, limits, choice):  # type: ignore[no
         for o in range(len(groups)):
             if groups[o] != steps.group[s]:
                 continue
-            heads, origin = state[u].copy(), np.arange(n + 1)
+            heads, origin = state[u] + (back[j, o] if j > 0 else 0.0), np.arange(n + 1)
             for q in range(stages[o]):
                 seen[u] = np.minimum(seen[u], heads)
                 following = stage_after(tables[o], heads, rests[v], (before[j], after[j], down[j]), limits, starts)
@@ -645,9 +649,13 @@ def forwards(options, rests, borders, steps, limits, choice):  # type: ignore[no
                 source, found = origin[starts], False
                 for b in range(n + 1):
                     if following[b] < np.inf:
-                        found = True
-                        if following[b] < state[v, b]:
-                            state[v, b] = following[b]
+                        found, left = True, following[b] + (on[j, o] if b < n else 0.0)
+                        if j > 0 or b < n:  # all waves but one cross a border while that one goes round
+                            crossed = left + before[j] + after[j] + rests[v, b] + (limits.waves - 1) * sends[j, o]
+                            if crossed + limits.drained > limits.limit:
+                                continue
+                        if left < state[v, b]:
+                            state[v, b] = left
                             choice[v, b, 0], choice[v, b, 1], choice[v, b, 2] = o, q + 1, source[b]
                 if not found:
                     break
@@ -663,6 +671,7 @@ def backwards(options, heads, borders, steps, limits):  # type: ignore[no-untype
     """(M, N + 1) least rests of any stage of a domain with which each mix is full, and how many stages were tried."""
     tables, groups, stages, hops = options.tables, options.groups, options.stages, options.hops
     before, after, down = borders.before, borders.after, borders.down
+    back, on = borders.back, borders.on
     n = tables.shape[2] - 1
     state, seen, tried = np.full(heads.shape, np.inf), np.full(heads.shape, np.inf), 0
     for v in range(len(steps.ends)):
@@ -675,14 +684,15 @@ def backwards(options, heads, borders, steps, limits):  # type: ignore[no-untype
         for o in range(len(groups)):
             if groups[o] != steps.group[s]:
                 continue
-            rests = state[v].copy()
+            rests = state[v] + on[j, o]
+            rests[n] = state[v, n]  # with all layers placed nothing is sent on
             for _ in range(stages[o]):
                 seen[v] = np.minimum(seen[v], rests)
                 earlier = stage_before(tables[o], heads[u], rests, (before[j], after[j], down[j]), limits)
                 tried += 1
                 if np.min(earlier) == np.inf:
                     break
-                state[u] = np.minimum(state[u], earlier)
+                state[u] = np.minimum(state[u], earlier + (back[j, o] if j > 0 else 0.0))
                 rests = earlier + 2 * hops[o]
     return seen, tried
 

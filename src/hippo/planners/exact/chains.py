@@ -26,7 +26,7 @@ from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout, in_chains
 from hippo.planners.exact.polish import REACH, play_with_order
 from hippo.planners.exact.space import Field
-from hippo.planners.exact.ways import TYPICAL_BYTES, DomainWay, lines, real_way
+from hippo.planners.exact.ways import TYPICAL_BYTES, DomainWay, lines, real_way, sent_pace
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import ChainTimes, warm_ups
 from hippo.problem.runtimes import recomputed_blocks
@@ -110,7 +110,8 @@ class ChainSearch:
     field: Field
     waits: float  # share of a border's round trip: see ``WAITS``
     _known: dict[Chain, Paced | None] = dataclass_field(default_factory=dict)
-    _ways: dict[tuple[tuple[int, ...], int], DomainWay | None] = dataclass_field(default_factory=dict)
+    _ways: dict[tuple[int, ...], DomainWay | None] = dataclass_field(default_factory=dict)
+    _sent: dict[tuple[tuple[int, ...], int], Floats] = dataclass_field(default_factory=dict)
     _wave_s: dict[DomainLayout, float] = dataclass_field(default_factory=dict)
 
     def run(self, starts: Iterable[Chain]) -> None:
@@ -196,13 +197,15 @@ class ChainSearch:
         return self._known[chain]
 
     def _paced(self, chain: Chain) -> Paced | None:
-        field, way, part = self.field, self._way(chain), _parts(chain)
+        field, way, part = self.field, self._way(chain.path), _parts(chain)
         if way is None or len(part) > field.problem.model.num_layers:
             return None
         wave = chain.layouts[0].wave
         found = [field.table(layout) for layout in chain.layouts]
         trips = way.before_s + way.before_pace * wave * field.wave_bytes
         trips[1:] -= trips[:-1].copy()
+        late, slowest = self._sends(chain, way)
+        trips += wave * field.wave_bytes * late
         line = PacedLine(
             np.stack([table.likely for table in found]),
             part,
@@ -212,7 +215,7 @@ class ChainSearch:
             waves=field.problem.workload.global_batch // wave,
             ahead=field.rules.live_limit,
             usable=field.tables.usable_bytes,
-            slowest=way.slowest * wave * field.wave_bytes,
+            slowest=slowest * wave * field.wave_bytes,
             split=field.tables.split,
         )
         cuts, numbers = np.zeros(len(part) + 1, np.int64), np.zeros((4, len(part)))
@@ -223,17 +226,28 @@ class ChainSearch:
         times = ChainTimes(forward, seconds, delays, room, line.waves, line.slowest)
         return Paced(chain, way, tuple(cuts.tolist()), times, step_s + field.tail_s(way))
 
-    def _way(self, chain: Chain) -> DomainWay | None:
-        """The borders of a chain; where links cap each node, as wide as the fewest nodes of a stage send."""
-        field, senders = self.field, 0
-        if field.capped:
-            nodes = [field.tables.examples[layout.kind].gpus_per_node for layout in chain.layouts]
-            senders = min(layout.nodes(each) for layout, each in zip(chain.layouts, nodes, strict=True))
-        key = chain.path, senders
-        if key not in self._ways:
-            way = real_way(field.routes(senders), (chain.path,), inf, tied=bool(field.tied_bytes))
-            self._ways[key] = way if way is not None and np.isfinite(way.slowest) else None
-        return self._ways[key]
+    def _way(self, path: tuple[int, ...]) -> DomainWay | None:
+        """The borders of a path with all nodes sending; None: it is not joined."""
+        if path not in self._ways:
+            way = real_way(self.field.routes(0), (path,), inf, tied=bool(self.field.tied_bytes))
+            self._ways[path] = way if way is not None and np.isfinite(way.slowest) else None
+        return self._ways[path]
+
+    def _sends(self, chain: Chain, way: DomainWay) -> tuple[Floats | float, float]:
+        """Seconds per byte of a round trip over the border before each domain, (n,), that come on top where links cap
+        each node, as the nodes of a stage alone send; and of the slowest border, one way."""
+        field = self.field
+        if not field.capped:
+            return 0.0, way.slowest
+        own = [0]
+        for layout in chain.layouts:
+            own.append(layout.nodes(field.tables.examples[layout.kind].gpus_per_node))
+        for nodes in own:
+            if (chain.path, nodes) not in self._sent:
+                self._sent[chain.path, nodes] = sent_pace(field.routes(nodes), way)
+        found = np.array([self._sent[chain.path, nodes][:, j] for j, nodes in enumerate(own[1:])]).T
+        back, on = found - self._sent[chain.path, 0]
+        return back + np.concatenate(([0.0], on[:-1])), float(found.max())
 
     @cached_property
     def _layouts(self) -> list[dict[Family, dict[tuple[int, int], DomainLayout]]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import partial
 from math import inf
@@ -34,7 +34,7 @@ from hippo.planners.exact.layouts import DomainLayout, in_chains
 from hippo.planners.exact.lineups import Mixes, Reach, Steps
 from hippo.planners.exact.polish import play_with_order
 from hippo.planners.exact.space import Field, early_share
-from hippo.planners.exact.ways import DomainWay, lines, real_way
+from hippo.planners.exact.ways import DomainWay, lines, real_way, sent_pace
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import ChainTimes, warm_ups
 
@@ -60,6 +60,7 @@ class LayoutFamily:
     kinds: Ints  # (O,)
     stages: Ints  # (O,)
     hops: Floats  # (O,) seconds between two stages of the domain, one way
+    nodes: Ints  # (O,) most that a stage lies on
     rest: Floats  # (N + 1,) least round trip of the layers behind a cut
     drained: float  # least seconds per step of a first stage
     known: dict[tuple[int, Mixes], Floats] = dataclass_field(default_factory=dict)  # of ``_work_s``
@@ -74,6 +75,10 @@ class LayoutFamily:
             first, fixed = (self.early * self.tables[:, 1, 1]).max(), self.tables[:, 6, 0].min()
             bounds = np.maximum(bounds, self._work_s(1, mixes) - first + fixed)
         return bounds
+
+    def senders(self, field: Field) -> int:
+        """Most nodes that send to another domain, where links cap each; else 0."""
+        return int(self.nodes.max()) if field.capped else 0
 
     def _work_s(self, row: int, mixes: Mixes) -> Floats:
         """(M,) least seconds in which domains do all waves; ``row`` 8: round trips, each stage after those before, 1:
@@ -105,6 +110,8 @@ class FamilyOnWay:
     slowest: float  # seconds one wave occupies the slowest link
     drained: float
     usable_bytes: float
+    sends: Floats  # (n, O) least seconds in which a stage of each option sends a wave to another domain
+    late: Floats  # (2, n, O) what that takes more, back and on, than from the most nodes
     steps: Steps
     groups: Ints  # (O,) class of each option; -1: it cannot be used
     effort: Effort  # which counts its work
@@ -115,6 +122,7 @@ class FamilyOnWay:
     ) -> FamilyOnWay:
         """Along domains as ``steps`` have them; ``groups`` where classes are not kinds."""
         wave_bytes = family.wave * field.wave_bytes
+        sends, late = sending(field, family, way)
         return cls(
             family,
             way.before_s + way.before_pace * wave_bytes,
@@ -123,6 +131,8 @@ class FamilyOnWay:
             way.slowest * wave_bytes,
             family.drained + field.tail_s(way),
             field.tables.usable_bytes,
+            sends * wave_bytes,
+            late * wave_bytes,
             steps,
             family.kinds if groups is None else groups,
             field.tried.effort,
@@ -140,7 +150,7 @@ class FamilyOnWay:
         if trip + (own.waves - 1) * self.slowest + self.drained > limit:
             return False
         options = Options(own.tables, self.groups, own.stages, own.hops)
-        borders = Borders(self.before, self.after, self.down)
+        borders = Borders(self.before, self.after, self.down, self.sends, *self.late)
         room = self.room() if found is None else found
         fits, stages = mixed_fits(options, own.rest, borders, self.steps, self.limits(limit), *room)
         self.effort.spend(FIT_S * stages * own.tables.shape[2] ** 2)
@@ -149,6 +159,23 @@ class FamilyOnWay:
     def limits(self, limit: float) -> StepLimits:
         """What a step within ``limit`` seconds has to keep to."""
         return StepLimits(self.family.waves, self.usable_bytes, limit, self.drained)
+
+
+def sending(field: Field, family: LayoutFamily, way: DomainWay) -> tuple[Floats, Floats]:
+    """Seconds per byte in which a stage of each option sends from each domain of a way to another, at least, (n, O),
+    and what that is more than from the most nodes, back and on, (2, n, O); of a real way from all nodes."""
+    sends, late = np.zeros((way.span, len(family.options))), np.zeros((2, way.span, len(family.options)))
+    if not field.capped:
+        return sends, late
+    if not way.domains:
+        for o, (kind, nodes) in enumerate(zip(family.kinds.tolist(), family.nodes.tolist(), strict=True)):
+            sends[:, o] = field.least_pace(kind, nodes)
+            late[:, :, o] = field.slower_pace(kind, nodes, family.senders(field))
+        return sends, late
+    of = {nodes: sent_pace(field.routes(nodes), way) for nodes in {0, *family.nodes.tolist()}}
+    for o, nodes in enumerate(family.nodes.tolist()):
+        sends[:, o], late[:, :, o] = of[nodes].max(axis=0), np.maximum(0.0, of[nodes] - of[0])
+    return sends, late
 
 
 def between(fits: Callable[[float], bool], low: float, high: float, tried: Tried | None = None) -> tuple[float, float]:
@@ -167,7 +194,7 @@ class Lineups:
     """What families may do over the domains of a problem, n of them in a pipeline."""
 
     field: Field
-    reach: Reach
+    reaches: dict[int, Reach]  # by how many nodes send
     tail_s: float
 
     @classmethod
@@ -179,17 +206,29 @@ class Lineups:
         groups = mixes.group[[kinds[each] for each in among]]
         reach = Reach(field.routes(0), field.routes(None), among, mixes, groups, bool(field.tied_bytes))
         tails = [field.tail_s(way) for span, way in reach.under(inf).ways.items() if span > 1]
-        return cls(field, reach, min(tails, default=0.0))
+        return cls(field, {0: reach}, min(tails, default=0.0))
+
+    @property
+    def mixes(self) -> Mixes:
+        """Of all domains."""
+        return self.reaches[0].mixes
+
+    def reach(self, family: LayoutFamily) -> Reach:
+        """Over what links carry from as many nodes as a stage of the family may lie on."""
+        senders = family.senders(self.field)
+        if senders not in self.reaches:
+            self.reaches[senders] = replace(self.reaches[0], routes=self.field.routes(senders), _known={})
+        return self.reaches[senders]
 
     @property
     def spans(self) -> list[int]:
         """Numbers of domains of a pipeline, two and more."""
-        only, ways = self.field.only, self.reach.under(inf).ways
+        only, ways = self.field.only, self.reaches[0].under(inf).ways
         return [span for span in ways if span > 1 and (only is None or only.admits(1, span))]
 
     def work_s(self, family: LayoutFamily) -> Floats:
         """(M,) what the domains of each mix work at least."""
-        return family.fluid(self.reach.mixes, self.tail_s)
+        return family.fluid(self.mixes, self.tail_s)
 
     def ceiling(self, family: LayoutFamily, limit: float) -> float:
         """Seconds per byte that a border may take in a step within the limit: all waves cross it after the first wave's
@@ -200,27 +239,21 @@ class Lineups:
     def bounds(self, family: LayoutFamily) -> dict[int, float]:
         """Rough bounds for every number of domains, by the work of the sets that are joined quickly enough to beat the
         best plan."""
-        mixes, work = self.reach.mixes, self.work_s(family)
-        joined = self.reach.under(self.ceiling(family, self.field.tried.value)).mixes
+        mixes, work = self.mixes, self.work_s(family)
+        joined = self.reach(family).under(self.ceiling(family, self.field.tried.value)).mixes
         return {span: float(work[joined & (mixes.size == span)].min(initial=inf)) for span in self.spans}
 
     def fits(self, family: LayoutFamily, span: int, limit: float) -> bool:
         """Whether a step within the limit is possible over so many domains."""
-        mixes, ceiling = self.reach.mixes, self.ceiling(family, limit)
-        joined = self.reach.under(ceiling)
+        mixes, ceiling = self.mixes, self.ceiling(family, limit)
+        joined = self.reach(family).under(ceiling)
         ends = joined.mixes & (mixes.size == span) & (self.work_s(family) <= limit)
         if not ends.any() or span not in joined.ways:
             return False
-        groups = np.where(self._sends(family) <= ceiling * (1 + 1e-9), mixes.group[family.kinds], -1)
-        return FamilyOnWay.of(self.field, family, joined.ways[span], mixes.steps(ends), groups).fits(limit)
-
-    def _sends(self, family: LayoutFamily) -> Floats:
-        """(O,) least seconds per byte in which a stage of each option sends to another domain."""
-        found = np.zeros(len(family.options))
-        for at, option in enumerate(family.options if self.field.capped else ()):
-            nodes = option.nodes(self.field.tables.examples[option.kind].gpus_per_node)
-            found[at] = self.field.least_pace(option.kind, nodes)
-        return found
+        way = joined.ways[span]
+        quick = sending(self.field, family, way)[0][0] <= ceiling * (1 + 1e-9)
+        groups = np.where(quick, mixes.group[family.kinds], -1)
+        return FamilyOnWay.of(self.field, family, way, mixes.steps(ends), groups).fits(limit)
 
 
 def search_mixed(field: Field, floor: float) -> float:
@@ -234,8 +267,8 @@ def search_mixed(field: Field, floor: float) -> float:
     for family in families(field):
         if floor == 0.0 and field.tried.must_stop:  # where nothing is to be proven
             break
-        new = (8, lineups.reach.mixes) not in family.known
-        size = family.tables.shape[2] + len(lineups.reach.mixes.size)
+        new = (8, lineups.mixes) not in family.known
+        size = family.tables.shape[2] + len(lineups.mixes.size)
         field.tried.effort.spend(FLUID_S * new * len(family.options) ** 2 * size)
         work += [(bound, span, family) for span, bound in lineups.bounds(family).items()]
     least, tried, spans = floor, 0, Counter[int]()
@@ -291,6 +324,7 @@ def _family(field: Field, wave: int, options: tuple[DomainLayout, ...]) -> Layou
         kinds=np.array([layout.kind for layout in options]),
         stages=np.array([layout.stages for layout in options]),
         hops=np.array([table.hop_s for table in found]),
+        nodes=np.array([each.nodes(field.tables.examples[each.kind].gpus_per_node) for each in options]),
         rest=np.append(np.cumsum(quickest[::-1])[::-1], 0.0),
         drained=float((tables[:, 1, 1] - tables[:, 8, 1] + tables[:, 5, 1] + tables[:, 6, 0]).min()),
     )
@@ -341,7 +375,7 @@ def _candidates(field: Field, course: FamilyOnWay, way: DomainWay, limit: float)
     forward: list[float] = []
     room: list[float] = []
     hops: list[float] = []
-    stop = family.tables.shape[2] - 1
+    stop, slowest = family.tables.shape[2] - 1, course.slowest
     for j in range(way.span - 1, -1, -1):
         option, depth, first = (int(each) for each in choice[j + 1, stop])
         layout, table = family.options[option], family.tables[option]
@@ -351,12 +385,13 @@ def _candidates(field: Field, course: FamilyOnWay, way: DomainWay, limit: float)
         seconds[:0] = [table[1, b] - table[1, a] for a, b in pairs]
         forward[:0] = [table[0, b] - table[0, a] for a, b in pairs]
         room[:0] = [float(room_for(table, field.tables.usable_bytes, a, b)) for a, b in pairs]
-        border = course.before[j] - (course.before[j - 1] if j else 0.0)
+        border = course.before[j] - course.before[j - 1] + course.late[0, j, option] if j else 0.0
+        if hops:
+            hops[0] += course.late[1, j, option]
         hops[:0] = [border, *[2 * family.hops[option]] * (depth - 1)]
+        slowest = max(slowest, course.sends[j, option])
         stop = first
-    chain = ChainTimes(
-        np.array(forward), np.array(seconds), np.array(hops), np.array(room), family.waves, course.slowest
-    )
+    chain = ChainTimes(np.array(forward), np.array(seconds), np.array(hops), np.array(room), family.waves, slowest)
     mode, micro_batch = family.options[0].mode, family.wave // stages[0].dp
     return [
         field.tried.fitted(

@@ -339,6 +339,17 @@ class Field:
             self._cache[key] = float(self.routes(nodes).seconds_per_byte[mine].min())
         return self._cache[key]  # type: ignore[return-value]
 
+    def slower_pace(self, kind: int, nodes: int, than: int) -> float:
+        """Least seconds per byte that so many nodes of a domain of a kind take more to another domain ``than`` so many
+        do."""
+        key = "slower pace", kind, nodes, than
+        if key not in self._cache:
+            mine = np.flatnonzero(np.array(self.tables.kinds) == kind)
+            few, many = (self.routes(each).seconds_per_byte[mine] for each in (nodes, than))
+            joined = np.isfinite(few)
+            self._cache[key] = float((few[joined] - many[joined]).min(initial=np.inf))
+        return self._cache[key]  # type: ignore[return-value]
+
     @cached_property
     def capped(self) -> bool:
         """Whether links cap each node."""

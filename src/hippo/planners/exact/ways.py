@@ -439,6 +439,20 @@ def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool
     )
 
 
+def sent_pace(routes: DomainRoutes, way: DomainWay) -> Floats:
+    """(2, n) seconds per byte from each domain of a real way's first group back to the one before it, and on to the
+    next (0 where there is none), relayed as the way says; ``routes`` say how many nodes send."""
+    path, at = way.domains[0], routes.cluster.domain_index
+    relayed = {(at[each.source], at[each.destination]) for each in way.relays}
+    found = np.zeros((2, len(path)))
+    for j, (one, two) in enumerate(zip(path, path[1:], strict=False)):
+        for (source, destination), where in (((two, one), (0, j + 1)), ((one, two), (1, j))):
+            through = (source, destination) in relayed
+            paces = routes.seconds_per_byte if through else routes.direct_seconds_per_byte
+            found[where] = paces[source, destination]
+    return found
+
+
 def _from_zero(borders: Floats) -> Floats:
     """(n,) what lies in front of each domain."""
     return np.concatenate(([0.0], borders))
