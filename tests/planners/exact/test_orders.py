@@ -21,8 +21,8 @@ from hippo.planners.base import Stop
 from hippo.planners.exact import mixed as exact_mixed
 from hippo.planners.exact import search as exact
 from hippo.planners.exact.candidates import Candidate, Tried
+from hippo.planners.exact.families import LayoutFamily
 from hippo.planners.exact.lineups import Mixes
-from hippo.planners.exact.mixed import LayoutFamily
 from hippo.planners.exact.search import Exact
 from hippo.planners.exact.space import EVERY, SINGLE, Field
 from hippo.planners.exact.uniform import candidate, refine, shape_of, shapes
@@ -204,7 +204,19 @@ def toy_family(seconds: list[list[float]], stages: list[int], waves: int) -> Lay
     tables = np.zeros((len(seconds), 12, prefix.shape[1]))
     tables[:, 1], tables[:, 8] = prefix, prefix
     ones = np.ones(len(seconds))
-    return LayoutFamily(1, waves, (), tables, ones, np.arange(len(seconds)), np.array(stages), 0 * ones, prefix[0], 0.0)
+    return LayoutFamily(
+        1,
+        waves,
+        (),
+        tables,
+        ones,
+        np.arange(len(seconds)),
+        np.array(stages),
+        0 * ones,
+        np.ones(len(seconds), np.int64),
+        prefix[0],
+        0.0,
+    )
 
 
 TWO = Mixes(np.zeros(2, np.int64), np.array([2]), np.array([1]), np.arange(3)[None], np.arange(3))
@@ -246,14 +258,14 @@ def test_the_proof_is_made_again_for_replicas_that_get_orders_last(monkeypatch: 
     late = Candidate((line, replace(line, stages=(StageSketch("b", (0, 4), 1, 1),))), 1, "none", "none")
     granted: list[str] = []
 
-    def proven(_: Problem, tried: Tried, fields: list[Field]) -> tuple[float, str]:
+    def proven(_: Problem, tried: Tried, fields: list[Field]) -> dict[str, float]:
         granted.append(fields[0].ordered)
-        return 0.5 * tried.value, "a test"
+        return {"a test": 0.5 * tried.value}
 
     def polished(_: Problem, tried: Tried, __: list[Field]) -> None:
         tried.best["late"] = 0.9 * tried.value, late
 
-    monkeypatch.setattr(exact, "_lower", proven)
+    monkeypatch.setattr(exact, "_bounds", proven)
     monkeypatch.setattr(exact, "polish_best", polished)
     found = Exact().propose(asked, Stop(200.0))
     assert granted == [SINGLE, EVERY]

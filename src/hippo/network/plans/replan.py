@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from hippo.plan.plan import Plan
 from hippo.planners.exact.candidates import Tried
+from hippo.planners.exact.families import LayoutFamily, families
 from hippo.planners.exact.lineups import Mixes
-from hippo.planners.exact.mixed import LayoutFamily, along, families
+from hippo.planners.exact.mixed import along
 from hippo.planners.exact.polish import LONG, play_ordered
 from hippo.planners.exact.space import NOBODY, Field, remembered
 from hippo.planners.exact.uniform import PlanShape, best_first, play, rough_bounds

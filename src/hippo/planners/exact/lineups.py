@@ -83,6 +83,15 @@ class Mixes:
             self._steps[asked] = self._steps_to(ends)
         return self._steps[asked]
 
+    def behind(self, steps: Steps, groups: Sequence[int]) -> Steps:
+        """Of some steps those of pipelines that begin with domains of these classes."""
+        begun = np.concatenate(([0], np.cumsum(self.stride[list(groups)])))
+        at = np.minimum(steps.place, len(groups) - 1)
+        first = (steps.source == begun[at]) & (steps.group == np.array(groups)[at])
+        later = (self.held[:, steps.source] >= self.held[:, begun[-1]][:, None]).all(axis=0)
+        kept = np.where(steps.place < len(groups), first, later)
+        return Steps(steps.source[kept], steps.target[kept], steps.place[kept], steps.group[kept], steps.ends)
+
     def _steps_to(self, ends: Flags) -> Steps:
         leads, rows = ends.copy(), []
         for place in range(int(self.size[ends].max(initial=0)) - 1, -1, -1):

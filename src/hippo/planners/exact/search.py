@@ -27,7 +27,7 @@ from hippo.planners.exact.candidates import Candidate, Tried, joining
 from hippo.planners.exact.chains import search_chains
 from hippo.planners.exact.interleaved import least_interleaved, search_interleaved
 from hippo.planners.exact.layouts import shards_weights_across
-from hippo.planners.exact.mixed import search_mixed
+from hippo.planners.exact.mixed import least_along, search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
 from hippo.planners.exact.space import EVERY, MOST_DOMAINS, WAYS_PATIENCE, Field, LayoutRows, remember
@@ -64,6 +64,10 @@ NEAR = 1.1  # times the worth of a plan that is known elsewhere, up to which one
 RESERVE = 0.6  # share of the limit after which no new plays begin: the bound needs the rest
 
 
+Bounds = dict[str, float]
+"""By what plans they are of, in the unit of the objective (0: nothing is proven)."""
+
+
 class Exact:
     """Optimum with a proven gap; see the module's docstring."""
 
@@ -87,17 +91,20 @@ class Exact:
                 play_ordered(field)
         tried.share = 1.0
         _say(progress, "proving the bound", 0.9)
-        lower, cause = _lower(problem, tried, _granted(tried, fields))
+        bounds = _bounds(problem, tried, _granted(tried, fields))
         asked: tuple[Proposal, ...] = ()
         near = tried.least <= NEAR * tried.value  # else another pair of degrees is far better
         if near:
-            lower, cause, asked = _worked_on(tried, fields, (lower, cause), stop, seed, progress)
+            bounds, asked = _worked_on(tried, fields, bounds, stop, seed, progress)
         plain = tried.least
         if near:
             _in_chunks(tried, fields)
         if len(problem.cluster.domains) <= MOST_DOMAINS:  # of more the work alone is counted, whatever the chunks
-            lower, cause = min((lower, cause), (min(map(least_interleaved, fields)), CHUNKED))
-        found = _proposal(problem, tried, lower, cause)
+            bounds[CHUNKED] = min(map(least_interleaved, fields))
+        if bounds.get(MIXED, inf) < tried.value * (1.0 - max(stop.gap, TOLD)):
+            others = (bound for cause, bound in bounds.items() if cause != MIXED)
+            bounds[MIXED] = least_along(fields[0], bounds[MIXED], min(tried.value, *others))
+        found = _proposal(problem, tried, bounds)
         if tried.winner is not None and tried.winner.chunks > 1:
             found = replace(found, notes=(_with_chunks(problem, tried, plain), *found.notes))
         theirs_s = sum(answer.planning_s for answer in asked)
@@ -107,20 +114,20 @@ class Exact:
 def _worked_on(
     tried: Tried,
     fields: list[Field],
-    proven: tuple[float, str],
+    bounds: Bounds,
     stop: Stop,
     seed: int,
     progress: Progress | None,
-) -> tuple[float, str, tuple[Proposal, ...]]:
-    """Goes on from the best plan by small moves, along chains of domains and by what others answer; the bound, which is
-    made again where replicas got their orders only now, and what others answered."""
-    (lower, cause), granted = proven, _granted(tried, fields)
-    if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
+) -> tuple[Bounds, tuple[Proposal, ...]]:
+    """Goes on from the best plan by small moves, along chains of domains and by what others answer; the bounds, which
+    are made again where replicas got their orders only now, and what others answered."""
+    granted = _granted(tried, fields)
+    if tried.value * (1.0 - max(stop.gap, CLOSED)) > min(bounds.values()):
         polish_best(tried.problem, tried, granted)
         if granted is fields and _granted(tried, fields) is not fields:
-            lower, cause = _lower(tried.problem, tried, _granted(tried, fields))
+            bounds = _bounds(tried.problem, tried, _granted(tried, fields))
     asked: tuple[Proposal, ...] = ()
-    if tried.value * (1.0 - max(stop.gap, TOLD)) > lower:
+    if tried.value * (1.0 - max(stop.gap, TOLD)) > min(bounds.values()):
         _say(progress, "searching chains of domains", 0.95)
         timed = tried.problem.objective.name != "cost"
         if timed:
@@ -130,7 +137,7 @@ def _worked_on(
         if timed and tried.value < before and tried.winner is not None:
             search_chains(fields[0], [tried.winner], seeded=False)
         polish_best(tried.problem, tried, granted)
-    return lower, cause, asked
+    return bounds, asked
 
 
 def _in_chunks(tried: Tried, fields: list[Field]) -> None:
@@ -179,23 +186,23 @@ def polish_best(problem: Problem, tried: Tried, fields: list[Field]) -> None:
             play_ordered(field, operations=1)
 
 
-def _lower(problem: Problem, tried: Tried, fields: list[Field]) -> tuple[float, str]:
-    """Least worth of any plan of the space, in the unit of the objective (0: nothing is proven), and of which plans."""
-    bounds = [(tried.value, "the plan itself")]
+def _bounds(problem: Problem, tried: Tried, fields: list[Field]) -> Bounds:
+    """Least worth of any plan of the space: no less than the least of these, or the best plan's."""
     if len(problem.cluster.domains) > MOST_DOMAINS:
         if problem.objective.name == "cost":
-            return min([*bounds, (_least_rent_usd(fields[0]), BUSY)])
+            return {BUSY: _least_rent_usd(fields[0])}
         gpus = sum(domain.gpus for domain in problem.cluster.domains)
-        return min([*bounds, (_least_gpu_s(fields[0]) / gpus, BUSY)])
-    bounds += [(_least(field), LIKE) for field in fields]
+        return {BUSY: _least_gpu_s(fields[0]) / gpus}
+    bounds = {LIKE: min(map(_least, fields))}
     if problem.objective.name != "cost":
-        bounds += [(_least_of_unlike(field), UNLIKE) for field in fields]
-        lower, cause = min(bounds)
+        bounds[UNLIKE] = min(map(_least_of_unlike, fields))
+        lower = min(tried.value, *bounds.values())
         mixed = search_mixed(fields[0], lower)
-        return (mixed, MIXED) if mixed < lower else (lower, cause)
-    if len(problem.cluster.domains) > 1:
-        bounds.append((_least_rent_usd(fields[0]), BUSY))
-    return min(bounds)
+        if mixed < lower:
+            bounds[MIXED] = mixed
+    elif len(problem.cluster.domains) > 1:
+        bounds[BUSY] = _least_rent_usd(fields[0])
+    return bounds
 
 
 def _least_rent_usd(field: Field) -> float:
@@ -308,9 +315,10 @@ def _least(field: Field) -> float:
     return least
 
 
-def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Proposal:
+def _proposal(problem: Problem, tried: Tried, bounds: Bounds) -> Proposal:
     winner, effort = tried.winner, tried.effort
-    bound = min(lower, tried.value)
+    cause = min(bounds, key=bounds.__getitem__)
+    bound = min(bounds[cause], tried.value)
     gap = 1.0 - bound / tried.value if tried.value < inf else None
     if winner is None or tried.least >= tried.ceiling:
         spent = {"planning_s": effort.cpu_s, "rejected": dict(tried.rejected), "work_s": effort.spent_s}

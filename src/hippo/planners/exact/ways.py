@@ -396,6 +396,15 @@ def least_sums(cost: Floats) -> Floats:
     return sums
 
 
+def least_from(cost: Floats, first: Floats) -> Floats:
+    """(K,) least total cost of an open path over k + 1 domains that begins in one at its cost ``first``, (K,)."""
+    if not len(cost):
+        return np.zeros(0)
+    table, _ = _grow_sets(np.ascontiguousarray(cost), first)
+    masks, ends = _best_of_every_size(table)
+    return np.asarray(table[masks, ends])
+
+
 def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool) -> DomainWay | None:
     """What these groups of domains cost, relayed where a pair would be slower than ``ceiling`` seconds per byte.
 
