@@ -20,6 +20,13 @@ def test_one_table(hippo, scripts):
     assert hippo("bench", "good", "--json").document == {"good": {"about": "Two and two.", "table": ["4"]}}
 
 
+def test_scripts_find_each_other_by_the_name_of_their_folder(hippo, scripts):
+    (scripts / "third.py").write_text(
+        f'"""Both."""\nfrom {scripts.name}.good import __doc__ as told\nprint(told[:3])\n'
+    )
+    assert hippo("bench", "third", "--json").document["third"]["table"] == ["4", "Two"]
+
+
 def test_a_table_that_fails(hippo, scripts):
     answer = hippo("bench", "bad", "--json")
     assert answer.code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -75,7 +76,15 @@ def scripts() -> Mapping[str, Path]:
 def _run(path: Path, *, capture: bool) -> list[str] | None:
     """Runs a script; its lines when captured, else they go to stdout as they come. None: it failed."""
     output = subprocess.PIPE if capture else None
-    done = subprocess.run([sys.executable, str(path)], stdout=output, stdin=subprocess.DEVNULL, text=True, check=False)
+    found = os.pathsep.join([str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])])  # they share parts
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        stdout=output,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": found},
+    )
     if done.returncode:
         say(f"the table of {path.name} ended with exit code {done.returncode}; see the message above")
         return None
