@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from hippo.cost.cost_model import CostModel
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.recipe import STATE_SHARDINGS, Recipe
+from hippo.problem.runtimes import RUNTIMES
 from hippo.simulate.costs import cost_model
 
 from .worlds import cluster, domain, gpt, problem
@@ -43,3 +47,12 @@ def test_what_is_missing_is_the_fullest_stages() -> None:
 def test_planners_share_the_rooms_of_a_cost_model() -> None:
     costs = cost_model(PROBLEM)
     assert memory_estimate(costs) is memory_estimate(costs)
+
+
+@pytest.mark.parametrize("last", RUNTIMES)
+def test_a_runtime_asked_after_the_others_keeps_its_own_memory(last: str) -> None:
+    """Problems that cost the same share what is known of them; those of runtimes that differ in it do not."""
+    for name in (*(each for each in RUNTIMES if each != last), last):
+        asked = replace(PROBLEM, runtime=name)
+        found = memory_estimate(cost_model(asked)).left(4, Recipe(2))
+    assert list(found) == list(MemoryEstimate(CostModel(asked)).left(4, Recipe(2)))

@@ -129,7 +129,8 @@ def _priced(problem: Problem) -> tuple[object, ...]:
     """All that costs of stages depend on, and the degrees for which memory is estimated."""
     where = problem.cluster.gpu, problem.cluster.domains
     degrees = problem.context_parallel, problem.expert_parallel, problem.expert_tensor_parallel
-    return problem.model, problem.workload, problem.profile, problem.rules.context_ways, *where, *degrees
+    rules = problem.rules.context_ways, problem.rules.sequence_parallel
+    return problem.model, problem.workload, problem.profile, *rules, *where, *degrees
 
 
 def cost_model(problem: Problem) -> CostModel:

@@ -20,7 +20,7 @@ from hippo.planners.exact.ways import DomainRoutes, least_from
 
 Floats = NDArray[np.float64]
 MOST_DOMAINS = 12  # among which paths lie: sums over what is left take a table of its subsets
-MOST_FITS = 150  # of beginnings, after which a path is taken to be possible
+MOST_FITS = 400  # of beginnings, after which a path is taken to be possible
 
 
 @dataclass(eq=False)
