@@ -488,10 +488,31 @@ def test_what_was_done_at_the_step_of_a_checkpoint_is_done_before_the_first_step
     change = again.due(6, again.job)
     assert change is not None
     assert (change.after_step, len(change.plan.pipelines)) == (6, 1)
+    again.changed(Changed(1, 6, {}, 0.0, 0.0, 0.0, 0, 0.0), under(again.job, change.plan))
     again.close()
     later = Desk(job(LANES, steps=13, first_step=8, resume_from="step-7"), Journal(tmp_path / "journal"))
     assert len(later.job.plan.pipelines) == 1
     later.close()
+
+
+def test_what_a_run_that_went_on_had_not_done_again_is_done_by_the_next(tmp_path: Path):
+    """It came past the step after which the run before had done it, and its checkpoints are of the plan before."""
+    first = Desk(job(LANES, steps=20), Journal(tmp_path / "journal"))
+    assert first.answer(asked("leave", "A", domain="b", after_step=12)) == {"accepted": 1}
+    change = first.due(11, first.job)
+    assert change is not None
+    first.changed(Changed(1, 12, {}, 0.0, 0.0, 0.0, 0, 0.0), under(first.job, change.plan))
+    first.close()
+    again = Desk(job(LANES, steps=10, first_step=11, resume_from="step-10"), Journal(tmp_path / "journal"))
+    assert len(again.job.plan.pipelines) == 2
+    again.close()  # killed at step 15, before those that leave had left
+    for _ in range(2):
+        later = Desk(job(LANES, steps=6, first_step=15, resume_from="step-14"), Journal(tmp_path / "journal"))
+        assert len(later.job.plan.pipelines) == 2
+        change = later.due(14, later.job)
+        assert change is not None
+        assert (change.after_step, len(change.plan.pipelines)) == (14, 1)
+        later.close()
 
 
 def test_what_was_asked_behind_a_plan_since_a_loss_holds(tmp_path: Path):

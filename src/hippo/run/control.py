@@ -111,11 +111,12 @@ class Desk:
             self._keys[order.key] = _Known(order.asked, {ACCEPTED: number})
             return
         first = self._first.options.first_step
-        held = order.done_after is not None and order.done_after < first - 1  # a checkpoint is of the plan before
+        past = order.done_after is not None and order.done_after < first - 1  # a checkpoint is of the plan before
+        held = past and not order.late
         asked = {name: value for name, value in order.asked.items() if name != "after_step"}
         after = order.asked.get("after_step") if order.done_after is None else order.done_after
         due = max((each.change.after_step or 0 for each in self._queue), default=0)  # of those before, done or not
-        at_once = order.done_after == first - 1
+        at_once = order.done_after == first - 1 or (past and order.late)
         if isinstance(after, int) and after >= first and after > due:
             asked["after_step"] = after
         try:
@@ -493,6 +494,7 @@ class StandingOrder:
     asked: Mapping[str, Any]
     done_after: int | None  # the last step before it held; None: it was not done
     over: str = ""  # why it will not be done; of one that gives another up: it has been asked for
+    late: bool = False  # the last run was to do it again after that step, and had not
 
     @property
     def turn(self) -> float:
@@ -530,6 +532,10 @@ def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
     found = {
         each["key"]: StandingOrder(**each) for line in lines[begun : begun + 1] for each in line.get("carries", ())
     }
+    first = next((line.get("first_step", 1) for line in lines[begun : begun + 1]), 1)
+    for key, order in found.items():  # until it says that it has done them
+        undone = order.done_after is not None and (order.late or order.done_after >= first - 1)
+        found[key] = replace(order, late=undone)
     keys: dict[Any, str] = {}  # by number
     fewer = False  # whether processes were lost, which are there again
     of_left: dict[str, list[str]] = {}  # what was asked of the rest, and of which plans, which name who is there
@@ -549,7 +555,7 @@ def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
                 if (unwanted := keys.get(line["asked"].get("number"))) and found[unwanted].done_after is None:
                     found[unwanted] = replace(found[unwanted], over=f"order {number} asked for it")
         elif kind == "done" and number in keys:
-            found[keys[number]] = replace(found[keys[number]], done_after=line.get("after_step"), over="")
+            found[keys[number]] = replace(found[keys[number]], done_after=line.get("after_step"), over="", late=False)
             fewer = fewer and found[keys[number]].asked.get("order") != "plan"  # which names who is there
         elif kind == "given up" and number in keys:
             found[keys[number]] = replace(found[keys[number]], over=line.get("why") or "it was given up")

@@ -327,9 +327,10 @@ class Conductor:
             return
         self.crew.forget({*coming.version.everybody} - {*now.everybody})
         self._coming = None
-        self._broken_by[coming.change.order] += (error.failed or not lost) and coming.change.order > 0
+        which = coming.change.order or -(coming.change.after_step or 0)  # those planned beforehand have no number
+        self._broken_by[which] += error.failed or not lost
         theirs = bool({*lost} & {*now.everybody}) or not (lost or over)
-        if theirs and self._broken_by[coming.change.order] < MOST_LOST:
+        if theirs and self._broken_by[which] < MOST_LOST:
             self._changes.again(coming.change)
         else:
             self._changes.gave_up(coming.change, str(error))
