@@ -651,7 +651,8 @@ def forwards(options, rests, borders, steps, limits, choice):  # type: ignore[no
                     if following[b] < np.inf:
                         found, left = True, following[b] + (on[j, o] if b < n else 0.0)
                         if j > 0 or b < n:  # all waves but one cross a border while that one goes round
-                            crossed = left + before[j] + after[j] + rests[v, b] + (limits.waves - 1) * sends[j, o]
+                            crossed = following[b] + before[j] + after[j] + rests[v, b]  # with the way on, from b < n
+                            crossed += (limits.waves - 1) * sends[j, o]
                             if crossed + limits.drained > limits.limit:
                                 continue
                         if left < state[v, b]:
