@@ -117,8 +117,8 @@ def test_no_pipeline_is_better_than_the_bounds_along_paths(seed: int) -> None:
 
 @pytest.mark.parametrize(("on", "back", "sends", "least"), [(0, 0, 0, 3), (5, 0, 0, 8), (5, 3, 0, 11), (5, 3, 4, 14)])
 def test_what_a_border_takes_is_counted_once(on: float, back: float, sends: float, least: float) -> None:
-    """Two layers of 1 s, one in each of two domains, two waves: one goes round in 2 s and what its ways on and back take;
-    beside it a stage has the other wave's second of work, and the border what carrying that one takes."""
+    """Two layers of 1 s, one in each of two domains, two waves: one goes round in 2 s and what its ways on and back
+    take; beside it a stage has the other wave's second of work, and the border what carrying that one takes."""
     tables = np.zeros((1, 12, 3))
     tables[:, [0, 1, 8]] = (0.0, 1.0, 2.0)
     tables[:, 0] *= 0.5
