@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, permutations, product
+from itertools import combinations, pairwise, permutations, product
 from random import Random
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from tests.planners.least_play import field_of, random_world
 from tests.planners.tiny import both, domain, model, problem
 
+from hippo.plan.plan import Relay
 from hippo.planners.base import Stop
 from hippo.planners.effort import Effort
 from hippo.planners.exact import mixed as exact_mixed
@@ -54,6 +55,14 @@ def played(field: Field, family: LayoutFamily, random: Random) -> Iterator[float
     ]
     for order, options, depths in random.sample(chains, min(4, len(chains))):
         where = [at for at in range(n) for _ in range(depths[at])]
+        joined = {(link.source, link.destination) for link in field.problem.cluster.links}
+        relays = tuple(
+            Relay(*pair, via)
+            for one, two in pairwise(names[at] for at in order)
+            for pair in ((one, two), (two, one))
+            for via in {*names} - {one, two}
+            if field.rules.relays and random.random() < 0.5 and {(pair[0], via), (via, pair[1])} <= joined
+        )
         for inner in combinations(range(1, layers), len(where) - 1):
             cuts = (0, *inner, layers)
             stages = tuple(
@@ -63,7 +72,7 @@ def played(field: Field, family: LayoutFamily, random: Random) -> Iterator[float
             for ahead in ((), *((w,) * len(where) for w in {family.waves, min(2, family.waves)})):
                 line, mode = PipelineSketch(stages, family.waves, ahead), options[0].mode
                 micro_batch = family.wave // stages[0].dp
-                yield field.tried.play(Candidate((line,), micro_batch, mode.recompute, mode.sharding))
+                yield field.tried.play(Candidate((line,), micro_batch, mode.recompute, mode.sharding, relays))
 
 
 def capped(asked: Problem, seed: int) -> Problem:
