@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,7 +23,7 @@ from hippo.problem.problem import Problem
 from hippo.run import control
 from hippo.run import fits as room
 from hippo.run.change import Changed, PlanChange, Planned, joined, under, without
-from hippo.run.control import MOST_UNREAD, PROTOCOL, Desk, RunClient, listening
+from hippo.run.control import MOST_UNREAD, PROTOCOL, Desk, RunClient, StandingOrder, listening, standing
 from hippo.run.handover import Hand
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.journal import Journal, read_journal
@@ -493,6 +493,30 @@ def test_what_was_done_at_the_step_of_a_checkpoint_is_done_before_the_first_step
     later = Desk(job(LANES, steps=13, first_step=8, resume_from="step-7"), Journal(tmp_path / "journal"))
     assert len(later.job.plan.pipelines) == 1
     later.close()
+
+
+def test_what_was_to_be_done_again_and_was_given_up_stays_so():
+    begun = {"kind": "begun", "first_step": 1}
+    order = {"kind": "order", "order": 1, "key": "A", "asked": {"order": "leave", "domain": "b"}}
+    carries = [asdict(StandingOrder("A", order["asked"], 7))]
+    unwanted = {"kind": "order", "order": 2, "key": "G", "asked": {"order": "give-up", "number": 1}}
+    lines = [begun, order, {"kind": "done", "order": 1, "after_step": 7}]
+    lines += [{"kind": "begun", "first_step": 5, "carries": carries}, order, unwanted]  # killed before it said so
+    assert [(each.key, bool(each.over)) for each in standing(lines)] == [("A", True), ("G", True)]
+    done = {"kind": "done", "order": 1, "after_step": 7}
+    assert [bool(each.over) for each in standing([*lines[:-1], done, unwanted])] == [False, True]
+
+
+def test_what_was_asked_behind_a_plan_from_before_a_loss_holds_with_it():
+    plan = {"kind": "order", "order": 1, "key": "P", "asked": {"order": "plan", "after_step": 20}}
+    lost = {"kind": "lost", "processes": 2}
+    behind = {"kind": "order", "order": 2, "key": "J", "asked": {"order": "join", "domain": "b"}}
+    ends = [{"kind": "done", "order": at, "after_step": 19 + at} for at in (1, 2)]
+    found = standing([{"kind": "begun", "first_step": 1}, plan, lost, behind, *ends])
+    assert [(each.key, each.done_after, each.over) for each in found] == [("P", 20, ""), ("J", 21, "")]
+    given_up = {"kind": "given up", "order": 1, "why": "no room"}
+    found = standing([{"kind": "begun", "first_step": 1}, plan, lost, behind, given_up, ends[1]])
+    assert [bool(each.over) for each in found] == [True, True]
 
 
 def test_what_a_run_that_went_on_had_not_done_again_is_done_by_the_next(tmp_path: Path):

@@ -543,7 +543,7 @@ def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
     for line in lines[begun:]:
         kind, number = line.get("kind"), line.get("order")
         if kind == "lost" and line.get("processes", 0) > 0:
-            fewer, plans = True, []
+            fewer, plans = True, [each for each in plans if found[each].done_after is None and not found[each].over]
         if kind == "order":
             key = keys[number] = line["key"]
             if fewer and line["asked"].get("order") in OF_WHO_IS_THERE:
@@ -552,7 +552,8 @@ def standing(lines: Sequence[Mapping[str, Any]]) -> list[StandingOrder]:
             found.setdefault(key, StandingOrder(key, line["asked"], None))
             if line["asked"].get("order") == GIVE_UP:
                 found[key] = replace(found[key], over="was asked for before")
-                if (unwanted := keys.get(line["asked"].get("number"))) and found[unwanted].done_after is None:
+                unwanted = keys.get(line["asked"].get("number"))
+                if unwanted and (found[unwanted].done_after is None or found[unwanted].late):
                     found[unwanted] = replace(found[unwanted], over=f"order {number} asked for it")
         elif kind == "done" and number in keys:
             found[keys[number]] = replace(found[keys[number]], done_after=line.get("after_step"), over="", late=False)
