@@ -495,6 +495,23 @@ def test_what_was_done_at_the_step_of_a_checkpoint_is_done_before_the_first_step
     later.close()
 
 
+def test_what_is_late_comes_behind_what_holds(tmp_path: Path):
+    """The second was done meanwhile, and the checkpoint is of it alone."""
+    journal = Journal(tmp_path / "journal")
+    carries = [asdict(StandingOrder("A", asked("leave", "A", domain="b"), 5))]
+    journal.write(kind="begun", first_step=5, carries=carries)
+    journal.write(kind="refused", key="A", why="no room")
+    journal.write(kind="order", order=2, key="B", asked=asked("micro-batch", "B", size=1))
+    journal.write(kind="done", order=2, after_step=7)
+    journal.close()
+    again = Desk(job(LANES, steps=9, first_step=11, resume_from="step-10"), Journal(tmp_path / "journal"))
+    assert (len(again.job.plan.pipelines), again.job.plan.micro_batch) == (2, 1)
+    change = again.due(10, again.job)
+    assert change is not None
+    assert (change.after_step, len(change.plan.pipelines), change.plan.micro_batch) == (10, 1, 1)
+    again.close()
+
+
 def test_what_was_to_be_done_again_and_was_given_up_stays_so():
     begun = {"kind": "begun", "first_step": 1}
     order = {"kind": "order", "order": 1, "key": "A", "asked": {"order": "leave", "domain": "b"}}

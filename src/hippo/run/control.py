@@ -86,7 +86,7 @@ class Desk:
             kind="begun", model=job.problem.model.name, first_step=job.options.first_step, plan=given, **carried
         )
         self._orders += [{"order": at, "kind": each.asked.get("order")} for at, each in enumerate(before, start=1)]
-        for number, order in sorted(enumerate(before, start=1), key=lambda item: item[1].turn):
+        for number, order in sorted(enumerate(before, start=1), key=lambda item: item[1].turn(job.options.first_step)):
             self._again(order, number)
         for each in planned:
             self._queue.append(_Open(None, self._asked.plan, each))
@@ -496,10 +496,12 @@ class StandingOrder:
     over: str = ""  # why it will not be done; of one that gives another up: it has been asked for
     late: bool = False  # the last run was to do it again after that step, and had not
 
-    @property
-    def turn(self) -> float:
-        """When it is asked for again: as it was done, before all that is still to be done."""
-        return inf if self.done_after is None else self.done_after
+    def turn(self, first: int) -> float:
+        """When a run from step ``first`` on asks for it again: as it was done, before all that is still to be done, and
+        what is late behind all that holds."""
+        if self.done_after is None:
+            return inf
+        return max(self.done_after, first - 1) if self.late else self.done_after
 
 
 def _digest(job: RunJob) -> str:
