@@ -475,14 +475,19 @@ def test_an_order_done_behind_one_that_stands_is_done_after_the_same_step(tmp_pa
     third.close()
 
 
+def left_after(step: int, journal: Path) -> None:
+    """A run of which the replica in b leaves after a step."""
+    first = Desk(job(LANES, steps=20), Journal(journal))
+    assert first.answer(asked("leave", "A", domain="b", after_step=step)) == {"accepted": 1}
+    change = first.due(step - 1, first.job)
+    assert change is not None
+    first.changed(Changed(1, step, {}, 0.0, 0.0, 0.0, 0, 0.0), under(first.job, change.plan))
+    first.close()
+
+
 def test_what_was_done_at_the_step_of_a_checkpoint_is_done_before_the_first_step(tmp_path: Path):
     """The checkpoint is of the plan before it."""
-    first = Desk(job(LANES, steps=20), Journal(tmp_path / "journal"))
-    assert first.answer(asked("leave", "A", domain="b", after_step=6)) == {"accepted": 1}
-    change = first.due(5, first.job)
-    assert change is not None
-    first.changed(Changed(1, 6, {}, 0.0, 0.0, 0.0, 0, 0.0), under(first.job, change.plan))
-    first.close()
+    left_after(6, tmp_path / "journal")
     again = Desk(job(LANES, steps=14, first_step=7, resume_from="step-6"), Journal(tmp_path / "journal"))
     assert len(again.job.plan.pipelines) == 2
     change = again.due(6, again.job)
@@ -538,12 +543,7 @@ def test_what_was_asked_behind_a_plan_from_before_a_loss_holds_with_it():
 
 def test_what_a_run_that_went_on_had_not_done_again_is_done_by_the_next(tmp_path: Path):
     """It came past the step after which the run before had done it, and its checkpoints are of the plan before."""
-    first = Desk(job(LANES, steps=20), Journal(tmp_path / "journal"))
-    assert first.answer(asked("leave", "A", domain="b", after_step=12)) == {"accepted": 1}
-    change = first.due(11, first.job)
-    assert change is not None
-    first.changed(Changed(1, 12, {}, 0.0, 0.0, 0.0, 0, 0.0), under(first.job, change.plan))
-    first.close()
+    left_after(12, tmp_path / "journal")
     again = Desk(job(LANES, steps=10, first_step=11, resume_from="step-10"), Journal(tmp_path / "journal"))
     assert len(again.job.plan.pipelines) == 2
     again.close()  # killed at step 15, before those that leave had left
